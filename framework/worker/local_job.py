@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from framework.api.job import Job
-from framework.errors import ExitCode, Fenced, FrameworkError, LogAway
+from framework.errors import ExitCode, Fenced, FrameworkError, LogAway, TransientError
 from framework.job.directory import JobDirectory
 from framework.logs.patience import Patience
 from framework.settings import Settings
@@ -276,6 +276,16 @@ class LocalJob:
     def stop(self) -> None:
         """Stop all workers gracefully (R6)."""
         self.supervisor.stop()
+
+    def require_stopped(self) -> None:
+        """Raise TransientError if a worker did not stop in time: its last records are not committed."""
+        if self.supervisor.overdue:
+            raise TransientError(
+                f"{len(self.supervisor.overdue)} of {len(self.supervisor.workers)} workers did not stop within "
+                f"shutdown_timeout_ms = {self.settings.shutdown_timeout_ms}: nothing is lost, and the next start "
+                "processes again what they had not committed. Set it higher if that takes too long",
+                setting="shutdown_timeout_ms",
+            )
 
     def close(self) -> None:
         """Close the log, end what still runs, and release the directory."""

@@ -77,6 +77,7 @@ class Supervisor:
         self._lock = job_directory.lock_supervisor()
         self._selector = selectors.DefaultSelector()
         self._stopping = False
+        self.overdue: list[int] = []  # the partitions of workers that did not stop in time
         self._silent_s_max = settings.liveness_timeout_ms / 1000 * SILENT_SHARE + SILENT_MARGIN_S
         self._looked_s = time.monotonic()
         self._warm_from = time.monotonic() + WARM_AFTER_S
@@ -205,8 +206,17 @@ class Supervisor:
             raise self._halted(worker, "halted")
         elif not self._stopping:
             self._plan_restart(worker, code)
+        elif code == -signal.SIGTERM:  # a worker takes the signal itself from its first step on
+            self.news.append(
+                f"worker {worker.partition} was ended by SIGTERM while it was starting: it had processed nothing"
+            )
         else:
-            self.news.append(f"worker {worker.partition} {self._how_it_stopped(worker, code)}")
+            self.overdue.append(worker.partition)
+            words = "it was killed" if worker.killed else self.last_words(worker.partition)
+            self.news.append(
+                f"worker {worker.partition} did not stop in time ({words}): "
+                "what it had not committed is processed again"
+            )
 
     def _plan_restart(self, worker: WorkerProcess, code: int) -> None:
         """Wait before the next start: not at all after the first end, then longer and longer.
@@ -241,13 +251,6 @@ class Supervisor:
             self._selector.unregister(worker.pipe)
             os.close(worker.pipe)
             worker.pipe = -1
-
-    def _how_it_stopped(self, worker: WorkerProcess, code: int) -> str:
-        """Return how a worker has ended that was asked to stop, and did not stop as it should."""
-        if code == -signal.SIGTERM:  # a worker takes the signal itself from its first step on
-            return "was ended by SIGTERM while it was starting: it had processed nothing"
-        words = "it was killed" if worker.killed else self.last_words(worker.partition)
-        return f"did not stop in time ({words}): what it had not committed is processed again"
 
     def _told(self, worker: WorkerProcess, what: str) -> str:
         words = self.last_words(worker.partition)

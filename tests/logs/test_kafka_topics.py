@@ -108,6 +108,51 @@ def test_a_topic_that_changes_under_a_job_halts_it(
             watch(reader)
 
 
+def test_a_topic_that_is_deleted_while_it_is_trimmed_is_named_as_that(
+    kafka_broker: Broker, client: AdminClient, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not as one to be created first. Topics are looked at as soon as a trim fails, not only when that is due."""
+    with closing(KafkaLog(kafka_broker.bootstrap)) as log:
+        filled(log, topic)
+        log.identities([topic])
+        end_is_known(log, topic)
+        delete(client, topic)
+        log.trim(TopicPartition(topic, 0), 2)
+        with pytest.raises(Halted, match=rf"topic {topic} was deleted under the job"):
+            watch(log)
+    assert f"trimming {topic}[0] failed" in caplog.text
+    assert "code=UNKNOWN_TOPIC_OR_PART," in caplog.text
+
+
+def test_a_trim_for_which_the_client_knows_no_leader_is_made_up_for_by_the_next(
+    kafka_broker: Broker, client: AdminClient, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after brokers were away: it is said, and ends nothing. Here the topic is gone for a while."""
+    partition = TopicPartition(topic, 0)
+    with closing(KafkaLog(kafka_broker.bootstrap)) as other:
+        filled(other, topic)
+    with closing(KafkaLog(kafka_broker.bootstrap)) as log:
+        end_is_known(log, topic)
+        delete(client, topic)
+        log.trim(partition, 2)
+        while "code=_NOENT," not in caplog.text:
+            assert log.poll() == []
+            log.wait(10)
+        with closing(KafkaLog(kafka_broker.bootstrap)) as other:
+            filled(other, topic)
+            while other.bounds(partition) != (1, 1):
+                log.trim(partition, 1)
+                assert log.poll() == []
+                log.wait(10)
+
+
+def end_is_known(log: KafkaLog, topic: str) -> None:
+    """Send a second message; from here on the client asks nothing before a trim."""
+    log.send(0, 1, TopicPartition(topic, 0), b"y", sync=True)
+    while not log.poll():
+        log.wait(1_000)
+
+
 def test_one_replica_is_reported(kafka_broker: Broker, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     """A stream that one broker can lose is reported once, not once a topic."""
     caplog.set_level(logging.INFO, "grete.kafka")

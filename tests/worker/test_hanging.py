@@ -2,13 +2,15 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from framework.errors import ExitCode
+from framework.errors import ExitCode, TransientError
 from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.logs.embedded import EmbeddedLog
@@ -222,3 +224,29 @@ def test_a_job_stops_though_a_worker_hangs(tmp_path: Path, hang: str) -> None:
         (news,) = local.supervisor.news
         assert news.startswith("worker 0 did not stop in time (")
         assert news.endswith("what it had not committed is processed again")
+        with pytest.raises(TransientError, match=r"1 of 1 workers did not stop within shutdown_timeout_ms = 500"):
+            local.require_stopped()
+
+
+@pytest.mark.parametrize("command", ["up", "run"])
+def test_a_command_that_a_hanging_worker_keeps_from_its_stop_fails(tmp_path: Path, command: str) -> None:
+    """Exit code 1, and the last lines say which worker it was, where it hung, and that its last inputs come again."""
+    reference = code(tmp_path, "sleep")
+    feed(word_log(tmp_path / "job", load_job(reference)), "a", "stop here", "a")
+    options = [
+        "--directory",
+        str(tmp_path / "job"),
+        "--set=shutdown_timeout_ms=500",
+        *["--follow"] * (command == "run"),
+    ]
+    with (tmp_path / "said").open("wb+") as said:
+        ran = subprocess.Popen(
+            [sys.executable, "-m", "framework.cli", command, reference, *options], stdout=said, stderr=said
+        )
+        with ran:
+            is_there(tmp_path / "reached")
+            ran.terminate()
+            assert ran.wait(LIMIT_S) == ExitCode.FAILED
+    text = " ".join((tmp_path / "said").read_text().split())
+    assert "worker 0 did not stop in time (it made no progress for" in text
+    assert "grete: 1 of 1 workers did not stop within shutdown_timeout_ms = 500" in text

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -22,7 +22,7 @@ from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.logs import patience as waiting
 from framework.logs.address import LogAddress
-from framework.logs.kafka.reader import KafkaReader
+from framework.logs.kafka import KafkaLog, admin
 from framework.logs.partition_reader import rows_left
 from framework.logs.patience import Patience
 from framework.settings import Settings
@@ -32,6 +32,7 @@ from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from tests.support.cut_line import CutLine
 from tests.verification.chaos.cluster import NOTICED_SOON, Cluster
+from tests.worker.network import Network
 from tests.worker.workers import LIMIT_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]  # brokers of its own, and workers that start again
@@ -85,58 +86,7 @@ def tick(cluster: Cluster, name: str, count: int) -> None:
     assert producer.flush(LIMIT_S) == 0
 
 
-PAIRS = """
-from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-words = Topic("NAME-words", key=utf8, value=int64)
-
-class Spread(Task):
-    ticks = Input(Topic("NAME-ticks", key=utf8, value=utf8))
-    out = Output(words)
-    def process(self, record: Record[str, str]) -> None:
-        for number in range(4):
-            self.out.send(f"{record.value} {number}", 1)
-
-class Count(Task):
-    words = Input(words)
-    total = Store("total", key=utf8, value=int64)
-    out = Output(Topic("NAME-counts", key=utf8, value=int64))
-    def process(self, record: Record[str, int]) -> None:
-        n = self.total.get(record.key, 0) + 1
-        self.total.put(record.key, n)
-        self.out.send(record.key, n)
-
-job = Job("NAME", stages=[Spread, Count], partitions=2, mode="MODE")
-"""
-# A user may set these: requests are given up, and transactions aborted, after seconds instead of a minute.
-SOON = "socket.timeout.ms=2000\nsocket.connection.setup.timeout.ms=1000\nproducer.transaction.timeout.ms=3000\n"
 LINES = 4  # that say, one a second here, that nothing answers: transactions have timed out, and connections are lost
-
-
-class Network(NamedTuple):
-    """A broker, and the line by which a job reaches it."""
-
-    cluster: Cluster
-    line: CutLine
-
-    def target(self, folder: Path, name: str, mode: str, settings: Settings) -> JobTarget:
-        """Return a job of two stages in a folder; its topics are there."""
-        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
-        for made in admin.create_topics([NewTopic(f"{name}-ticks", 2), NewTopic(f"{name}-counts", 2)]).values():
-            made.result(LIMIT_S)
-        file, options = folder / f"{name}.py", folder / "kafka.conf"
-        file.write_text(PAIRS.replace("NAME", name).replace("MODE", mode))
-        options.write_text(SOON)
-        address = LogAddress(f"kafka://127.0.0.1:{self.line.port}", options)
-        return JobTarget(load_job(str(file)), str(file), JobDirectory(folder / "job", address=address), settings)
-
-    def totals(self, name: str) -> dict[str, list[int]]:
-        """Return what a reader of committed records finds in both output partitions, by key."""
-        found = dict[str, list[int]]()
-        with closing(KafkaReader.connect(self.cluster.bootstrap)) as log:
-            for partition in (TopicPartition(f"{name}-counts", number) for number in range(2)):
-                for row in rows_left(log, partition, 0, log.bounds(partition)[1]):
-                    found.setdefault((row.key or b"").decode(), []).append(int.from_bytes(row.value or b"", "big"))
-        return found
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +146,31 @@ def test_a_broker_that_is_away_costs_only_time(cluster: Cluster, tmp_path: Path)
         assert [int.from_bytes(row.value or b"", "big") for row in rows] == list(range(1, 301))
         local.stop()
         assert worker.exit_code == 0
+
+
+def test_a_trim_while_the_broker_is_away_is_made_up_for(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is given up in the client, which ends nothing: the next commit trims, and the next broker does it."""
+    partition = TopicPartition("trimmed", 0)
+    with closing(KafkaLog(cluster.bootstrap)) as log:
+        log.create_topic("trimmed", 1)
+        for number in range(4):
+            log.send(0, number, partition, b"x", sync=True)
+            while not log.poll():
+                log.wait(1_000)
+        log.trim(partition, 1)
+        assert log.bounds(partition) == (1, 4)
+        cluster.kill(0)
+        monkeypatch.setattr(admin, "ANSWER_S_MAX", 0.5)
+        while "trimming trimmed[0] failed" not in caplog.text:
+            log.trim(partition, 2)
+            assert log.poll() == []
+            log.wait(10)
+        cluster.start(0)
+        while log.bounds(partition)[0] != 3:
+            log.trim(partition, 3)
+            assert log.poll() == []
 
 
 @pytest.mark.parametrize(

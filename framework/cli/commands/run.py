@@ -81,6 +81,7 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
         done = local.records_committed()
         ready_s = ended_s if ready_s is None else ready_s
         _summary(screen, found, feeding, done, ready_s - started_s, ended_s - ready_s, stopped=stop.asked)
+    local.require_stopped()
     return patience.waiting
 
 

@@ -32,4 +32,5 @@ def up(found: JobTarget) -> bool:
         screen.say("stopping …")
         local.stop()
         tell(local, screen)
+    local.require_stopped()
     return patience.waiting

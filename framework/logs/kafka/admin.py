@@ -48,7 +48,8 @@ COMPACTED = {"cleanup.policy": "compact"}
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of a topic on a broker older than ids
 
-_PASSING = AWAY | {KafkaError._NOENT}  # the client has forgotten the topic's leader: brokers were away
+_PASSING = AWAY | {KafkaError._NOENT}  # the client knows no leader of the topic: brokers were away, or it is gone
+_GONE = {KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART}  # or a broker that has just started does not know it yet
 
 
 class Topics:
@@ -268,7 +269,10 @@ class Topics:
         try:
             future.result()
         except KafkaException as error:
-            if error.args[0].code() not in _PASSING:
+            code = error.args[0].code()
+            if code in _GONE and partition.topic in self._watched:
+                self._look_at = time.monotonic()  # if it was deleted, the look says so, and what to do
+            elif code not in _PASSING:
                 raise failed(error, f"trimming {partition}", f"Delete on topic {partition.topic}") from error
             logger.warning("trimming %s failed, the next commit's trim makes up for it: %s", partition, error)
 

@@ -1,0 +1,71 @@
+"""A job of two stages that reaches its broker by a line that a test may cut."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from framework.cli.job_target import JobTarget
+from framework.job.directory import JobDirectory
+from framework.job.loader import load_job
+from framework.logs.address import LogAddress
+from framework.logs.kafka.reader import KafkaReader
+from framework.logs.partition_reader import rows_left
+from framework.settings import Settings
+from protocol.ids import TopicPartition
+from tests.support.cut_line import CutLine
+from tests.verification.chaos.cluster import Cluster
+from tests.worker.workers import LIMIT_S
+
+PAIRS = """
+from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+words = Topic("NAME-words", key=utf8, value=int64)
+
+class Spread(Task):
+    ticks = Input(Topic("NAME-ticks", key=utf8, value=utf8))
+    out = Output(words)
+    def process(self, record: Record[str, str]) -> None:
+        for number in range(4):
+            self.out.send(f"{record.value} {number}", 1)
+
+class Count(Task):
+    words = Input(words)
+    total = Store("total", key=utf8, value=int64)
+    out = Output(Topic("NAME-counts", key=utf8, value=int64))
+    def process(self, record: Record[str, int]) -> None:
+        n = self.total.get(record.key, 0) + 1
+        self.total.put(record.key, n)
+        self.out.send(record.key, n)
+
+job = Job("NAME", stages=[Spread, Count], partitions=2, mode="MODE")
+"""
+# A user may set these: requests are given up, and transactions aborted, after seconds instead of a minute.
+SOON = "socket.timeout.ms=2000\nsocket.connection.setup.timeout.ms=1000\nproducer.transaction.timeout.ms=3000\n"
+
+
+class Network(NamedTuple):
+    """A broker, and the line by which a job reaches it."""
+
+    cluster: Cluster
+    line: CutLine
+
+    def target(self, folder: Path, name: str, mode: str, settings: Settings) -> JobTarget:
+        """Return a job of two stages in a folder; its topics are there."""
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
+        for made in admin.create_topics([NewTopic(f"{name}-ticks", 2), NewTopic(f"{name}-counts", 2)]).values():
+            made.result(LIMIT_S)
+        file, options = folder / f"{name}.py", folder / "kafka.conf"
+        file.write_text(PAIRS.replace("NAME", name).replace("MODE", mode))
+        options.write_text(SOON)
+        address = LogAddress(f"kafka://127.0.0.1:{self.line.port}", options)
+        return JobTarget(load_job(str(file)), str(file), JobDirectory(folder / "job", address=address), settings)
+
+    def totals(self, name: str) -> dict[str, list[int]]:
+        """Return what a reader of committed records finds in both output partitions, by key."""
+        found = dict[str, list[int]]()
+        with closing(KafkaReader.connect(self.cluster.bootstrap)) as log:
+            for partition in (TopicPartition(f"{name}-counts", number) for number in range(2)):
+                for row in rows_left(log, partition, 0, log.bounds(partition)[1]):
+                    found.setdefault((row.key or b"").decode(), []).append(int.from_bytes(row.value or b"", "big"))
+        return found
