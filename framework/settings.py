@@ -38,8 +38,11 @@ RENAMED_VALUES = {"transaction": "transactional", "read-back": "sequenced"}  # o
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How a job runs; the same for all of its workers."""
 
-    processing_guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
-    """What a crash may do: nothing, or repeat records. At least once, outputs do not wait for a commit."""
+    processing_guarantee: Literal["exactly-once", "at-least-once", "at-most-once"] = "exactly-once"
+    """What a crash may do: nothing, repeat records, or lose some. At least once, outputs do not wait for a commit.
+
+    At most once, a record is processed when a commit has its position.
+    """
     checkpoint_interval_ms: int = 200
     """Sources close a checkpoint this often (A1). A sink's output waits for half of it on average."""
     idle_checkpoint_interval_ms: int = 10_000

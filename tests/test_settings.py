@@ -67,7 +67,10 @@ def test_a_choice_names_what_can_be_chosen() -> None:
     """The setting and its values, not a position in a document."""
     with pytest.raises(ConfigError) as error:
         with_texts(Settings(), {"processing_guarantee": "maybe"})
-    assert str(error.value) == "setting processing_guarantee = 'maybe': choose exactly-once or at-least-once"
+    assert (
+        str(error.value)
+        == "setting processing_guarantee = 'maybe': choose exactly-once or at-least-once or at-most-once"
+    )
     assert error.value.setting == "processing_guarantee"
 
 

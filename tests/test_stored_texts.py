@@ -160,6 +160,7 @@ def test_clients_have_their_names() -> None:
     [
         ("aligned", Settings(), b"exactly-once"),
         ("aligned", Settings(processing_guarantee="at-least-once"), b"at-least-once"),
+        ("aligned", Settings(processing_guarantee="at-most-once"), b"at-most-once"),
         ("deterministic", Settings(), b"exactly-once (deterministic)"),
         (
             "deterministic",

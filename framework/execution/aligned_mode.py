@@ -1,12 +1,14 @@
-"""Aligned mode, and at least once: frames are processed one by one, and outputs leave with their commit."""
+"""Aligned mode, and at least and at most once: frames are processed one by one, outputs leave with their commit."""
 
 from collections import deque
+from functools import partial
 
 from framework.core import actions as do
 from framework.core import events as on
 from framework.core.aligned.task import TaskCore
 from framework.errors import OffsetOutOfRange
 from framework.execution.early_frames import SpilledFrames
+from framework.execution.held_input import HeldInput, HeldWork
 from framework.execution.limits import END_CHECK_MS
 from framework.execution.pending_sends import CHANGELOG
 from framework.execution.task_parts import TaskParts
@@ -15,7 +17,10 @@ from protocol.ids import TopicPartition
 
 
 class AlignedMode:
-    """The Mode of one task. Once told, an external record is processed at once; a frame waits for the core."""
+    """The Mode of one task. Once told, an external record is processed at once; a frame waits for the core.
+
+    At most once the core is told so as well, and what it takes for processed waits until a commit covers it.
+    """
 
     awaits_answers = True  # a commit waits for the frames before it
     can_go_on = True
@@ -29,6 +34,9 @@ class AlignedMode:
         self._batch_of: TopicPartition | None = None
         self._held: list[ExternalRecord] = []  # records that a sink holds back for the checkpoint being committed (S1)
         self._unflushed = False  # something was processed since the outputs were flushed
+        self._uncovered = HeldInput() if parts.settings.processing_guarantee == "at-most-once" else None
+        self._stopping = False  # at most once: nothing more is read
+        self._stop_waits = False  # for what was read; then the core is told
         self.held_up = False
 
     def observe(self, t: int) -> None:
@@ -41,11 +49,30 @@ class AlignedMode:
         """There is nothing to recover: outputs become visible with their commit, or may come twice."""
         return None
 
+    def stop(self) -> None:
+        """Tell the core to stop: at most once not before all that was read has run, as no successor reads it."""
+        self._stopping = self._uncovered is not None
+        self._stop_waits = self._uncovered is not None and not self._uncovered.empty
+        if not self._stop_waits:
+            self._parts.tell(on.Stop())
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was read has been processed, and is committed or known to be in the log."""
+        parts, held = self._parts, self._uncovered
+        if held is None:
+            return True
+        at_rest = parts.core.commits.pending is None and parts.overlay.open_bytes == 0 and not self._unflushed
+        return held.empty and at_rest and parts.pending_sends.bytes == 0
+
     # --- time ---
 
     def on_time(self) -> bool:
         """Tell the core that time has passed, if that may do something; True if it did."""
         parts = self._parts
+        if self._stop_waits and self._uncovered is not None and self._uncovered.empty:
+            self.stop()
+            return True
         now = parts.mono_ms()
         parts.pending_sends.check(now)
         if parts.core.due_in_ms(int(now)) > 0:
@@ -82,6 +109,8 @@ class AlignedMode:
         self.held_up = parts.core.wants_input and parts.blocked()
         if self.held_up or not parts.core.wants_input:
             return False
+        if self._uncovered is not None and (ran := self._run_covered(self._uncovered)) is not None:
+            return ran
         if self._batch_of is None:
             try:
                 batch = parts.next_batch()
@@ -102,11 +131,27 @@ class AlignedMode:
         parts.tell(on.Message(partition, row.offset, row.append_time_ms, row.value or b""))
         return True
 
+    def _run_covered(self, held: HeldInput) -> bool | None:
+        """Run what a commit covers; None: there is nothing of it, and more may be read."""
+        if held.may_run:
+            held.run(self._parts.settings.batch_bytes_max)
+            self._unflushed = True
+            return True
+        full = held.uncovered_bytes > self._parts.settings.early_memory_bytes_max
+        return False if self._stopping or full else None
+
+    def _run(self, work: HeldWork) -> None:
+        work()
+        self._unflushed = True
+
     def _external_batch(self, partition: TopicPartition, rows: list[LogRow]) -> bool:
         parts = self._parts
         parts.holes.read(partition, parts.core.external.position[partition], rows)
-        parts.runner.process_rows(partition, rows)
-        self._unflushed = True
+        work = partial(parts.runner.process_rows, partition, rows)
+        if self._uncovered is None:
+            self._run(work)
+        else:
+            self._uncovered.take(sum(len(row.value or b"") for row in rows), work)
         parts.counters["external records"] += len(rows)
         parts.end_due_ms = parts.mono_ms() + END_CHECK_MS
         parts.tell(on.ExternalProcessed(partition, rows[-1].offset + 1, False, parts.overlay.open_bytes))
@@ -147,7 +192,12 @@ class AlignedMode:
                 parts.holes.froze(action.checkpoint_id)
                 parts.runner.before_freeze(action.checkpoint_id)
                 parts.overlay.freeze()
+                if self._uncovered is not None:
+                    self._uncovered.froze()
                 self._hold_back()
+            case do.Committed() if self._uncovered is not None:
+                self._uncovered.committed()
+                return False  # the driver counts it
             case do.AppendChangelog():
                 self._append_changelog(action)
             case _:
@@ -158,8 +208,11 @@ class AlignedMode:
         parts, value = self._parts, action.value
         if value is None:
             value = self._early.take(action.key)
-        parts.runner.process_frame(action.partition, action.offset, value, action.skip)
-        self._unflushed = True
+        work = partial(parts.runner.process_frame, action.partition, action.offset, value, action.skip)
+        if self._uncovered is None:
+            self._run(work)
+        else:
+            self._uncovered.take(len(value), work)
         parts.counters["frames"] += 1
         parts.tell(on.Processed(parts.overlay.open_bytes))
 

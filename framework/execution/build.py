@@ -65,11 +65,20 @@ def _connect(
         log.produce(owner, COVERED, ())
 
 
-def _check_guarantee(graph: StageGraph, settings: Settings) -> None:
-    if graph.mode == "deterministic" and settings.processing_guarantee != "exactly-once":
+def check_stage(graph: StageGraph, settings: Settings) -> None:
+    """Raise ConfigError for a stage that cannot keep the processing guarantee."""
+    guarantee = settings.processing_guarantee
+    if graph.mode == "deterministic" and guarantee != "exactly-once":
         raise ConfigError(
             f"stage {graph.name!r} is deterministic, which is exactly once: drop the setting processing_guarantee = "
-            f"{settings.processing_guarantee}, or the mode",
+            f"{guarantee}, or the mode",
+            stage=graph.name,
+            setting="processing_guarantee",
+        )
+    if graph.goes_by_time and guarantee == "at-most-once":
+        raise ConfigError(
+            f"stage {graph.name!r} has timers, a window or an input with deduplicate: these are state, which a crash "
+            "takes back, so a timer could fire twice. Drop the setting processing_guarantee = at-most-once, or these",
             stage=graph.name,
             setting="processing_guarantee",
         )
@@ -139,7 +148,7 @@ def assemble(
     the sinks of its files and tables: ``no_sinks`` where history is only replayed. ``check_keys`` sees the keys of
     external inputs before they are processed.
     """
-    _check_guarantee(graph, settings)
+    check_stage(graph, settings)
     overlay = _overlay(graph, store, settings)
     wiring, aligned = wire(topology, graph.ordinal, partition), settings.processing_guarantee == "exactly-once"
     at_once = graph.mode == "deterministic" and settings.output_delivery == "sequenced"

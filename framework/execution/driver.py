@@ -61,7 +61,7 @@ class TaskDriver:
 
     def stop(self) -> None:
         """Ask for a graceful stop (R6); ``exit`` is set when it is done."""
-        self.parts.tell(on.Stop())
+        self.mode.stop()
 
     def delivered(self, delivery: Delivery) -> bool:
         """Take the log's answer to one of our sends; return whether a ``tick`` can do something now."""

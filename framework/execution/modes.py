@@ -38,6 +38,15 @@ class TaskMode(Protocol):
         """Do a step of what comes before any processing: None if there is none left, False if it waits."""
         ...
 
+    def stop(self) -> None:
+        """Let the core come to a graceful stop (R6), as soon as nothing is held that no successor would read."""
+        ...
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that the core takes for processed is processed and on its way into a commit."""
+        ...
+
     def on_time(self) -> bool:
         """Tell the core that time has passed, if that may do something; True if it did."""
         ...

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 
 from framework.api.job import Job
 from framework.core.task_topology import TaskWiring
+from framework.execution.build import check_stage
 from framework.job.directory import JobDirectory
 from framework.job.metadata import check_guarantee, has_pins, pin_guarantee
 from framework.job.topics import missing_topics
@@ -33,6 +34,8 @@ def prepare(
     """
     found = log.read_metadata(job.name)
     check_guarantee(found, job.name, settings, job.modes)
+    for graph in job.stages:
+        check_stage(graph, settings)
     check_broadcast(job, log)
     check_graph(job, log, tasks)
     if check_definition(job, log) is None and state_of is not None:

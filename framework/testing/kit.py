@@ -43,7 +43,7 @@ class Kit:
         job: Job,
         *,
         partitions: int | None = None,
-        processing_guarantee: Literal["exactly-once", "at-least-once"] | None = None,
+        processing_guarantee: Literal["exactly-once", "at-least-once", "at-most-once"] | None = None,
         settings: Settings | None = None,
     ) -> None:
         """Make the job's topics. ``partitions`` and ``processing_guarantee`` replace those of job and settings."""

@@ -107,7 +107,7 @@ class HostedTask:
         if self.process is None or not self.process.driver.running:
             return False
         outbox = self.process.driver.outbox
-        if outbox is not None and not outbox.settled:
+        if not self.process.driver.mode.settled or (outbox is not None and not outbox.settled):
             return False
         if self.process.driver.event_time.has_news:
             return False

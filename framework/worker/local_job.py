@@ -217,7 +217,7 @@ class LocalJob:
         if self.job.modes == "deterministic":
             return True
         if not self.aligned:
-            return self._idle_in() is not None and used_up(self.log, self.job, ends, last)
+            return self._idle_in() is not None and self._have_told() and used_up(self.log, self.job, ends, last)
         if self._reached is None or self._reached[0] != ends:
             checkpoint_id, idle_in = reached(self.log, self.job, ends, last), self._idle_in()
             self._reached = (
@@ -227,6 +227,11 @@ class LocalJob:
         return self._reached is not None and all_committed(
             self.log, self.job, self._reached[1], last, self.checkpoint_ids()
         )
+
+    def _have_told(self) -> bool:
+        """Tell whether no task has committed since its status: at most once, what it read since may still be held."""
+        lasts = ((self.progress.last_commit(w.changelog), self._checkpoint_ids[w.name]) for w in all_wirings(self.job))
+        return all(last is not None and last.commit.checkpoint_id <= told for last, told in lasts)
 
     def _covered_t(self) -> dict[str, int]:
         """Return task → the logical time up to which its last commit has everything, as the workers last said."""

@@ -33,7 +33,7 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
         "late": driver.event_time.late_records,
         "duplicates": driver.parts.runner.duplicates,
         "idle_in": core.idleness.closed(core.frozen) + 1 if driver.running and driver.event_time.all_idle else None,
-        "settled": driver.outbox is None or driver.outbox.settled,
+        "settled": driver.mode.settled and (driver.outbox is None or driver.outbox.settled),
         "sink_trouble": None if driver.outbox is None else driver.outbox.trouble,
     }
 

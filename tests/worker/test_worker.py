@@ -154,7 +154,11 @@ def test_a_worker_that_cannot_work_halts_with_a_reason(tmp_path: Path, options: 
         ("tasks.word_count", ["--stage=nobody"], "no stage 'nobody'"),
         ("tasks.word_count", ["--partition=7"], "partitions 0 to 0, not 7"),
         ("tasks.word_count", ["--set=checkpoint_interval_ms=0"], "must be 1 or more"),
-        ("tasks.word_count", ["--set=processing_guarantee=maybe"], "choose exactly-once or at-least-once"),
+        (
+            "tasks.word_count",
+            ["--set=processing_guarantee=maybe"],
+            "choose exactly-once or at-least-once or at-most-once",
+        ),
         ("tasks.word_count", ["--log=pulsar"], "write embedded or kafka://host:port"),
         ("no_such_module", [], "no module 'no_such_module'"),
     ],

@@ -57,6 +57,15 @@ class DeterministicMode:
             return True
         return False if self._back.pending else None
 
+    def stop(self) -> None:
+        """Tell the core to stop."""
+        self._parts.tell(on.Stop())
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that the core takes for processed is: it is told of a record when it has run."""
+        return True
+
     def due_in_ms(self, now_ms: float) -> float:
         """Return when ``on_time`` may have something to do; a progress message is due to the µs."""
         due = max(0.0, self._due_at(now_ms) - now_ms)

@@ -1,0 +1,53 @@
+"""At most once: what is read waits here until a valid commit has its position (decision 0048)."""
+
+from collections import deque
+from collections.abc import Callable
+
+HeldWork = Callable[[], None]  # runs user code over a batch of records, or over a frame
+
+
+class HeldInput:
+    """Input in the order in which it was read: since the last freeze, in the commit on its way, and covered by one.
+
+    A successor goes on behind the last valid commit, so what is covered is run by this process or by none.
+    """
+
+    def __init__(self) -> None:
+        self.uncovered_bytes = 0  # read, and in no valid commit yet
+        self._read: deque[tuple[int, HeldWork]] = deque()
+        self._frozen: deque[tuple[int, HeldWork]] = deque()
+        self._covered: deque[tuple[int, HeldWork]] = deque()
+
+    def take(self, size: int, work: HeldWork) -> None:
+        """Keep what was just read; ``size`` in bytes."""
+        self._read.append((size, work))
+        self.uncovered_bytes += size
+
+    def froze(self) -> None:
+        """A commit begins with the positions of all that was read."""
+        assert not self._frozen, "one commit is on its way at a time"
+        self._frozen, self._read = self._read, self._frozen
+
+    def committed(self) -> None:
+        """The commit is valid: what it covers may run."""
+        self.uncovered_bytes -= sum(size for size, _ in self._frozen)
+        self._covered += self._frozen
+        self._frozen.clear()
+
+    @property
+    def empty(self) -> bool:
+        """Whether all that was read has run."""
+        return not (self._read or self._frozen or self._covered)
+
+    @property
+    def may_run(self) -> bool:
+        """Whether something is covered and has not run."""
+        return bool(self._covered)
+
+    def run(self, bytes_max: int) -> None:
+        """Run what is covered, in order: about ``bytes_max`` bytes of it."""
+        done = 0
+        while self._covered and done < bytes_max:
+            size, work = self._covered.popleft()
+            work()
+            done += size
