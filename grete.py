@@ -4,6 +4,7 @@ from framework.api.context import Context
 from framework.api.deduplicate import ById, BySequence
 from framework.api.files import Files
 from framework.api.job import Job
+from framework.api.key_windows import SessionWindow, SlidingWindow
 from framework.api.reader import Once
 from framework.api.record import Record
 from framework.api.serdes import Serde, avro, bytes_serde, int64, json, utf8
@@ -12,20 +13,24 @@ from framework.api.table import Table
 from framework.api.task import Task
 from framework.api.timers import Timer, Timers
 from framework.api.topic import DeadLetter, Input, Output, Topic
-from framework.api.windows import TumblingWindow, Window
+from framework.api.windows import Every, HoppingWindow, TumblingWindow, Window
 
 __all__ = [
     "ById",
     "BySequence",
     "Context",
     "DeadLetter",
+    "Every",
     "Files",
+    "HoppingWindow",
     "Input",
     "Job",
     "Once",
     "Output",
     "Record",
     "Serde",
+    "SessionWindow",
+    "SlidingWindow",
     "Store",
     "Table",
     "Task",

@@ -19,8 +19,9 @@ FORMAT = 1  # of a stored definition: a reader refuses a higher one
 Definition = dict[str, Any]  # the JSON value: docs/decisions/0026 has its keys
 DefinitionEntry = dict[
     str, Any
-]  # of a store or a window: id, name, key, value; of a window also kind, size_ms, grace_ms
+]  # of a store or a window: id, name, key, value; of a window also kind, its sizes, grace_ms
 
+_SIZES = ("size_ms", "advance_ms", "difference_ms", "gap_ms", "grace_ms")  # of windows; each kind has some
 _NEW_NAME = "give the changed one another name, under which it begins empty, and keep the old declaration beside it"
 _DEFAULT = "give the field a default"
 _READ_AS_BEFORE = (
@@ -56,11 +57,11 @@ def _define_stage(stage: StageGraph) -> dict[str, Any]:
         {
             "id": ids[window.name],
             "name": window.name,
-            "kind": "tumbling",
-            "size_ms": window.size_ms,
+            "kind": window.kind,
+            **window.sizes,
             "grace_ms": window.grace_ms,
             "key": describe_serde(window.key),
-            "value": describe_serde(window.panes.value),
+            "value": describe_serde(window.value),
         }
         for window in stage.windows.values()
     ]
@@ -169,11 +170,19 @@ def _entry_changes(where: str, before: DefinitionEntry, now: DefinitionEntry | N
         Change(f"{where}: its value: {text}", _DEFAULT if "has no default" in text else _NEW_NAME)
         for text in value_changes(before["value"], now["value"])
     ]
-    for name in ("size_ms", "grace_ms"):
+    if before.get("kind") != now.get("kind"):
+        was, is_ = (f"{entry['kind']} ({_sizes(entry)})" for entry in (before, now))
+        what = f"{where} was {was} and is {is_}, so open windows would never close"
+        return [*changes, Change(what, _NEW_NAME)]
+    for name in _SIZES:
         if before.get(name) != now.get(name):
             what = f"{where}: {name} was {before[name]} and is {now[name]}, so open windows would never close"
             changes.append(Change(what, _NEW_NAME))
     return changes
+
+
+def _sizes(window: DefinitionEntry) -> str:
+    return ", ".join(f"{name} {window[name]}" for name in _SIZES if name in window)
 
 
 def stage_changes(before: Sequence[str], now: Sequence[str]) -> list[Change]:

@@ -14,7 +14,7 @@ from framework.api.table import Table
 from framework.api.task import Task
 from framework.api.timers import Timers
 from framework.api.topic import DeadLetter, Input, Output, Topic
-from framework.api.windows import TumblingWindow
+from framework.api.windows import WindowStore
 from framework.core.topology import Topology
 from framework.errors import GraphError
 from protocol.ids import check_name
@@ -36,7 +36,7 @@ class StageGraph:
     inputs: dict[str, Input[Any, Any]]
     outputs: dict[str, Output[Any, Any]]
     stores: dict[str, Store[Any, Any]]
-    windows: dict[str, TumblingWindow[Any, Any]]
+    windows: dict[str, WindowStore[Any, Any]]
     timers: str | None  # the attribute of Timers()
     batch: bool  # process_batch instead of process
     mode: Mode = "aligned"
@@ -122,7 +122,7 @@ def describe(task: object, ordinal: int, mode: Mode = "aligned") -> StageGraph:
         inputs={attribute: value for attribute, value in declared.items() if isinstance(value, Input)},
         outputs={attribute: value for attribute, value in declared.items() if isinstance(value, Output)},
         stores={attribute: value for attribute, value in declared.items() if isinstance(value, Store)},
-        windows={attribute: value for attribute, value in declared.items() if isinstance(value, TumblingWindow)},
+        windows={attribute: value for attribute, value in declared.items() if isinstance(value, WindowStore)},
         timers=timers[0] if timers else None,
         batch=callable(declared.get("process_batch")),
         mode=getattr(task, "mode", None) or mode,
@@ -150,7 +150,8 @@ def _check_methods(stage: StageGraph, declared: dict[str, object], timers: list[
     if timers and not callable(declared.get("on_timer")):
         raise GraphError(f"{where} declares Timers() and has no on_timer(self, timer)")
     if stage.windows and not callable(declared.get("on_window")):
-        raise GraphError(f"{where} declares a TumblingWindow and has no on_window(self, window)")
+        kind = type(next(iter(stage.windows.values()))).__name__
+        raise GraphError(f"{where} declares a {kind} and has no on_window(self, window)")
     refuse_deferred(where, declared)
 
 

@@ -5,14 +5,19 @@ Everything known at the start (serdes, write batches, destinations) is a local v
 
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
+from framework.api.methods import refuse_return
 from framework.api.serdes import decode_error, encode_error, functions_of
 from framework.api.store import Store
-from framework.api.windows import TumblingWindow
+from framework.api.windows import Window, WindowStore
+from framework.execution.outputs import Outputs
+from framework.execution.timers import TimerQueue
 from framework.stores.overlay_store import OverlayStore
 
 T = TypeVar("T")
+W = TypeVar("W", bound=WindowStore[Any, Any])
 Rows = Iterator[tuple[bytes, bytes]]
 
 
@@ -105,11 +110,21 @@ def after_prefix(prefix: bytes) -> bytes | None:
 
 
 def bind_window(
-    declared: TumblingWindow[Any, Any],
-    overlay: OverlayStore,
-    schedule: Callable[[int, str], None],
-    stream_time: Callable[[], int],
-) -> TumblingWindow[Any, Any]:
-    """Return the window over its store, its timers and the task's event time."""
-    panes = bind_store(declared.panes, overlay)
-    return bound(declared, panes=panes, schedule=schedule, stream_time=stream_time, late=0)
+    declared: W, overlay: OverlayStore, timers: TimerQueue, outputs: Outputs, on_window: Callable[[Any], object]
+) -> W:
+    """Return the window over its store, its timers, the task's event time and its ``on_window``."""
+
+    def give(window: Window[Any, Any], timestamp: int | None) -> None:
+        if timestamp is not None:
+            outputs.timestamp = timestamp
+        if (returned := on_window(window)) is not None:
+            refuse_return("on_window", returned)
+
+    return bound(
+        declared,
+        panes=bind_store(declared.panes, overlay),
+        schedule=partial(timers.schedule, declared.name),
+        stream_time=lambda: timers.now,
+        give=give,
+        late=0,
+    )

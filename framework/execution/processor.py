@@ -11,7 +11,7 @@ from framework.api.methods import refuse_return, run_now
 from framework.api.task import Task
 from framework.api.timers import Timer
 from framework.api.topic import Topic
-from framework.api.windows import TumblingWindow
+from framework.api.windows import WindowStore
 from framework.core.task_topology import wire
 from framework.core.topology import Topology
 from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, TaskError
@@ -88,7 +88,7 @@ class Processor:
         self._fires = stage.goes_by_time
         self._clock = clock
         self._context = context
-        self._grace_ms = max((window.grace_ms for window in stage.windows.values()), default=0)
+        self._held_ms = max((window.held_ms for window in stage.windows.values()), default=0)
         self._late_before = 0  # records that windows dropped before the last reset
         task = f"{stage.name}-{partition}"
         self._outbox = Outbox((topology.job, task), overlay.store(OUTBOX), settings, executor, sinks, early_us)
@@ -99,7 +99,7 @@ class Processor:
         }
         self._inputs = stage.inputs_by_log_topic(topology)
         self._task: Task | None = None
-        self._windows: dict[str, TumblingWindow[Any, Any]] = {}
+        self._windows: dict[str, WindowStore[Any, Any]] = {}
         self._deduplicators = deduplicators_of(stage, overlay, self._timers)  # by topic
         self._loops: dict[str, Loop] = {}
         self._reading = Reading()
@@ -187,11 +187,11 @@ class Processor:
     def watermark(self) -> tuple[int, bool] | None:
         """The watermark for consumers: this task sends no record before this time (ms); and whether it is idle.
 
-        What a window sends when it closes is older than event time, by the grace and 1 ms at most.
+        What a window sends when it closes is older than event time, by ``held_ms`` and 1 ms at most.
         """
         if self._time is None:
             return None
-        return max(BEFORE_ALL, self._time.now - self._grace_ms), self._time.idle
+        return max(BEFORE_ALL, self._time.now - self._held_ms), self._time.idle
 
     def take_watermark(self, source: TimeSource, watermark: int, *, idle: bool) -> None:
         """Take what the producer of a channel has told of its event time, in ms (E2)."""
@@ -265,15 +265,15 @@ class Processor:
 
     # --- Binding ---
 
-    def _bind_state(self, task: Task) -> None:
+    def _bind_state(self, task: Any) -> None:
         """Give the instance its stores, timers, windows and context."""
         ids, timers = self._stage.store_ids(), self._timers
         for attribute, store in self._stage.stores.items():
             setattr(task, attribute, bind_store(store, self._overlay.store(ids[store.name])))
         self._windows = {}
         for attribute, window in self._stage.windows.items():
-            overlay, schedule = self._overlay.store(ids[window.name]), partial(timers.schedule, window.name)
-            self._windows[window.name] = bind_window(window, overlay, schedule, lambda: timers.now)
+            overlay = self._overlay.store(ids[window.name])
+            self._windows[window.name] = bind_window(window, overlay, timers, self._outputs, task.on_window)
             setattr(task, attribute, self._windows[window.name])
         if self._stage.timers is not None:
             declared = getattr(self._stage.task, self._stage.timers)
@@ -333,8 +333,7 @@ class Processor:
             if (returned := task.on_timer(Timer(due.at, due.key))) is not None:
                 refuse_return("on_timer", returned)
         elif (window := self._windows.get(due.owner)) is not None:
-            self._outputs.timestamp = due.at - window.grace_ms - 1  # the window's last ms
-            window.close(due.at, task.on_window)
+            window.fire(due.at, due.key)
         else:
             raise ConfigError(
                 f"{self._where}: the state has timers of window {due.owner!r}: declare it again", stage=self._stage.name

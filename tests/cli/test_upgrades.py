@@ -93,6 +93,18 @@ REFUSED: list[tuple[str, Changes, list[str]]] = [
     ),
     ("grace", (("315_360_000_000,", "315_360_000_000, grace_ms=9,"),), ["window total/years: grace_ms was 0 and is 9"]),
     (
+        "kind",
+        (
+            ("import Input, Job", "import HoppingWindow, Input, Job"),
+            ('TumblingWindow("years", 315_360_000_000,', 'HoppingWindow("years", 315_360_000_000, 9,'),
+        ),
+        [
+            "window total/years was tumbling (size_ms 315360000000, grace_ms 0) and is hopping (size_ms 315360000000, ",
+            "advance_ms 9, grace_ms 0), so open windows would never close",
+            NEW_NAME,
+        ],
+    ),
+    (
         "window's key",
         (("315_360_000_000, key=utf8", "315_360_000_000, key=int64"),),
         ["window total/years: its key was utf8 and is int64"],

@@ -1,0 +1,70 @@
+"""Jobs of one window, whose values are the texts of their records, and what their readers see."""
+
+from typing import Any, NamedTuple
+
+from framework.api.windows import WindowStore
+from framework.testing import Kit
+from grete import HoppingWindow as Hopping
+from grete import Input, Job, Output, Record, Task, Topic, Window, json, utf8
+from grete import SessionWindow as Session
+from grete import SlidingWindow as Sliding
+from grete import TumblingWindow as Tumbling
+
+__all__ = ["Hopping", "Result", "Session", "Sliding", "Tumbling", "job_of", "results", "texts"]
+
+lines = Topic("lines", key=utf8, value=utf8)
+results_topic = Topic("results", key=utf8, value=json(dict[str, Any]))
+late_topic = Topic("late", key=utf8, value=utf8)
+Text = dict[str, Any]
+TEXTS: Text = {"key": utf8, "value": json(list[str])}
+
+
+class Result(NamedTuple):
+    """A result as a reader sees it; ``end`` is behind the window's last ms."""
+
+    key: str
+    start: int
+    end: int
+    value: str
+    final: bool = True
+    replaces: tuple[int, ...] = ()
+
+
+def texts() -> Text:
+    """Return the serdes of a window of texts."""
+    return TEXTS
+
+
+def job_of(window: WindowStore[str, list[str]], mode: Any = "aligned") -> Job:
+    """Return the job that appends the texts of a window's records, and sends late records to a topic of their own."""
+
+    class Append(Task):
+        name = "append"
+        source = Input(lines)
+        windowed = window
+        out = Output(results_topic)
+        late = Output(late_topic)
+
+        def process(self, record: Record[str, str]) -> None:
+            if not self.windowed.update(record.key, record.timestamp, lambda seen: [*(seen or ()), record.value]):
+                self.late.send(record.key, record.value)
+
+        def on_window(self, window: Window[str, list[str]]) -> None:
+            value = {
+                "start": window.start,
+                "end": window.end,
+                "value": "+".join(window.value),
+                "final": window.final,
+                "replaces": list(window.replaces),
+            }
+            self.out.send(window.key, value)
+
+    return Job("windows", stages=[Append], mode=mode)
+
+
+def results(kit: Kit) -> list[Result]:
+    """Return what a reader sees, partition by partition, in order."""
+    return [
+        Result(key or "", v["start"], v["end"], v["value"], v["final"], tuple(v["replaces"]))
+        for key, v in kit.pairs(results_topic)
+    ]
