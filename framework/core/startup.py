@@ -51,7 +51,7 @@ class StartUp:
 
     @property
     def done(self) -> bool:
-        """Whether the generation is settled, and the store agrees with what ``fold`` says."""
+        """Whether the restore is complete: the changelog was read up to the own claim, and the store is as it says."""
         return self.phase is StartupPhase.DONE
 
     def begin(self, event: Start) -> list[Action]:

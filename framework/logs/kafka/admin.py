@@ -87,7 +87,7 @@ class Topics:
             raise failed(error, f"giving topic {topic} {partitions} partitions", f"Alter on topic {topic}") from error
 
     def check(self, topic: str) -> None:
-        """Raise ConfigError unless an existing stream or changelog has the settings that it needs (K1).
+        """Raise ConfigError unless an existing stream or changelog has the settings that it needs (K1): no compaction.
 
         Warn where what is acknowledged may be lost with one broker.
         """
