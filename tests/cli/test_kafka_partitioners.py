@@ -121,7 +121,9 @@ def test_the_default_of_confluent_kafka_is_pinned_and_another_producer_halts(sho
     assert shop.run() == all_have(2)
     shop.order(shop.producer(**JAVA_LIKE))
     said = shop.halts()
-    assert "is partitioned by CRC32 (the default of librdkafka, so of confluent-kafka), and state is kept per part" in said
+    assert (
+        "is partitioned by CRC32 (the default of librdkafka, so of confluent-kafka), and state is kept per part" in said
+    )
     assert "A producer that partitions by murmur2 writes there: set partitioner=consistent_random" in said
     assert "belongs in partition" in shop.halts()  # at the next start, too
     grete("run", "totals.py", shop.log, "--set=misplaced_keys=warn", cwd=shop.cluster.folder)
