@@ -3,12 +3,14 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Producer
 
 from framework.errors import ConfigError, FrameworkError, Halted, TransientError
 from framework.logs.kafka import KafkaLog
+from framework.logs.partition_reader import rows_left
 from framework.ports import Delivery, ExternalRecord
 from framework.testing.broker import Broker
 from protocol.frames import encode_headers
@@ -295,3 +297,21 @@ def test_a_failure_is_raised_to_the_end(connect: Connect, changelog: TopicPartit
     for _ in range(2):
         with pytest.raises(FrameworkError):
             ended(log)
+
+
+def test_a_record_that_the_client_refuses_fails_its_transaction(kafka_broker: Broker) -> None:
+    """Records and entry go out as a whole: the error is one of ours and says where; neither is there."""
+    name = f"whole-{os.urandom(4).hex()}"
+    at = TopicPartition(name, 0)
+    with closing(KafkaLog(kafka_broker.bootstrap)) as log:
+        log.create_topic(name, 1, plain=True)
+        metadata = log.open_metadata(name, transactional=f"{name}.redrive")
+        small, large = (ExternalRecord(at, b"k", b"x" * size, 1) for size in (1, 64 << 20))
+        with pytest.raises(FrameworkError, match=rf"sending to {name}\[0\], in a transaction of {name}.redrive"):
+            metadata.produce_with_meta([small, large], {"redriven/x/0": b"0-1"})
+        assert list(rows_left(log, at, *log.bounds(at))) == []
+        assert log.read_metadata(name).meta_get("redriven/x/0") is None
+        metadata.produce_with_meta([small], {"redriven/x/0": b"0"})
+        log.open_metadata(name, transactional=f"{name}.redrive")  # who takes the id over sees what was committed
+        assert [row.value for row in rows_left(log, at, *log.bounds(at))] == [b"x"]
+        assert log.read_metadata(name).meta_get("redriven/x/0") == b"0"

@@ -1,4 +1,4 @@
-"""What the code of a deterministic task is run on, one action at a time, and what leaves once it has run (D1, D2)."""
+"""The input of a deterministic task's code, one action at a time, and the outputs that leave behind it (D1, D2)."""
 
 from framework.core import actions as do
 from framework.core.deterministic.logical_clock import LogicalClock

@@ -41,6 +41,9 @@ class WholeWriter:
                     taken += hand_over(self._producer, records[taken:], repeat(None))
                 except BufferError:
                     self._producer.poll(SLICE_S)
+                except KafkaException as error:
+                    at = records[taken].partition
+                    raise failed(error, f"sending to {at}, in a transaction of {self.id}") from error
             self._call(self._producer.commit_transaction, "committing")
         except BaseException:
             with suppress(KafkaException):
