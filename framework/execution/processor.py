@@ -7,17 +7,17 @@ from typing import Any
 
 from framework.api.context import Context
 from framework.api.graph import StageGraph
-from framework.api.methods import refuse_return, run_now
+from framework.api.methods import run_now
 from framework.api.task import Task
-from framework.api.timers import Timer
 from framework.api.topic import Topic
 from framework.api.windows import WindowStore
 from framework.core.task_topology import wire
 from framework.core.topology import Topology
-from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, TaskError
+from framework.errors import Halted, SerdeError, TaskError
 from framework.execution.binding import bind_store, bind_window, bound
 from framework.execution.deduplication import deduplicators_of
 from framework.execution.event_time import BEFORE_ALL, OUTSIDE, TimeSource, event_time_of
+from framework.execution.firing import Firing
 from framework.execution.outbox import Outbox
 from framework.execution.outputs import Outputs
 from framework.execution.own_entries import OwnEntries
@@ -25,7 +25,6 @@ from framework.execution.process_loops import (
     Loop,
     RecordClock,
     Site,
-    TimerError,
     compile_loop,
     compile_refusal,
 )
@@ -33,7 +32,7 @@ from framework.execution.reading import Reading
 from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS, TURN
 from framework.execution.sink_targets import MakeSinks, sinks_of
 from framework.execution.store_pins import StorePins
-from framework.execution.timers import Due, TimerQueue
+from framework.execution.timers import TimerQueue
 from framework.execution.user_traceback import user_line
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
@@ -85,7 +84,6 @@ class Processor:
         self._pins = StorePins(stage, self._where, overlay.store(META))
         self._timers = TimerQueue(overlay.store(TIMERS))
         self._time = event_time_of(wire(topology, stage.ordinal, partition))
-        self._fires = stage.goes_by_time
         self._clock = clock
         self._context = context
         self._held_ms = max((window.held_ms for window in stage.windows.values()), default=0)
@@ -292,6 +290,8 @@ class Processor:
     def _compile(self, task: Task) -> dict[str, Loop]:
         stage = self._stage
         process = getattr(task, "process_batch" if stage.batch else "process")
+        where = self._where
+        firing = Firing(task, self._timers, self._windows, self._outputs, self._reading, stage=stage.name, where=where)
         site = self._site = Site(
             stage.name,
             self._partition,
@@ -299,7 +299,7 @@ class Processor:
             self._outputs,
             self._outbox,
             self._timers,
-            self._fire if self._fires else None,
+            firing.fire if stage.goes_by_time else None,
             self._time,
             self._clock,
             self._reading,
@@ -310,34 +310,6 @@ class Processor:
             call = process if new is None else new.around_batch(process) if stage.batch else new.around(process)
             loops[topic] = compile_loop(site, declared, call, batch=stage.batch)
         return loops
-
-    # --- Timers ---
-
-    def _fire(self) -> None:
-        """Run the timers that are due, in order; those that they set may be due, too."""
-        while (due := self._timers.pop()) is not None:
-            self._reading.timers += 1
-            try:
-                self._fire_one(due)
-            except Exception as error:
-                if isinstance(error, FrameworkError) and not isinstance(error, TaskError):
-                    raise
-                whose = f"window {due.owner}" if due.owner else f"timer {due.key!r}"
-                text = f"{self._where}: {whose} at {due.at}: {type(error).__name__}: {error}{user_line(error)}"
-                raise TimerError(text, stage=self._stage.name) from error
-
-    def _fire_one(self, due: Due) -> None:
-        task: Any = self._task
-        if not due.owner:
-            self._outputs.timestamp = due.at
-            if (returned := task.on_timer(Timer(due.at, due.key))) is not None:
-                refuse_return("on_timer", returned)
-        elif (window := self._windows.get(due.owner)) is not None:
-            window.fire(due.at, due.key)
-        else:
-            raise ConfigError(
-                f"{self._where}: the state has timers of window {due.owner!r}: declare it again", stage=self._stage.name
-            )
 
     def _call(self, what: str, function: Callable[[], Any]) -> Any:
         """Call user code outside of the loops. Raises TaskError naming the task."""
