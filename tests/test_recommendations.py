@@ -248,7 +248,7 @@ class Workers:
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_killed_workers_tell_what_a_batch_computation_tells(tmp_path: Path) -> None:
     """The same with real workers and SIGKILL: all outputs of all rounds, place by place, and the forecasts."""
     reference = "tests.support.recommendations"

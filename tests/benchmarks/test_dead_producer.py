@@ -6,7 +6,7 @@ from benchmarks.dead_producer import COLUMNS, MODES, WAITING, Trouble, measure
 from benchmarks.results import RESULTS, read
 
 # starts of workers, on a machine that has other tests to run
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_a_log_counts_what_is_read_again_and_what_comes_late() -> None:
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("label", ["3: keep early records on disk", "2: skip early records, seek back"])
 def test_early_records_are_kept_on_disk_or_read_again(label: str) -> None:
     """Real workers and a late source; ``measure`` raises if an output is missing or there twice."""

@@ -20,7 +20,7 @@ from tests.cli.test_kafka import Cluster, Shell
 from tests.cli.test_run import grete, start
 from tests.worker.workers import LIMIT_S
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]  # workers start and end many times
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # workers start and end many times
 
 CUSTOMERS = [f"Kunde Nr. {number} ä" for number in range(120)]
 JAVA_LIKE = {"partitioner": "murmur2_random"}

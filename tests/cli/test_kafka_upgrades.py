@@ -15,7 +15,7 @@ from tests.cli.test_run import grete, start
 from tests.worker.workers import LIMIT_S
 
 __all__ = ["cluster", "shell", "terminals"]  # fixtures
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]  # workers start and end many times
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # workers start and end many times
 
 CUSTOMERS = [f"customer {number}" for number in range(20)]
 GROWN = 5

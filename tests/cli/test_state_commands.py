@@ -31,7 +31,7 @@ REFUSED = ConfigError
 WORDS = " ".join(f"w{number}" for number in range(40))
 
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]  # many workers, one after another
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]  # many workers, one after another
 
 
 def code(tmp_path: Path, name: str, **changes: str) -> str:

@@ -14,7 +14,7 @@ from tests.cli.test_kafka import Cluster, Shell
 from tests.cli.test_run import grete
 from tests.worker.workers import LIMIT_S
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]  # workers start and end many times
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # workers start and end many times
 
 CUSTOMERS = [f"customer {number}" for number in range(30)]
 

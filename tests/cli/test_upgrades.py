@@ -17,7 +17,7 @@ from framework.state.prepare import prepare
 from tests.cli.changed_shop import READER, Changes, code, run, scan
 from tests.cli.test_state_commands import grete
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]  # many workers, one after another
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]  # many workers, one after another
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from protocol.frames import decode_headers
 from protocol.ids import TopicPartition
 from tests.client.spooling import NUMBERS, counted, job
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 @pytest.fixture

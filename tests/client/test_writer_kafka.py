@@ -18,9 +18,9 @@ from protocol.ids import TopicPartition
 from tests.client.spooling import counted
 from tests.verification.chaos.cluster import NOTICED_SOON, Cluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]  # brokers of its own
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # brokers of its own
 
-LIMIT_S = 120.0
+LIMIT_S = 180.0
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def rows(topic: str, values: dict[int, int], timestamp_ms: int, partitions: int 
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("on", "mode", "broadcast"), CASES)
 def test_workers_killed_in_the_middle_of_a_table_bill_each_order_once(
     request: pytest.FixtureRequest, tmp_path: Path, on: str, mode: Mode, broadcast: int

@@ -14,7 +14,7 @@ from framework.testing.broker import Broker
 from tests.execution.changing_jobs import EXTENDED, OLD, Changing
 from tests.worker.workers import WorkerUnderTest
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]  # many workers, one after another
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]  # many workers, one after another
 
 DETERMINISTIC = {"partitions=2": 'partitions=2, mode="deterministic"'}
 WORLDS = {

@@ -46,17 +46,19 @@ def test_killed_workers_take_each_number_once(tmp_path: Path, kind: str, mode: M
     with LocalJob(counting(kind, mode), str(file), job_directory, settings, fed=[f"{NAME}-numbers"]) as run:
         log = job_directory.open_log()
         parts = [repeated(partition) for partition in range(2)]
-        killed, deadline = 0, time.monotonic() + LIMIT_S
+        killed = 0
         for begin in range(0, len(parts[0]), len(parts[0]) // PARTS):
             log.produce(0, 0, [record for part in parts for record in part[begin : begin + len(part) // PARTS]])
             while not log.poll():
                 log.wait(100)
+            deadline = time.monotonic() + LIMIT_S
             while sum(run.committed().values()) <= begin:
                 assert time.monotonic() < deadline, run.checkpoint_ids()
                 run.poll(20)
             if begin:
                 run.supervisor.kill(killed % 2)
                 killed += 1
+        deadline = time.monotonic() + LIMIT_S
         while not run.drained(run.ends()):
             assert time.monotonic() < deadline, run.checkpoint_ids()
             run.poll(20)

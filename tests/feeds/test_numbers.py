@@ -108,7 +108,7 @@ def test_a_feed_that_is_killed_at_each_step_counts_once(tmp_path: Path, kind: st
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["lines", "folder"])
 def test_a_feed_that_is_killed_at_each_step_counts_once_on_kafka(
     tmp_path: Path, kafka_broker: Broker, kind: str

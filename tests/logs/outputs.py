@@ -8,7 +8,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from framework.testing.broker import Broker
 from protocol.ids import TopicPartition
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 def visible(broker: Broker, partition: TopicPartition) -> list[bytes]:

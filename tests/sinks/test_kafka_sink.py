@@ -20,7 +20,7 @@ from tests.logs.outputs import visible
 from tests.sinks.kafka_worker import POINTS, SENT
 
 pytestmark = pytest.mark.kafka
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 WORDS = "so much for that"
 TIMEOUT_MS = 1_000  # of transactions, where a test waits for it
 WORKER = Path(__file__).with_name("kafka_worker.py")

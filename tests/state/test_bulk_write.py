@@ -202,7 +202,7 @@ def test_aborting_leaves_an_invalid_tail(log: Log) -> None:
     assert state(log) == everywhere({b"a": b"1"})
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_a_bulk_write_that_is_killed_at_any_step_counts_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     """A real SIGKILL before each durable append; then it is settled, or done again: readers see one of two states."""
     template, copies = tmp_path / "template", tmp_path / "copies"

@@ -28,7 +28,7 @@ from tests.state.faulty_logs import BreakingLog
 from tests.state.pair_bulk_writes import run as run_pair
 from tests.worker.workers import LIMIT_S
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]  # workers start and end, on a broker at that
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]  # workers start and end, on a broker at that
 
 STORE = 10
 SETTINGS = Settings(checkpoint_interval_ms=50)

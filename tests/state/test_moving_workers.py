@@ -26,7 +26,7 @@ from tests.state.test_bulk_write_workers import CODE, SETTINGS, STORE, Scene, sc
 from tests.worker.workers import LIMIT_S
 
 __all__ = ["scene"]
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]  # workers start and end, on a broker at that
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]  # workers start and end, on a broker at that
 
 
 def before_the_claim(log: JobLog, happens: Callable[[], None]) -> JobLog:

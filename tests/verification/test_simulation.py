@@ -71,7 +71,7 @@ def test_different_seeds_are_different_runs() -> None:
     assert len({run_seed(seed).digest for seed in range(5)}) == 5
 
 
-@pytest.mark.timeout(300)  # three worlds of each
+@pytest.mark.timeout(1200)  # three worlds of each: a minute of CPU, of which other tests take their shares
 def test_fresh_seeds_are_clean_and_rare_things_happen() -> None:
     """Seeds that were never run before break no invariant, with 5 faults each or more, and meet the rare situations."""
     first = int(os.environ.get("GRETE_SEED", random.randrange(1 << 40)))
@@ -82,7 +82,7 @@ def test_fresh_seeds_are_clean_and_rare_things_happen() -> None:
     assert [name for name in SOMETIMES if not batch.counters[name] and name not in RARE] == []
 
 
-@pytest.mark.parametrize("seed", [546551727435, 1000009, 578871078110, 1004701, 1003396, 20005079])
+@pytest.mark.parametrize("seed", [546551727435, 1000009, 578871078110, 1004701, 1003396, 20005079, 2407014944])
 def test_seeds_that_have_found_something_are_clean(seed: int) -> None:
     """A commit acknowledged in doubt (C5); a damage on the last step in which faults happen."""
     assert run_seed(seed).violation is None

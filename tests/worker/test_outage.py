@@ -35,7 +35,7 @@ from tests.verification.chaos.cluster import NOTICED_SOON, Cluster
 from tests.worker.network import Network
 from tests.worker.workers import LIMIT_S
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]  # brokers of its own, and workers that start again
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # brokers of its own, and workers that start again
 
 COUNT = """
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8

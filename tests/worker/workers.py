@@ -22,7 +22,7 @@ from grete import Job
 from protocol.ids import TopicPartition
 from tasks.word_count import job as word_count
 
-LIMIT_S = 60.0  # of any wait: far beyond what a slow machine needs, so that a hang is a failure and nothing else is
+LIMIT_S = 180.0  # of any wait: far beyond what a slow machine needs, so that a hang is a failure and nothing else is
 SENTENCES, TOTALS = TopicPartition("sentences", 0), TopicPartition("word-totals", 0)
 CHANGELOG = TopicPartition("word-count.count-words.changelog", 0)
 TASK = "count-words-0"

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.chaos
 
 LINES = 240
 KILL_AT = {40: 0, 90: 1, 140: 0, 141: 1}  # after that many lines → partition
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 OutputDelivery = Literal["transactional", "sequenced"]
 WORDS, MIXED, DRAWN = (str(Path(__file__).with_name(name)) for name in ("words.py", "mixed_words.py", "drawn_lines.py"))
 

@@ -10,7 +10,7 @@ from tests.verification.chaos.kills import run
 from tests.verification.chaos.outside import outside_of, place_of
 
 # starts of brokers and workers, on a machine that has other tests to run
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 
 def kill_some(directory: Path, log: str, kills: int) -> None:

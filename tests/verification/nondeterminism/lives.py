@@ -32,7 +32,7 @@ from framework.worker.process_main import WorkerSpec, main
 from protocol.ids import TopicPartition
 from tests.verification.nondeterminism.lines import ANSWERS, LINES
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 ATTEMPTS = 5  # where a checkpoint comes between the last answer and the kill
 AT_ONCE = 24  # cases: most of a life is waiting for a checkpoint
 TEXTS = ["to be or not to be", "that is the question", "whether it is nobler", "in the mind to suffer"] * 2
