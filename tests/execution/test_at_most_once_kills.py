@@ -60,12 +60,13 @@ def test_killed_workers_process_no_record_twice(request: pytest.FixtureRequest, 
                 assert time.monotonic() < deadline, run.checkpoint_ids()
                 run.poll(20)
             run.stop()
+            died = run.supervisor.news
         outside = [TopicPartition(marks_of(name).name, partition) for partition in range(2)]
         rows = [row for each in outside for row in all_rows(log, each, 0, log.bounds(each)[1])]
     ran, shown = Counter(trace.read_text().splitlines()), Counter(row.value for row in rows)
-    assert set(ran.values()) == {1}
-    assert set(shown.values()) == {1}
+    assert set(ran.values()) == {1}, died
+    assert set(shown.values()) == {1}, died
     split = sum(line.startswith("split") for line in ran)
-    assert fed - KILLS * EACH <= split <= fed  # each kill takes one batch of lines at most
+    assert fed - KILLS * EACH <= split <= fed, died  # each kill takes one batch of lines at most
     last = {b"%d" % number for number in range(fed - EACH, fed)}
-    assert last <= set(shown), "no worker was killed after the last batch"
+    assert last <= set(shown), f"no worker was killed after the last batch: {died}"
