@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 
+import msgspec
+
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.lifecycle import StartupPhase, TaskStatus
 from framework.core.task_topology import TaskWiring
@@ -26,6 +28,8 @@ from tests.verification.simulation.sink import SimEarlySink, SimSink, SlowSteps
 from tests.verification.simulation.step_text import tell_steps
 from tests.verification.simulation.usercode import StageCode, stage_code, stage_graph
 from tests.verification.simulation.worker import Worker
+
+OUTPUT_BYTES_MAX = 1 << 24  # of an aligned checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +130,9 @@ class Process:
         return Recording(self._froze, self._around.draw, self._seen, suffix)
 
     def _io(self) -> TaskIO:
-        """Return what the task reads and writes."""
-        spill, settings = SimSpill(self.boundary), self._around.plan.settings
-        return TaskIO(self.log, self.store, self.overlay, spill, settings, self._mono_ms)
+        """Return what the task reads and writes; at a limit of outputs it would halt, and ask for a higher one."""
+        settings = msgspec.structs.replace(self._around.plan.settings, uncommitted_state_bytes_max=OUTPUT_BYTES_MAX)
+        return TaskIO(self.log, self.store, self.overlay, SimSpill(self.boundary), settings, self._mono_ms)
 
     def _mono_ms(self) -> int:
         return self._around.now() - self._born

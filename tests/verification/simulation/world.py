@@ -34,7 +34,6 @@ from tests.verification.simulation.shapes import SHAPES
 from tests.verification.simulation.unkind import MINUTES_MS, draw_unkind, minutes_apart
 
 ROOMY = 1 << 20
-ROOMY_BATCH = 1 << 24  # bytes
 TIGHT_BYTES = 3000  # of a write batch: twice what a batch of 200 bytes makes dirty
 # below, no seed draws a table, a broadcast stream, minutes or disorder by itself: known mutants die in these worlds
 WITHOUT_TABLES = 300
@@ -113,7 +112,7 @@ def _remade(plan: Plan, topology: Topology, r: random.Random, *, files: frozense
     settings = msgspec.structs.replace(
         plan.settings,
         processing_guarantee="exactly-once",
-        uncommitted_state_bytes_max=ROOMY_BATCH,
+        uncommitted_state_bytes_max=1 << 24,
         downstream_lag_messages_max=1000,
     )
     return replace(
@@ -200,10 +199,8 @@ def _make_plan(seed: int, cut: Cut) -> Plan:
         topology=topology,
         wirings={w.producer: w for s in range(stages) for p in range(counts[s]) for w in (wire(topology, s, p),)},
         out_partitions=out_partitions,
-        settings=msgspec.structs.replace(
-            settings, uncommitted_state_bytes_max=ROOMY_BATCH
-        ),  # of outputs: only an operator can help
-        limits=limits_of(settings),  # of state: a checkpoint closes at it
+        settings=settings,
+        limits=limits_of(settings),
         knobs=Knobs(
             r.choice((1, 2, 5)),
             r.choice((0.03, 0.06, 0.2, 8.0)),
@@ -234,7 +231,7 @@ def _make_plan(seed: int, cut: Cut) -> Plan:
 def _settings(r: random.Random, *, aligned: bool, tight_batch: bool, keys: int) -> Settings:
     batch = r.choice((1, 200, 200)) if tight_batch else r.choice((1, 200, 200, 1000))
     # two stores: all keys of a task that closes by its alignment fit, those of a source do not
-    batch_bytes = max(TIGHT_BYTES, keys * 2 * 150) if tight_batch else ROOMY_BATCH
+    batch_bytes = max(TIGHT_BYTES, keys * 2 * 150) if tight_batch else 1 << 24
     interval = r.choice((20, 50, 100))
     return Settings(
         processing_guarantee="exactly-once" if aligned else "at-least-once",
