@@ -10,9 +10,10 @@ from grete import SessionWindow as Session
 from grete import SlidingWindow as Sliding
 from grete import TumblingWindow as Tumbling
 
-__all__ = ["Hopping", "Result", "Session", "Sliding", "Tumbling", "job_of", "results", "texts"]
+__all__ = ["Hopping", "Result", "Session", "Sliding", "Tumbling", "job_of", "marks", "results", "texts"]
 
 lines = Topic("lines", key=utf8, value=utf8)
+marks = Topic("marks", key=utf8, value=utf8)
 results_topic = Topic("results", key=utf8, value=json(dict[str, Any]))
 late_topic = Topic("late", key=utf8, value=utf8)
 Text = dict[str, Any]
@@ -35,8 +36,11 @@ def texts() -> Text:
     return TEXTS
 
 
-def job_of(window: WindowStore[str, list[str]], mode: Any = "aligned") -> Job:
-    """Return the job that appends the texts of a window's records, and sends late records to a topic of their own."""
+def job_of(window: WindowStore[str, list[str]], mode: Any = "aligned", *, marked: bool = False) -> Job:
+    """Return the job that appends the texts of a window's records, and sends late records to a topic of their own.
+
+    ``marked``: it reads the topic ``marks``, too, whose records do nothing but move event time.
+    """
 
     class Append(Task):
         name = "append"
@@ -59,7 +63,14 @@ def job_of(window: WindowStore[str, list[str]], mode: Any = "aligned") -> Job:
             }
             self.out.send(window.key, value)
 
-    return Job("windows", stages=[Append], mode=mode)
+    class Marked(Append):
+        marks = Input(marks)
+
+        def process(self, record: Record[str, str]) -> None:
+            if record.topic != marks.name:
+                super().process(record)
+
+    return Job("windows", stages=[Marked if marked else Append], mode=mode)
 
 
 def results(kit: Kit) -> list[Result]:
