@@ -258,8 +258,14 @@ class StateStore(Protocol):
         """Return the value or None."""
         ...
 
-    def scan(self, store: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) with start <= key < end in key order, as of the call."""
+    def get_many(self, store: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each key, or None, in the order of ``keys``."""
+        ...
+
+    def scan(
+        self, store: int, start: bytes, end: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) with start <= key < end in key order (``reverse``: from the last on), as of the call."""
         ...
 
     def last_key(self, store: int) -> bytes | None:

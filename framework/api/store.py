@@ -1,6 +1,6 @@
 """A task's key-value state, as its author sees it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar, overload
 
 from framework.api.serdes import Serde, key_serde
@@ -15,7 +15,8 @@ class Store(Generic[K, V]):
     """A class attribute of a task: a durable, partitioned map. On the running task the methods below are bound.
 
     Values are encoded at put and decoded at get (A8): changing an object that was put changes nothing, put it again.
-    Scans see the store as it was when they began, in the order of encoded keys: utf8 by code points, int64 by number.
+    Scans see the store as it was when they began, in the order of encoded keys: utf8 by code points, int64 by number;
+    with ``reverse`` from the last key on. They read as you iterate: the first row costs no more than a get.
     Every method raises TaskError on a store that is not part of a running task, and SerdeError on a bad key or value.
     """
 
@@ -35,23 +36,31 @@ class Store(Generic[K, V]):
         """Return the value, or ``default``."""
         raise self._unbound()
 
+    def get_many(self, keys: Iterable[K]) -> list[V | None]:
+        """Return the value of each key, or None, in the order of ``keys``: one read of RocksDB for all of them."""
+        raise self._unbound()
+
     def put(self, key: K, value: V) -> None:
         """Set the value of a key."""
+        raise self._unbound()
+
+    def put_many(self, items: Iterable[tuple[K, V]]) -> None:
+        """Set the value of each (key, value), in their order; if a serde refuses one of them, none is set."""
         raise self._unbound()
 
     def delete(self, key: K) -> None:
         """Remove a key; nothing happens if it is not there."""
         raise self._unbound()
 
-    def range(self, start: K | None = None, end: K | None = None) -> Iterator[tuple[K, V]]:
+    def range(self, start: K | None = None, end: K | None = None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
         """Yield (key, value) with start <= key < end; None leaves that side open."""
         raise self._unbound()
 
-    def prefix(self, prefix: K) -> Iterator[tuple[K, V]]:
+    def prefix(self, prefix: K, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with the encoded ``prefix``: for utf8 and bytes keys."""
         raise self._unbound()
 
-    def all(self) -> Iterator[tuple[K, V]]:
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
         """Yield every (key, value)."""
         raise self._unbound()
 

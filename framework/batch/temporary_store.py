@@ -34,9 +34,15 @@ class Scratch:
         """Return the value or None."""
         return None if self._store is None else self._store.get(store, key)
 
-    def scan(self, store: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) with start <= key < end in key order, as of the call."""
-        return iter(()) if self._store is None else self._store.scan(store, start, end)
+    def get_many(self, store: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each key, or None, in the order of ``keys``."""
+        return [None] * len(keys) if self._store is None else self._store.get_many(store, keys)
+
+    def scan(
+        self, store: int, start: bytes, end: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) with start <= key < end in key order (``reverse``: from the last on), as of the call."""
+        return iter(()) if self._store is None else self._store.scan(store, start, end, reverse=reverse)
 
     def last_key(self, store: int) -> bytes | None:
         """Return the last key in key order, or None."""

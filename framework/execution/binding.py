@@ -4,7 +4,7 @@ Everything known at the start (serdes, write batches, destinations) is a local v
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -67,7 +67,45 @@ def bind_store(declared: Store[Any, Any], overlay: OverlayStore) -> Store[Any, A
         if batch_get(raw_key) is not None:  # else a tombstone would go to the changelog for nothing
             batch_delete(raw_key)
 
-    return bound(declared, get=get, put=put, delete=delete, **_scans(declared, overlay, where))
+    many = _many(declared, overlay, where)
+    return bound(declared, get=get, put=put, delete=delete, **many, **_scans(declared, overlay, where))
+
+
+def _many(declared: Store[Any, Any], overlay: OverlayStore, where: str) -> dict[str, Callable[..., object]]:
+    """Return get_many and put_many."""
+    encode_key = functions_of(declared.key)[0]
+    encode_value, decode_value = functions_of(declared.value)
+    batch_get_many, batch_put = overlay.get_many, overlay.put
+
+    def encoded(keys: Iterable[Any]) -> Iterator[bytes]:
+        for key in keys:
+            try:
+                raw_key = encode_key(key)
+            except Exception as error:
+                raise encode_error(declared.key, key, error, where) from error
+            yield raw_key
+
+    def get_many(keys: Iterable[Any]) -> list[Any]:
+        found = list[Any]()
+        for raw in batch_get_many([*encoded(keys)]):
+            try:
+                found.append(None if raw is None else decode_value(raw))
+            except Exception as error:
+                raise decode_error(declared.value, raw, error, where) from error
+        return found
+
+    def put_many(items: Iterable[tuple[Any, Any]]) -> None:
+        pairs = [*items]
+        raw_keys, raws = [*encoded(key for key, _ in pairs)], list[bytes]()
+        for _, value in pairs:
+            try:
+                raws.append(encode_value(value))
+            except Exception as error:
+                raise encode_error(declared.value, value, error, where) from error
+        for raw_key, raw in zip(raw_keys, raws, strict=True):
+            batch_put(raw_key, raw)
+
+    return {"get_many": get_many, "put_many": put_many}
 
 
 def _scans(declared: Store[Any, Any], overlay: OverlayStore, where: str) -> dict[str, Callable[..., object]]:
@@ -90,15 +128,16 @@ def _scans(declared: Store[Any, Any], overlay: OverlayStore, where: str) -> dict
                 raise decode_error(declared.value, (raw_key, raw), error, where) from error
             yield row
 
-    def range_(start: Any = None, end: Any = None) -> Iterator[tuple[Any, Any]]:
-        return decoded(batch_scan(b"" if start is None else encoded(start), None if end is None else encoded(end)))
+    def range_(start: Any = None, end: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        first, behind = b"" if start is None else encoded(start), None if end is None else encoded(end)
+        return decoded(batch_scan(first, behind, reverse=reverse))
 
-    def prefix(prefix: Any) -> Iterator[tuple[Any, Any]]:
+    def prefix(prefix: Any, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         raw = encoded(prefix)
-        return decoded(batch_scan(raw, after_prefix(raw)))
+        return decoded(batch_scan(raw, after_prefix(raw), reverse=reverse))
 
-    def all_() -> Iterator[tuple[Any, Any]]:
-        return decoded(batch_scan(b"", None))
+    def all_(*, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        return decoded(batch_scan(b"", None, reverse=reverse))
 
     return {"range": range_, "prefix": prefix, "all": all_}
 

@@ -36,9 +36,16 @@ class MemoryStore:
         """Return the value or None. Raises ConfigError for an unknown store id."""
         return self._view(store).values.get(key)
 
-    def scan(self, store: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) with start <= key < end in key order, as of the call."""
-        return cast("Iterator[tuple[bytes, bytes]]", self._view(store).scan(start, end))  # no None is ever stored here
+    def get_many(self, store: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each key, or None, in the order of ``keys``."""
+        return [*map(self._view(store).values.get, keys)]
+
+    def scan(
+        self, store: int, start: bytes, end: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) with start <= key < end in key order (``reverse``: from the last on), as of the call."""
+        rows = self._view(store).scan(start, end, reverse=reverse)
+        return cast("Iterator[tuple[bytes, bytes]]", rows)  # no None is ever stored here
 
     def last_key(self, store: int) -> bytes | None:
         """Return the last key in key order, or None."""

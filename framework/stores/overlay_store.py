@@ -1,6 +1,6 @@
 """One store of a task as its code sees it, over the write batches of its overlay (A8)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -40,11 +40,11 @@ class Frozen:
         self.writes = writes
         self._view = view
 
-    def scan(self, start: bytes, end: bytes | None) -> Iterator[Item]:
-        """Yield (key, value or None) with start <= key < end in key order, as of now."""
+    def scan(self, start: bytes, end: bytes | None, *, reverse: bool) -> Iterator[Item]:
+        """Yield (key, value or None) with start <= key < end in key order, or from the last on, as of now."""
         if self._view is None:
             self._view = SortedView(self.writes)
-        return self._view.scan(start, end)
+        return self._view.scan(start, end, reverse=reverse)
 
     def newest(self, keys_max: int, bytes_max: int) -> list[Item]:
         """Return some writes, the last ones first; at least one, then up to about ``bytes_max`` bytes."""
@@ -99,6 +99,21 @@ class OverlayStore:
             return value
         return self._fetch(key)
 
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each key, or None, in the order of ``keys``; one call reads all that is not in memory."""
+        batches = self._open, self._frozen, *self._older, self._cache, self._cache_old
+        found: WriteBatch = {}
+        for key in keys:
+            for batch in batches:
+                if (value := batch.get(key, _NOTHING)) is not _NOTHING:
+                    found[key] = value
+                    break
+        if unknown := [key for key in dict.fromkeys(keys) if key not in found]:
+            for key, value in zip(unknown, self._base.get_many(self._id, unknown), strict=True):
+                self._keep(key, value)
+                found[key] = value
+        return [found[key] for key in keys]
+
     def put(self, key: bytes, value: bytes) -> None:
         """Set the value. Raises Halted when the open write batch has outgrown its bound (A9)."""
         overlay = self._overlay
@@ -123,24 +138,31 @@ class OverlayStore:
         if overlay.open_bytes > overlay.recount_bytes:
             overlay.recount()
 
-    def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[KeyAndValue]:
-        """Return (key, value) with start <= key < end in key order, as of the call, whatever is written meanwhile."""
+    def scan(self, start: bytes = b"", end: bytes | None = None, *, reverse: bool = False) -> Iterator[KeyAndValue]:
+        """Return (key, value) with start <= key < end, as of the call, whatever is written meanwhile.
+
+        They are in key order, with ``reverse`` from the last on.
+        """
         if self._view is None:
             self._view = SortedView(self._open)
-        rows = self._base.scan(self._id, start, end)
+        rows = self._base.scan(self._id, start, end, reverse=reverse)
         for part in self.parts:
-            rows = _merge(part.scan(start, end), rows)
+            rows = _merge(part.scan(start, end, reverse=reverse), rows, reverse=reverse)
         if self._open:
-            rows = _merge(self._view.scan(start, end), rows)
+            rows = _merge(self._view.scan(start, end, reverse=reverse), rows, reverse=reverse)
         return rows
 
     def _fetch(self, key: bytes) -> bytes | None:
         value = self._cache_old.get(key, _NOTHING)
         if value is _NOTHING:
             value = self._base.get(self._id, key)
+        self._keep(key, value)
+        return value
+
+    def _keep(self, key: bytes, value: bytes | None) -> None:
+        """Put what was read into the read cache."""
         if self._overlay.make_room(len(key) + (0 if value is None else len(value)) + ENTRY_BYTES):
             self._cache[key] = value
-        return value
 
     # --- For the Overlay only ---
 
@@ -233,11 +255,11 @@ def _bytes_of(write_batch: WriteBatch) -> int:
     )
 
 
-def _merge(upper: Iterable[Item], lower: Iterator[KeyAndValue]) -> Iterator[KeyAndValue]:
-    """Yield what is alive when ``upper`` hides ``lower``: both sorted by key."""
+def _merge(upper: Iterable[Item], lower: Iterator[KeyAndValue], *, reverse: bool) -> Iterator[KeyAndValue]:
+    """Yield what is alive when ``upper`` hides ``lower``: both sorted by key, or both from the last on."""
     row = next(lower, None)
     for key, value in upper:
-        while row is not None and row[0] < key:
+        while row is not None and row[0] != key and (row[0] < key) is not reverse:
             yield row
             row = next(lower, None)
         if row is not None and row[0] == key:

@@ -5,6 +5,7 @@ import shutil
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rocksdict import (
     DbClosedError,
@@ -112,21 +113,41 @@ class RocksStore:
         except Exception as error:
             raise self._failure("read", error, store) from error
 
-    def scan(self, store: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value), start <= key < end, in key order, as of the call. Raises StoreCorrupted, also midway."""
+    def get_many(self, store: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values, by one call of RocksDB's multi-get. Raises as ``get`` does."""
+        if self._loads:
+            self.flush()
+        try:
+            found: Any = self._stores[store].get(list(keys))
+        except Exception as error:
+            raise self._failure("read", error, store) from error
+        return [*found]
+
+    def scan(
+        self, store: int, start: bytes, end: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value), start <= key < end, in key order (``reverse``: from the last on), as of the call.
+
+        Raises StoreCorrupted, also midway.
+        """
         if self._loads:
             self.flush()
         options = ReadOptions()
         if end is not None:
             options.set_iterate_upper_bound(end)
+        if reverse:
+            options.set_iterate_lower_bound(start)
         try:
             iterator = self._stores[store].iter(options)
-            iterator.seek(start)
+            if reverse:
+                iterator.seek_to_last()
+            else:
+                iterator.seek(start)
         except Exception as error:
             raise self._failure("scan", error, store) from error
         scan = _Scan(iterator, options)
         self._scans.add(scan)
-        return self._rows(scan, store)
+        return self._rows(scan, store, reverse=reverse)
 
     def last_key(self, store: int) -> bytes | None:
         """Return the last key in key order, or None. Raises StoreCorrupted."""
@@ -141,14 +162,17 @@ class RocksStore:
             raise self._failure("scan", error, store) from error
         return last
 
-    def _rows(self, scan: "_Scan", store: int) -> Iterator[tuple[bytes, bytes]]:
+    def _rows(self, scan: "_Scan", store: int, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
         while (iterator := scan.iterator) is not None:
             try:
                 if not iterator.valid():
                     iterator.status()  # the end, or a block that cannot be read: only the status tells
                     return
                 row = iterator.key(), iterator.value()
-                iterator.next()
+                if reverse:
+                    iterator.prev()
+                else:
+                    iterator.next()
             except Exception as error:
                 raise self._failure("scan", error, store) from error
             del iterator  # or a suspended scan would keep the database open after close

@@ -44,9 +44,12 @@ class SortedView:
         """Return the last key, or None."""
         return self._keys[-1] if self._keys else None
 
-    def scan(self, start: bytes, end: bytes | None) -> Iterator[Item]:
-        """Yield (key, value) with start <= key < end in key order, as of now; a key that has lost its value is none."""
-        values, keys = self.values, self._keys.irange(start, end, inclusive=(True, False))
+    def scan(self, start: bytes, end: bytes | None, *, reverse: bool = False) -> Iterator[Item]:
+        """Yield (key, value) with start <= key < end in key order (``reverse``: from the last on), as of now.
+
+        A key that has lost its value is none.
+        """
+        values, keys = self.values, self._keys.irange(start, end, inclusive=(True, False), reverse=reverse)
         scan = _ViewScan((key, values[key]) for key in keys if key in values)
         self._scans = [reference for reference in self._scans if reference() is not None]
         self._scans.append(weakref.ref(scan))

@@ -71,6 +71,39 @@ def test_scans_are_in_key_order() -> None:
     assert list(task.numbers.range(-1, 3)) == [(-1, "-1"), (0, "0")]
 
 
+def test_scans_go_backwards() -> None:
+    """With reverse, range, prefix and all give the same from the last key on, as of their call."""
+    rig = Rig(JOB)
+    words = rig.task.words
+    words.put_many([("b", 1), ("ab", 2)])
+    rig.commit()
+    words.put_many([("a", 3), ("aé", 4), ("b", 5)])
+    latest = words.all(reverse=True)
+    words.put("c", 6)
+    assert next(latest) == ("b", 5)
+    assert list(words.prefix("a", reverse=True)) == [("aé", 4), ("ab", 2), ("a", 3)]
+    assert list(words.range("ab", "b", reverse=True)) == [("aé", 4), ("ab", 2)]
+    words.delete("aé")
+    assert list(latest) == [("aé", 4), ("ab", 2), ("a", 3)]
+
+
+def test_many_at_once() -> None:
+    """get_many gives values in the order of its keys; put_many sets all or, if a serde refuses one, none."""
+    rig = Rig(JOB)
+    words = rig.task.words
+    words.put_many((word, len(word)) for word in ("a", "bb", "a"))
+    rig.commit()
+    words.put("ccc", 3)
+    words.delete("a")
+    assert words.get_many(iter(["ccc", "a", "bb", "d", "bb"])) == [3, None, 2, None, 2]
+    for items in ([("d", 4), ("e", "five")], [("d", 4), (5, 5)]):
+        with pytest.raises(SerdeError, match="store words: "):
+            words.put_many(items)
+    with pytest.raises(SerdeError, match="store words: "):
+        words.get_many(["a", 5])
+    assert words.get("d") is None
+
+
 def test_a_scan_sees_the_store_as_it_was_when_it_was_asked_for() -> None:
     """Writes after the call, even before the first row is taken, do not show in it."""
     words = Rig(JOB).task.words

@@ -105,6 +105,11 @@ class OverlayMachine(RuleBasedStateMachine):
         """Read one key, which may then be kept in the read cache."""
         assert self.overlay.store(store).get(key) == self.current.get((store, key))
 
+    @rule(store=ids, wanted=st.lists(keys, max_size=8))
+    def get_many(self, store: int, wanted: list[bytes]) -> None:
+        """Read some keys in one call, one of them maybe twice."""
+        assert self.overlay.store(store).get_many(wanted) == [self.current.get((store, key)) for key in wanted]
+
     @rule()
     def get_everything(self) -> None:
         """Read all keys of all stores."""
@@ -112,15 +117,15 @@ class OverlayMachine(RuleBasedStateMachine):
             for key in KEYS:
                 self.get(store, key)
 
-    @rule(store=ids, start=keys, end=st.none() | keys)
-    def scan(self, store: int, start: bytes, end: bytes | None) -> None:
+    @rule(store=ids, start=keys, end=st.none() | keys, reverse=st.booleans())
+    def scan(self, store: int, start: bytes, end: bytes | None, reverse: bool = False) -> None:
         """Begin a scan; it is read on later, when other things have happened."""
         expected = [
             (key, value)
-            for (number, key), value in sorted(self.current.items())
+            for (number, key), value in sorted(self.current.items(), reverse=reverse)
             if number == store and key >= start and (end is None or key < end)
         ]
-        self.scans.append((self.overlay.store(store).scan(start, end), expected))
+        self.scans.append((self.overlay.store(store).scan(start, end, reverse=reverse), expected))
 
     @precondition(lambda self: self.scans)
     @rule(index=st.integers(0, 9), count=st.integers(1, 9))

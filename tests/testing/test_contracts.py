@@ -8,8 +8,8 @@ BACK_ENDS = (Path(__file__).parent / "third_party.py").read_text()
 TESTS = (Path(__file__).parent / "mine.py").read_text()
 MISTAKES = {
     "the scan is lazy": (
-        "rows = sorted(self._disk.rows.items())",
-        "rows = ((place, self._disk.rows.get(place, b'')) for place in sorted(self._disk.rows))",
+        "rows = sorted(self._disk.rows.items(), reverse=reverse)",
+        "rows = ((place, self._disk.rows.get(place, b'')) for place in sorted(self._disk.rows, reverse=reverse))",
         "TestStore",
         "*ContractBroken: the store breaks its contract: What is written after the call, before or after the first*",
     ),

@@ -34,9 +34,14 @@ class DictStore:
         self._check(store)
         return self._disk.rows.get((store, key))
 
-    def scan(self, store: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def get_many(self, store: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self.get(store, key) for key in keys]
+
+    def scan(
+        self, store: int, start: bytes, end: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
         self._check(store)
-        rows = sorted(self._disk.rows.items())
+        rows = sorted(self._disk.rows.items(), reverse=reverse)
         return ((k, v) for (s, k), v in rows if s == store and start <= k and (end is None or k < end))
 
     def last_key(self, store: int) -> bytes | None:

@@ -92,9 +92,10 @@ class StoreContract(Contract):
     def test_a_scan_takes_the_start_and_leaves_the_end(
         self, store: StateStore, start: bytes, end: bytes | None, expected: str
     ) -> None:
-        """Start <= key < end, bytewise, in key order."""
+        """Start <= key < end, bytewise, in key order, and the same from the last key on."""
         store.write([(0, key, key[:1]) for key in (b"c", b"aa", b"b", b"a")])
         assert b"".join(value for _, value in store.scan(0, start, end)).decode() == expected
+        assert list(store.scan(0, start, end, reverse=True)) == [*store.scan(0, start, end)][::-1]
 
     def test_a_scan_keeps_to_its_end_whatever_else_is_allocated(self, store: StateStore) -> None:
         """A prefix of any bytes gives all of its keys and no others, while memory is used by others."""
@@ -108,14 +109,23 @@ class StoreContract(Contract):
                 assert found == [prefix + b"%d" % number for number in range(5)]
             assert len(rubbish) == 50
 
-    def test_a_scan_sees_the_store_as_of_its_call(self, store: StateStore) -> None:
+    @pytest.mark.parametrize("reverse", [False, True])
+    def test_a_scan_sees_the_store_as_of_its_call(self, store: StateStore, reverse: bool) -> None:
         """What is written after the call, before or after the first row, is not seen."""
         store.write([(0, b"%03d" % i, b"old") for i in range(300)])
-        scan = store.scan(0, b"", None)
+        scan = store.scan(0, b"", None, reverse=reverse)
         store.write([(0, b"000", b"new"), (0, b"0005", b"new")])
         first = next(scan)
         store.write([(0, b"001", None), (0, b"299", b"new"), (0, b"9", b"new")])
-        assert [first, *scan] == [(b"%03d" % i, b"old") for i in range(300)]
+        expected = [(b"%03d" % i, b"old") for i in range(300)]
+        assert [first, *scan] == (expected[::-1] if reverse else expected)
+
+    def test_many_keys_are_read_as_each_of_them(self, store: StateStore) -> None:
+        """The values come in the order of the keys, whether they are there or not, also for a key asked for twice."""
+        store.write([(0, b"k", b"1"), (0, b"", b""), (0, b"gone", b"1"), (0, b"gone", None), (3, b"w", b"1")])
+        store.load(0, [b"l"], [b"2"])
+        assert store.get_many(0, [b"l", b"k", b"w", b"gone", b"k", b""]) == [b"2", b"1", None, None, b"1", b""]
+        assert store.get_many(0, []) == []
 
     def test_the_last_key_is_that_of_the_order(self, store: StateStore) -> None:
         """Deleted keys are gone, loaded ones are there, and an empty store has none."""
@@ -209,6 +219,7 @@ class StoreContract(Contract):
             lambda: store.write([(0, b"k", b"1"), (8, b"k", b"1")], b"position"),
             lambda: store.load(8, [b"k"], [b"1"]),
             lambda: store.get(8, b"k"),
+            lambda: store.get_many(8, [b"k"]),
             lambda: store.scan(8, b"", None),
         ]
         for call in calls:

@@ -133,11 +133,21 @@ class SimStore(MemoryStore):
         self._boundary.after("get")
         return value
 
-    def scan(self, store: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what lies between, in key order."""
+    def get_many(self, store: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values."""
+        self._boundary.before("get")
+        self._read()
+        values = super().get_many(store, keys)
+        self._boundary.after("get")
+        return values
+
+    def scan(
+        self, store: int, start: bytes, end: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what lies between, in key order or from the last key on."""
         self._boundary.before("scan")
         self._read()
-        rows = super().scan(store, start, end)
+        rows = super().scan(store, start, end, reverse=reverse)
         self._boundary.after("scan")
         return rows
 
