@@ -19,6 +19,7 @@ QUOTING = (
     "docs/decisions/",
     "docs/GLOSSARY.md",
     "docs/TRACEABILITY.md",
+    "tests/windows/peers/",
     "tests/protocol/golden.py",
     "tests/protocol/test_golden.py",
     "tests/test_stored_texts.py",
