@@ -17,7 +17,7 @@ from framework.api.graph import FIRST_USER_STORE, RESERVED_STORES
 from framework.api.reader import OUTPUT, PRODUCER, SEQ, TIME
 from framework.core.partitioners import Partitioner
 from framework.core.topology import changelog_topic, stream_topic
-from framework.execution import early_release, outbox, process_loops, sink_targets
+from framework.execution import early_release, failures, outbox, sink_targets
 from framework.execution.deterministic import numbering, outputs, processor
 from framework.execution.reserved_stores import EVENT_TIME, STREAM_TIME, TURN, pin_key
 from framework.feeds.folder import FolderFeed
@@ -289,7 +289,11 @@ def test_headers_have_their_names() -> None:
         b"\0\0\0\4\0\1a\0\0\0\1b\0\x0egrete.producer\0\0\0\5j/s-0\0\tgrete.seq\0\0\0\00212\0\7grete.t\0\0\0\00234"
     )
     assert (numbering.ONE, numbering.FORMAT) == (b"headers", b"\2")
-    letters = Path(inspect.getfile(process_loops)).read_text()
+    letters = Path(inspect.getfile(failures)).read_text()
     assert set(re.findall(r'"(grete\.\w+)"', letters)) == {
-        f"grete.{name}" for name in ("error", "stage", "partition", "topic", "source", "offset", "index", "traceback")
+        *(
+            f"grete.{name}"
+            for name in ("error", "stage", "partition", "topic", "source", "offset", "index", "traceback")
+        ),
+        *(f"grete.{name}" for name in ("timer", "window", "start", "end", "final")),
     }

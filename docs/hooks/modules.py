@@ -24,6 +24,9 @@ GROUPS: dict[str, list[str]] = {
     "How does my code run?": [
         "framework/execution/processor.py",
         "framework/execution/process_loops.py",
+        "framework/execution/failures.py",
+        "framework/execution/firing.py",
+        "framework/execution/site.py",
         "framework/execution/binding.py",
         "framework/execution/decoding.py",
         "framework/execution/reading.py",

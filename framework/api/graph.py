@@ -13,7 +13,7 @@ from framework.api.store import Store
 from framework.api.table import Table
 from framework.api.task import Task
 from framework.api.timers import Timers
-from framework.api.topic import DeadLetter, Input, Output, Topic
+from framework.api.topic import DeadLetter, Errors, Input, Output, Topic
 from framework.api.windows import WindowStore
 from framework.core.topology import Topology
 from framework.errors import GraphError
@@ -96,9 +96,28 @@ class StageGraph:
         internal = {stream.topic: inputs[stream.user_topic] for stream in streams}
         return internal | {topic: inputs[topic] for topic in topology.externals_of(self.ordinal)}
 
+    @property
+    def declared_timers(self) -> Timers:
+        """Timers() as the class declares it; there is one."""
+        assert self.timers is not None
+        declared: Timers = getattr(self.task, self.timers)
+        return declared
+
+    def policies(self) -> dict[str, Errors]:
+        """Return attribute → error policy of all inputs, windows and of Timers()."""
+        declared: dict[str, Input[Any, Any] | WindowStore[Any, Any] | Timers] = {**self.inputs, **self.windows}
+        if self.timers is not None:
+            declared[self.timers] = self.declared_timers
+        return {attribute: each.errors for attribute, each in declared.items()}
+
+    @property
+    def undoes(self) -> bool:
+        """Whether an error policy takes back what a call has done."""
+        return any(policy != "fail" for policy in self.policies().values())
+
     def dead_letters(self) -> list[Topic[Any, Any]]:
         """Return the topics of all dead letters."""
-        return [declared.errors.topic for declared in self.inputs.values() if isinstance(declared.errors, DeadLetter)]
+        return [policy.topic for policy in self.policies().values() if isinstance(policy, DeadLetter)]
 
 
 def stage_name(task: type[Task]) -> str:
@@ -175,16 +194,16 @@ def _check_ends(stage: StageGraph) -> None:
                 f"stage {stage.name!r}: input {attribute!r} is of {_meant(stage, source.topic, 'a Topic')}",
                 stage=stage.name,
             )
-        if source.errors != "fail" and not isinstance(source.errors, DeadLetter):
-            raise GraphError(
-                f"stage {stage.name!r}: input {attribute!r}: errors={source.errors!r}: need 'fail' or "
-                "DeadLetter(topic)",
-                stage=stage.name,
-            )
         if source.deduplicate is not None and not isinstance(source.deduplicate, (ById, BySequence)):
             raise GraphError(
                 f"stage {stage.name!r}: input {attribute!r}: deduplicate={source.deduplicate!r}: need ById(…) or "
                 "BySequence(…)",
+                stage=stage.name,
+            )
+    for attribute, policy in stage.policies().items():
+        if policy not in ("fail", "drop") and not isinstance(policy, DeadLetter):
+            raise GraphError(
+                f"stage {stage.name!r}: {attribute!r}: errors={policy!r}: need 'fail', 'drop' or DeadLetter(topic)",
                 stage=stage.name,
             )
     for attribute, sink in stage.outputs.items():

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from framework.api.serdes import Codec, Serde, functions_of
 from framework.api.store import Store
+from framework.api.topic import Errors
 from framework.api.windows import Emit, Window, WindowStore
 
 K = TypeVar("K")
@@ -51,10 +52,18 @@ class KeyWindows(WindowStore[K, V]):
     """The base of windows that lie where a key's records are."""
 
     def __init__(
-        self, name: str, sizes: Mapping[str, int], key: Serde[K], value: Serde[V], grace_ms: int, emit: Emit
+        self,
+        name: str,
+        sizes: Mapping[str, int],
+        key: Serde[K],
+        value: Serde[V],
+        grace_ms: int,
+        emit: Emit,
+        *,
+        errors: Errors,
     ) -> None:
         """As of WindowStore."""
-        super().__init__(name, sizes, key, value, grace_ms, emit)
+        super().__init__(name, sizes, key, value, grace_ms, emit, errors=errors)
         self.panes: Store[K, list[Pane[V]]] = Store(name, key, _panes_serde(value))
 
     def _keep(self, key: K, before: list[Pane[V]], panes: list[Pane[V]]) -> None:
@@ -83,7 +92,7 @@ class KeyWindows(WindowStore[K, V]):
         for pane in panes:
             if self._closes(pane) == at:
                 end = self._end(pane)
-                self.give(Window(self.name, pane[0], end, pane_key, pane[2]), end - 1)
+                self.give_due(Window(self.name, pane[0], end, pane_key, pane[2]), end - 1)
 
     def find(self, start: int, key: K) -> tuple[int, V] | None:
         """As of WindowStore."""
@@ -128,9 +137,11 @@ class SessionWindow(KeyWindows[K, V]):
         merge: Callable[[V, V], V],
         grace_ms: int = 0,
         emit: Emit = "final",
+        *,
+        errors: Errors = "fail",
     ) -> None:
         """Declare the window; it is also a store of this name. Raises ConfigError on a bad gap_ms or grace_ms."""
-        super().__init__(name, {"gap_ms": gap_ms}, key, value, grace_ms, emit)
+        super().__init__(name, {"gap_ms": gap_ms}, key, value, grace_ms, emit, errors=errors)
         self.gap_ms = gap_ms
         self.merge = merge
 
@@ -190,9 +201,11 @@ class SlidingWindow(KeyWindows[K, V]):
         value: Serde[V],
         grace_ms: int = 0,
         emit: Emit = "final",
+        *,
+        errors: Errors = "fail",
     ) -> None:
         """Declare the window; it is also a store of this name. Raises ConfigError on bad difference_ms or grace_ms."""
-        super().__init__(name, {"difference_ms": difference_ms}, key, value, grace_ms, emit)
+        super().__init__(name, {"difference_ms": difference_ms}, key, value, grace_ms, emit, errors=errors)
         self.difference_ms = difference_ms
 
     def take(self, key: K, timestamp: int, change: Callable[[V | None], V]) -> bool:

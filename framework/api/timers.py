@@ -2,6 +2,7 @@
 
 import msgspec
 
+from framework.api.topic import Errors
 from framework.errors import TaskError
 
 
@@ -20,7 +21,13 @@ class Timers:
     a producer's time) with which event time reaches ``at``, in the order of (at, key). An overdue timer fires after the
     current record. What ``on_timer`` sends carries ``at`` unless a timestamp is given. An input without records holds
     time back for the setting event_time_idle_ms; if all are without, nothing fires.
+
+    ``errors`` says what becomes of a timer if ``on_timer`` fails, as for an Input; what it did is undone.
     """
+
+    def __init__(self, errors: Errors = "fail") -> None:
+        """Declare the timers."""
+        self.errors = errors
 
     def schedule(self, at: int, key: str = "") -> None:
         """Set a timer for ``at`` (ms since 1970). The same (at, key) twice is one timer. Raises TaskError."""

@@ -38,13 +38,22 @@ class DeadLetter:
     ``grete.index`` (in the message) and ``grete.traceback`` (the last 2,000 characters of what your code raised) added;
     the last two not in deterministic mode, where an output made again must be the same. It is an output of the
     checkpoint like any other.
+
+    Of a timer the letter has the key, no value, and ``grete.timer``, the time that it was set for. Of a window it has
+    the bytes of key and value, and ``grete.window``, ``grete.start``, ``grete.end`` and ``grete.final``.
     """
 
     topic: Topic[Any, Any]
 
 
+Errors = Literal["fail", "drop"] | DeadLetter
+
+
 class Input(Generic[K, V]):
-    """A class attribute of a task: read this topic. ``errors``: "fail" stops the task, DeadLetter sets it aside.
+    """A class attribute of a task: read this topic.
+
+    ``errors`` says what becomes of a record that cannot be decoded or processed: "fail" stops the task, DeadLetter sets
+    the record aside, "drop" counts it and goes on. What the record did is undone in both.
 
     ``deduplicate``, ById or BySequence, drops what comes a second time, of a topic that others write into this job. A
     record that goes to the dead-letter topic is not remembered: each time it comes, it has a letter.
@@ -59,7 +68,7 @@ class Input(Generic[K, V]):
     def __init__(
         self,
         topic: Topic[K, V],
-        errors: Literal["fail"] | DeadLetter = "fail",
+        errors: Errors = "fail",
         *,
         deduplicate: Deduplicate[K, V] | None = None,
         bootstrap: bool = False,

@@ -13,6 +13,7 @@ import msgspec
 
 from framework.api.serdes import Codec, Serde, functions_of, key_serde
 from framework.api.store import Store
+from framework.api.topic import Errors
 from framework.errors import ConfigError, TaskError
 
 K = TypeVar("K")
@@ -54,13 +55,24 @@ class WindowStore(ABC, Generic[K, V]):
     `grete run` and `grete up` show how many there were. If all inputs are idle, windows stay open. What ``on_window``
     sends carries the window's last ms, end - 1, unless given: so a window in a later stage counts it in the same
     period. What it sends with an early result carries the time of the record, or of event time.
+
+    ``errors`` says what becomes of a result if ``on_window`` fails: as for an Input. What it did is undone; the window
+    is closed all the same. The early result that a record gives at once fails as part of that record.
     """
 
     kind: ClassVar[str]
     panes: Store[Any, Any]  # where the values are
 
     def __init__(
-        self, name: str, sizes: Mapping[str, int], key: Serde[K], value: Serde[V], grace_ms: int, emit: Emit
+        self,
+        name: str,
+        sizes: Mapping[str, int],
+        key: Serde[K],
+        value: Serde[V],
+        grace_ms: int,
+        emit: Emit,
+        *,
+        errors: Errors,
     ) -> None:
         """``sizes``: argument → ms. Raises ConfigError on a size below 1, a negative grace_ms, another ``emit``."""
         if min(sizes.values()) < 1 or grace_ms < 0:
@@ -75,10 +87,12 @@ class WindowStore(ABC, Generic[K, V]):
         self.value = value
         self.grace_ms = grace_ms
         self.emit = emit
+        self.errors = errors
         self.late = 0  # records dropped since this task started or rolled back: a metric, not state
         self.schedule: Callable[[int, str], None] | None = None  # set, with those below, on a running task
         self.stream_time: Callable[[], int] = lambda: 0
-        self.give: Give = lambda _, __: None
+        self.give: Give = lambda _, __: None  # what the record in process has changed: an error is the record's
+        self.give_due: Give = lambda _, __: None  # with a timer: an error is the window's
 
     @property
     def held_ms(self) -> int:
@@ -107,7 +121,7 @@ class WindowStore(ABC, Generic[K, V]):
         pane_key = functions_of(self.key)[1](raw[8:])
         if (found := self.find(start, pane_key)) is not None:
             end, value = found
-            self.give(Window(self.name, start, end, pane_key, value, final=False), min(at, end - 1))
+            self.give_due(Window(self.name, start, end, pane_key, value, final=False), min(at, end - 1))
 
     def _changed(self, window: Window[K, V], timestamp: int, closes: int) -> None:
         """Give the early result of a window that a record has changed, now or later."""
@@ -166,9 +180,13 @@ class HoppingWindow(WindowStore[K, V]):
         value: Serde[V],
         grace_ms: int = 0,
         emit: Emit = "final",
+        *,
+        errors: Errors = "fail",
     ) -> None:
         """Declare the window; it is also a store of this name. Raises ConfigError on sizes that make no windows."""
-        super().__init__(name, {"size_ms": size_ms, "advance_ms": advance_ms}, key, value, grace_ms, emit)
+        super().__init__(
+            name, {"size_ms": size_ms, "advance_ms": advance_ms}, key, value, grace_ms, emit, errors=errors
+        )
         if advance_ms > size_ms:
             raise ConfigError(
                 f"window {name!r}: advance_ms = {advance_ms} is more than size_ms = {size_ms}: records between two "
@@ -207,7 +225,7 @@ class HoppingWindow(WindowStore[K, V]):
         start = end - self.size_ms
         for pane, value in self.panes.prefix((start, None)):
             window: Window[K, V] = Window(self.name, start, end, pane[1], value)  # type: ignore[arg-type]  # only a prefix has no key
-            self.give(window, end - 1)
+            self.give_due(window, end - 1)
             self.panes.delete(pane)
 
     def find(self, start: int, key: K) -> tuple[int, V] | None:
@@ -230,7 +248,9 @@ class TumblingWindow(HoppingWindow[K, V]):
         value: Serde[V],
         grace_ms: int = 0,
         emit: Emit = "final",
+        *,
+        errors: Errors = "fail",
     ) -> None:
         """Declare the window; it is also a store of this name. Raises ConfigError on a bad size_ms or grace_ms."""
-        WindowStore.__init__(self, name, {"size_ms": size_ms}, key, value, grace_ms, emit)
+        WindowStore.__init__(self, name, {"size_ms": size_ms}, key, value, grace_ms, emit, errors=errors)
         self._lay(size_ms, size_ms)

@@ -131,6 +131,11 @@ class BatchTask:
         self._untold_bytes, self._untold_bytes_max = 0, settings.batch_bytes_max  # of inputs since then
         self._done = False
 
+    @property
+    def failed(self) -> int:
+        """How many records, timers and windows were dropped because processing failed."""
+        return self._processor.dropped["failed"]
+
     def run(self, pieces: Iterable[Piece]) -> Iterator[list[Frame] | list[ExternalRecord]]:
         """Process all of the history; yield what is sent, as it comes. Raises TaskError.
 

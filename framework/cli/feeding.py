@@ -117,8 +117,7 @@ def show(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
     tell(local, screen)
     screen.troubles(local.troubles())
     screen.waits(local.waits())
-    screen.late(local.late())
-    screen.duplicates(local.duplicates())
+    screen.dropped(local.dropped(), local.failures())
     if feeding.folder is not None:
         report = feeding.folder.report
         if report.planned:

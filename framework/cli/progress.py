@@ -14,11 +14,14 @@ DROPPED_S = 60.0  # between two lines about records dropped for the same reason
 WAITS_S = 60.0  # between two lines about a task that waits for others
 
 
-LATE = (
-    "records dropped, too late for their windows: {count:,} ({parts}): "
-    "raise grace_ms of the window, or event_time_idle_ms (docs/explanation/event-time.md)"
-)
-DUPLICATES = "duplicates dropped: {count:,} ({parts}): see deduplicate= (docs/guides/duplicates.md)"
+DROPPED = {
+    "late": (
+        "records dropped, too late for their windows: {count:,} ({parts}): "
+        "raise grace_ms of the window, or event_time_idle_ms (docs/explanation/event-time.md)"
+    ),
+    "duplicate": "duplicates dropped: {count:,} ({parts}): see deduplicate= (docs/guides/duplicates.md)",
+    "failed": 'dropped, because processing failed: {count:,} ({parts}): see errors="drop" (docs/guides/bad-records.md)',
+}
 
 
 class Screen:
@@ -77,23 +80,29 @@ class Screen:
                 self._waits_s[task] = now
                 self.say(f"{task} waits {text}")
 
-    def late(self, late: Mapping[str, int], *, finally_: bool = False) -> None:
-        """Say how many records windows have dropped as late: at once, then once a minute while there are more."""
-        self._say_dropped(late, LATE, finally_=finally_)
+    def dropped(
+        self, dropped: Mapping[str, Mapping[str, int]], failures: Mapping[str, str], *, finally_: bool = False
+    ) -> None:
+        """Say by reason how much each task has dropped: at once, then once a minute while there is more.
 
-    def duplicates(self, duplicates: Mapping[str, int], *, finally_: bool = False) -> None:
-        """Say how many records inputs have dropped as repeats: at once, then once a minute while there are more."""
-        self._say_dropped(duplicates, DUPLICATES, finally_=finally_)
+        ``failures``: task → the error of what it last dropped as failed, which is said behind its number.
+        """
+        for reason, by_task in dropped.items():
+            if self._say_dropped(reason, by_task, finally_=finally_) and reason == "failed":
+                for error in failures.values():
+                    self.say(f"  the last one: {error}")
 
-    def _say_dropped(self, dropped: Mapping[str, int], text: str, *, finally_: bool) -> None:
+    def _say_dropped(self, reason: str, dropped: Mapping[str, int], *, finally_: bool) -> bool:
+        """Return whether it was said."""
         now = time.monotonic()
-        said, said_s = self._dropped.get(text, ({}, -math.inf))
+        said, said_s = self._dropped.get(reason, ({}, -math.inf))
         news = any(count > said.get(task, 0) for task, count in dropped.items())
         if not (news and now - said_s >= DROPPED_S) and not (finally_ and any(dropped.values())):
-            return
-        self._dropped[text] = dict(dropped), now
+            return False
+        self._dropped[reason] = dict(dropped), now
         parts = ", ".join(f"{task}: {count:,}" for task, count in sorted(dropped.items()) if count)
-        self.say(text.format(count=sum(dropped.values()), parts=parts))
+        self.say(DROPPED[reason].format(count=sum(dropped.values()), parts=parts))
+        return True
 
     def say(self, text: str) -> None:
         """Print a line as it is, but for what could steer a terminal."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from framework.api.methods import refuse_return
 from framework.api.serdes import decode_error, encode_error, functions_of
 from framework.api.store import Store
-from framework.api.windows import Window, WindowStore
+from framework.api.windows import Give, Window, WindowStore
 from framework.execution.outputs import Outputs
 from framework.execution.timers import TimerQueue
 from framework.stores.overlay_store import OverlayStore
@@ -149,9 +149,17 @@ def after_prefix(prefix: bytes) -> bytes | None:
 
 
 def bind_window(
-    declared: W, overlay: OverlayStore, timers: TimerQueue, outputs: Outputs, on_window: Callable[[Any], object]
+    declared: W,
+    overlay: OverlayStore,
+    timers: TimerQueue,
+    outputs: Outputs,
+    on_window: Callable[[Any], object],
+    guard: Callable[[Give], Give],
 ) -> W:
-    """Return the window over its store, its timers, the task's event time and its ``on_window``."""
+    """Return the window over its store, its timers, the task's event time and its ``on_window``.
+
+    ``guard`` adds the error policy to the calls that no record makes.
+    """
 
     def give(window: Window[Any, Any], timestamp: int | None) -> None:
         if timestamp is not None:
@@ -165,5 +173,6 @@ def bind_window(
         schedule=partial(timers.schedule, declared.name),
         stream_time=lambda: timers.now,
         give=give,
+        give_due=guard(give),
         late=0,
     )

@@ -117,7 +117,7 @@ class Outputs:
             for stream in topology.streams_out_of(stage.ordinal)
         }
         # Each buffer appended to since mark(), for rollback(); None where no error policy needs it.
-        self._journal: list[Buffer] | None = [] if stage.dead_letters() else None
+        self._journal: list[Buffer] | None = [] if stage.undoes else None
         self._mark = (0, 0, 0)
 
     def take(self) -> list[tuple[TopicPartition, int, bytes]]:
@@ -152,7 +152,7 @@ class Outputs:
                 self._mode.mark()
 
     def rollback(self) -> None:
-        """Take back all that was sent since ``mark``. Only in a stage with a dead-letter input."""
+        """Take back all that was sent since ``mark``. Only in a stage with an error policy that undoes."""
         assert self._journal is not None, "rollback: this stage keeps no marks"
         for buffer in reversed(self._journal):
             buffer.drop_last()

@@ -70,13 +70,13 @@ class Runner(Protocol):
         ...
 
     @property
-    def late_records(self) -> int:
-        """How many records windows have dropped as late since the process started."""
+    def dropped(self) -> dict[str, int]:
+        """Reason ("late", "duplicate", "failed") → how much was dropped since the process started."""
         ...
 
     @property
-    def duplicates(self) -> int:
-        """How many records inputs have dropped as repeats since the process started."""
+    def last_failure(self) -> str:
+        """The error of what was last dropped as failed; empty: nothing was."""
         ...
 
     def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:

@@ -10,27 +10,21 @@ from framework.api.graph import StageGraph
 from framework.api.methods import run_now
 from framework.api.task import Task
 from framework.api.topic import Topic
-from framework.api.windows import WindowStore
 from framework.core.task_topology import wire
 from framework.core.topology import Topology
 from framework.errors import Halted, SerdeError, TaskError
-from framework.execution.binding import bind_store, bind_window, bound
+from framework.execution.binding import bind_store, bound
 from framework.execution.deduplication import deduplicators_of
 from framework.execution.event_time import BEFORE_ALL, OUTSIDE, TimeSource, event_time_of
+from framework.execution.failures import refuser
 from framework.execution.firing import Firing
 from framework.execution.outbox import Outbox
 from framework.execution.outputs import Outputs
 from framework.execution.own_entries import OwnEntries
-from framework.execution.process_loops import (
-    Loop,
-    RecordClock,
-    Site,
-    compile_loop,
-    compile_refusal,
-)
-from framework.execution.reading import Reading
+from framework.execution.process_loops import Loop, compile_loop
 from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS, TURN
 from framework.execution.sink_targets import MakeSinks, sinks_of
+from framework.execution.site import RecordClock, Site
 from framework.execution.store_pins import StorePins
 from framework.execution.timers import TimerQueue
 from framework.execution.user_traceback import user_line
@@ -84,10 +78,8 @@ class Processor:
         self._pins = StorePins(stage, self._where, overlay.store(META))
         self._timers = TimerQueue(overlay.store(TIMERS))
         self._time = event_time_of(wire(topology, stage.ordinal, partition))
-        self._clock = clock
         self._context = context
         self._held_ms = max((window.held_ms for window in stage.windows.values()), default=0)
-        self._late_before = 0  # records that windows dropped before the last reset
         task = f"{stage.name}-{partition}"
         self._outbox = Outbox((topology.job, task), overlay.store(OUTBOX), settings, executor, sinks, early_us)
         self._applied = {
@@ -97,11 +89,20 @@ class Processor:
         }
         self._inputs = stage.inputs_by_log_topic(topology)
         self._task: Task | None = None
-        self._windows: dict[str, WindowStore[Any, Any]] = {}
         self._deduplicators = deduplicators_of(stage, overlay, self._timers)  # by topic
         self._loops: dict[str, Loop] = {}
-        self._reading = Reading()
-        self._site: Site
+        self._site = Site(
+            stage.name,
+            partition,
+            overlay,
+            outputs,
+            self._outbox,
+            self._timers,
+            self._fire if stage.goes_by_time else None,
+            self._time,
+            clock,
+        )
+        self._firing = Firing(stage, self._site)
 
     def reset(self) -> None:
         """Make a new task instance over the state as it is now; drop what was collected.
@@ -111,8 +112,6 @@ class Processor:
         """
         if self._task is not None:
             self.close()
-        self._late_before = self.late_records
-        self._windows = {}
         self._pins.check()
         self._outputs.clear()
         self._outbox.reload(self._applied)
@@ -164,7 +163,7 @@ class Processor:
 
     def refuse(self, batch: RecordBatch, reason: str) -> None:
         """Let the input's error policy have one row of history that is no record at all. Raises TaskError: "fail"."""
-        compile_refusal(self._site, self._inputs[batch.source.topic])(batch, SerdeError(reason))
+        refuser(self._site, self._inputs[batch.source.topic])(batch, 0, SerdeError(reason))
 
     def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
         """Process rows of an external topic."""
@@ -209,6 +208,9 @@ class Processor:
         if self._site.fire is not None and self._timers.due <= self._timers.now:
             self._site.fire()
 
+    def _fire(self) -> None:
+        self._firing.fire()
+
     def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
         """End a batch: return and forget the outputs to streams, (partition, records, frame body), by first use."""
         self._timers.settle()
@@ -226,17 +228,21 @@ class Processor:
     @property
     def progress(self) -> tuple[int, ...]:
         """What changes with each batch, record and timer; for another thread."""
-        return self._reading.progress
+        return self._site.reading.progress
 
     @property
-    def late_records(self) -> int:
-        """Records that windows have dropped as late since the process started; a rollback may count some again."""
-        return self._late_before + sum(window.late for window in self._windows.values())
+    def dropped(self) -> dict[str, int]:
+        """Reason → what was dropped since the process started, in records; a rollback may count some again.
+
+        "late": by windows. "duplicate": by inputs. "failed": records, timers and windows, by ``errors="drop"``.
+        """
+        duplicates = sum(each.duplicates for each in self._deduplicators.values())
+        return {"late": self._firing.late, "duplicate": duplicates, "failed": self._site.failed.count}
 
     @property
-    def duplicates(self) -> int:
-        """Records that inputs have dropped as repeats since the process started; a rollback may count some again."""
-        return sum(each.duplicates for each in self._deduplicators.values())
+    def last_failure(self) -> str:
+        """The error of what was last dropped as failed, and where it was; empty: nothing was."""
+        return self._site.failed.last
 
     def before_freeze(self, checkpoint_id: int) -> None:
         """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
@@ -265,18 +271,10 @@ class Processor:
 
     def _bind_state(self, task: Any) -> None:
         """Give the instance its stores, timers, windows and context."""
-        ids, timers = self._stage.store_ids(), self._timers
+        ids = self._stage.store_ids()
         for attribute, store in self._stage.stores.items():
             setattr(task, attribute, bind_store(store, self._overlay.store(ids[store.name])))
-        self._windows = {}
-        for attribute, window in self._stage.windows.items():
-            overlay = self._overlay.store(ids[window.name])
-            self._windows[window.name] = bind_window(window, overlay, timers, self._outputs, task.on_window)
-            setattr(task, attribute, self._windows[window.name])
-        if self._stage.timers is not None:
-            declared = getattr(self._stage.task, self._stage.timers)
-            schedule, cancel = partial(timers.schedule, ""), partial(timers.cancel, "")
-            setattr(task, self._stage.timers, bound(declared, schedule=schedule, cancel=cancel))
+        self._firing.bind(task, ids)
         if self._context is not None:
             task.ctx = self._context
 
@@ -290,25 +288,11 @@ class Processor:
     def _compile(self, task: Task) -> dict[str, Loop]:
         stage = self._stage
         process = getattr(task, "process_batch" if stage.batch else "process")
-        where = self._where
-        firing = Firing(task, self._timers, self._windows, self._outputs, self._reading, stage=stage.name, where=where)
-        site = self._site = Site(
-            stage.name,
-            self._partition,
-            self._overlay,
-            self._outputs,
-            self._outbox,
-            self._timers,
-            firing.fire if stage.goes_by_time else None,
-            self._time,
-            self._clock,
-            self._reading,
-        )
         loops = {}
         for topic, declared in self._inputs.items():
             new = self._deduplicators.get(topic)
             call = process if new is None else new.around_batch(process) if stage.batch else new.around(process)
-            loops[topic] = compile_loop(site, declared, call, batch=stage.batch)
+            loops[topic] = compile_loop(self._site, declared, call, batch=stage.batch)
         return loops
 
     def _call(self, what: str, function: Callable[[], Any]) -> Any:

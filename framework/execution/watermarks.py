@@ -61,11 +61,6 @@ class EventTimeOut:
         """Whether consumers are still to be told of the event time as it is."""
         return self._every_ms < NEVER_MS and self._runner.watermark not in (None, self._told)
 
-    @property
-    def late_records(self) -> int:
-        """How many records windows have dropped as late since the process started (E5)."""
-        return self._runner.late_records
-
     def take(self, now_ms: float, *, at_once: bool = False) -> TimeAndIdle | None:
         """Return the event time if consumers are to be told of it now (E2), and take it for told."""
         if not self.has_news or self._core.status is not TaskStatus.RUNNING:

@@ -27,12 +27,17 @@ class Letter(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...]  # those that the record came with
-    told: dict[str, str]  # error, stage, partition, topic, source, offset, index, traceback: as far as they are known
+    told: dict[str, str]  # the headers that Grete adds (framework.api.topic.DeadLetter), without their "grete."
 
     @property
     def topic(self) -> str:
-        """Return the topic that the record was read from."""
+        """Return the topic that the record was read from; empty: a timer or window failed."""
         return self.told.get("topic", "")
+
+    @property
+    def origin(self) -> str:
+        """Return what failed, in words: a topic's name, "window NAME" or "timer"."""
+        return self.topic or (f"window {self.told['window']}" if "window" in self.told else "timer")
 
 
 def letter_of(at: TopicPartition, row: LogRow) -> Letter | None:
@@ -98,7 +103,7 @@ def redriven(metadata: MetadataReader, at: TopicPartition) -> Offsets:
 
 
 class Redrive:
-    """One run of ``grete dlq redrive``. ``sent``, ``left``: letters by the topic that their records came from."""
+    """One run of ``grete dlq redrive``. ``sent``, ``left``: letters by what failed (``Letter.origin``)."""
 
     def __init__(self, job: Job, log: JobLog) -> None:
         """Become the one that sends letters of this job: on Kafka, another one that is at it is fenced."""
@@ -113,7 +118,7 @@ class Redrive:
         """Send the records of the letters that are wanted; yield how many so far, after each transaction.
 
         Each record goes out in one transaction with the note that it did, so a run that is killed at any moment can be
-        repeated. A letter whose record came from a stream between stages is left.
+        repeated. The letters of timers and windows, and of records that came from a stream between stages, are left.
         """
         for topic in dict.fromkeys(each.name for stage in self._job.stages for each in stage.dead_letters()):
             for number in range(self._log.partitions(topic) or 0):
@@ -127,7 +132,7 @@ class Redrive:
             if letter.offset in done or not wanted(letter):
                 continue
             if letter.topic not in self._inputs:
-                self.left[letter.topic] += 1
+                self.left[letter.origin] += 1
                 continue
             batch.append(self._record(letter))
             done.add(letter.offset)

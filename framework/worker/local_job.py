@@ -140,23 +140,26 @@ class LocalJob:
         statuses = [worker.status for worker in self.supervisor.workers.values()]
         return {name: task["waits"] for status in statuses for name, task in status.items() if task["waits"]}
 
-    def late(self) -> dict[str, int]:
-        """Return task → records that its windows have dropped as late since this run began, as the workers said."""
-        return self._dropped_for("late")
+    def dropped(self) -> dict[str, dict[str, int]]:
+        """Return reason → task → what was dropped since this run began, as the workers last said.
 
-    def duplicates(self) -> dict[str, int]:
-        """Return task → records that its inputs have dropped as repeats since this run began, as the workers said."""
-        return self._dropped_for("duplicates")
-
-    def _dropped_for(self, reason: str) -> dict[str, int]:
-        """A worker that is started again counts from 0: what its predecessor has said stays."""
+        A worker that is started again counts from 0: what its predecessor has said stays.
+        """
         for worker in self.supervisor.workers.values():
             for name, task in worker.status.items():
-                self._dropped[name, worker.starts] = {each: task[each] for each in ("late", "duplicates")}
-        counts = Counter[str]()
+                self._dropped[name, worker.starts] = task["dropped"]
+        counts: dict[str, Counter[str]] = {}
         for (name, _), dropped in self._dropped.items():
-            counts[name] += dropped[reason]
-        return counts
+            for reason, count in dropped.items():
+                counts.setdefault(reason, Counter())[name] += count
+        return {reason: dict(by_task) for reason, by_task in counts.items()}
+
+    def failures(self) -> dict[str, str]:
+        """Return task → the error of what it last dropped as failed, of those that have, as the workers last said."""
+        statuses = [worker.status for worker in self.supervisor.workers.values()]
+        return {
+            name: task["last_failure"] for status in statuses for name, task in status.items() if task["last_failure"]
+        }
 
     def checkpoint_ids(self) -> dict[str, int]:
         """Return task → last committed checkpoint, as the workers last said; -1: no status yet."""

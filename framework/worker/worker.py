@@ -37,6 +37,7 @@ from framework.worker.watchdog import Watchdog
 from protocol.ids import TopicPartition
 
 STATUS_MS = 100  # between two statuses: what a person sees moves
+DROPPED_LEVELS = {"late": logging.WARNING, "duplicate": logging.INFO, "failed": logging.WARNING}  # by reason
 DROPPED_LOG_MS = 60_000  # between two lines about records dropped for the same reason
 STATUS_RESTORING_MS = 20  # a restore may be over soon, and a person watches its bar
 
@@ -249,16 +250,20 @@ class Worker:
             self.report({d.wiring.name: task_status(d) | {"waits": waits.get(d.wiring.name)} for d in self.drivers})
             self._publish()
             self.tidy()
-            self._log_dropped(logging.WARNING, "late", {d: d.event_time.late_records for d in self.drivers}, now)
-            self._log_dropped(logging.INFO, "duplicate", {d: d.parts.runner.duplicates for d in self.drivers}, now)
+            for reason, level in DROPPED_LEVELS.items():
+                self._log_dropped(reason, level, now)
 
-    def _log_dropped(self, level: int, which: str, dropped: dict[TaskDriver, int], now: float) -> None:
-        """Log how many records were dropped as late (E5) or as repeats, once a minute while there are more."""
-        said, due_ms = self._dropped.get(which, (0, 0.0))
+    def _log_dropped(self, reason: str, level: int, now: float) -> None:
+        """Log how much was dropped as late (E5), as repeats or as failed, once a minute while there is more."""
+        dropped = {driver.wiring.name: driver.parts.runner.dropped[reason] for driver in self.drivers}
+        said, due_ms = self._dropped.get(reason, (0, 0.0))
         if sum(dropped.values()) > said and now >= due_ms:
-            self._dropped[which] = sum(dropped.values()), now + DROPPED_LOG_MS
-            counts = {driver.wiring.name: count for driver, count in dropped.items() if count}
-            logger.log(level, "%s records dropped", which, extra={which: counts})
+            self._dropped[reason] = sum(dropped.values()), now + DROPPED_LOG_MS
+            extra: dict[str, object] = {reason: {name: count for name, count in dropped.items() if count}}
+            if reason == "failed":
+                lasts = {driver.wiring.name: driver.parts.runner.last_failure for driver in self.drivers}
+                extra["last"] = {name: last for name, last in lasts.items() if last}
+            logger.log(level, "%s records dropped", reason, extra=extra)
 
     def _publish(self) -> None:
         """Publish how far external inputs are committed, where that has changed: seldom enough for any cluster."""

@@ -149,7 +149,11 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Job("j", [stage("x", [Input(A, errors=DeadLetter(B))]), stage("y", [B])]),
         "dead-letter topic 'b' of stage 'x' is an input of stage 'y'",
     ),
-    "an unknown policy": (lambda: Job("j", [stage("x", [Input(A, errors="drop")])]), "errors='drop'"),  # type: ignore[arg-type]  # the mistake
+    "an unknown policy": (lambda: Job("j", [stage("x", [Input(A, errors="skip")])]), "errors='skip'"),  # type: ignore[arg-type]  # the mistake
+    "an unknown policy of timers": (
+        lambda: Job("j", [stage("x", [A], t=Timers(errors="skip"), on_timer=print)]),  # type: ignore[arg-type]  # the mistake
+        "'t': errors='skip': need 'fail', 'drop' or DeadLetter",
+    ),
     "an input of a name": (lambda: Job("j", [stage("x", [Input("a")])]), "need a Topic"),  # type: ignore[arg-type]  # the mistake
     "an output of a name": (lambda: Job("j", [stage("x", [A], ["b"])]), "need a Topic, Files or a Table"),
     "an output of a store that hides a topic": (

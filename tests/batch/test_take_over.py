@@ -39,11 +39,11 @@ told = Topic("told", key=utf8, value=int64)
 
 
 class Spread(Task):
-    """Counts and forwards; what is no number fails; every third record goes on without a key."""
+    """Counts and forwards; what is no number fails, and one timer of two; every third record goes on without a key."""
 
     source = Input(events, errors=DeadLetter(letters))
     seen = Store("seen", key=utf8, value=int64)
-    patience = Timers()
+    patience = Timers(errors=DeadLetter(letters))
     out = Output(numbers)
 
     def process(self, record: Record[str, str]) -> None:
@@ -56,13 +56,15 @@ class Spread(Task):
 
     def on_timer(self, timer: Timer) -> None:
         self.out.send(timer.key, -1)
+        if timer.at % 2:
+            raise ValueError("an odd one")
 
 
 class Tell(Task):
-    """Adds up by window, and tells."""
+    """Adds up by window, and tells; a result of 3 is dropped."""
 
     source = Input(numbers)
-    sums = TumblingWindow("sums", 10, key=utf8, value=int64, grace_ms=0)
+    sums = TumblingWindow("sums", 10, key=utf8, value=int64, grace_ms=0, errors="drop")
     out = Output(told)
 
     def process(self, record: Record[str, int]) -> None:
@@ -71,6 +73,8 @@ class Tell(Task):
 
     def on_window(self, window: Window[str, int]) -> None:
         self.out.send(window.key, window.value)
+        if window.value == 3:
+            raise ValueError("three")
 
 
 job = Job("chain", stages=[Spread, Tell])

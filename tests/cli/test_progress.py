@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from framework.cli.progress import LATE, Screen, counted, printable
+from framework.cli.progress import Screen, counted, printable
 
 
 def shown(*, terminal: bool) -> tuple[Screen, io.StringIO]:
@@ -64,25 +64,27 @@ def test_a_sink_in_trouble_is_told_once_and_its_end_too() -> None:
 def test_late_records_are_told_at_once_then_once_a_minute_and_at_the_end() -> None:
     """What windows drop is said where people look, with what to do; not at each record."""
     screen, out = shown(terminal=False)
-    screen.late({"count-0": 0})
-    screen.late({"count-0": 0}, finally_=True)
+    screen.dropped({"late": {"count-0": 0}}, {})
+    screen.dropped({"late": {"count-0": 0}}, {}, finally_=True)
     assert out.getvalue() == ""
-    screen.late({"count-0": 2, "count-1": 1_000, "other-0": 0})
-    screen.late({"count-0": 3, "count-1": 1_000, "other-0": 0})
-    said, said_s = screen._dropped[LATE]
-    screen._dropped[LATE] = said, said_s - 60  # a minute has gone by
-    screen.late({"count-0": 3, "count-1": 1_000, "other-0": 0})
-    screen.late({"count-0": 3, "count-1": 1_000, "other-0": 0})
-    screen.late({"count-0": 3, "count-1": 1_000, "other-0": 0}, finally_=True)
+    screen.dropped({"late": {"count-0": 2, "count-1": 1_000, "other-0": 0}}, {})
+    screen.dropped({"late": {"count-0": 3, "count-1": 1_000, "other-0": 0}}, {})
+    said, said_s = screen._dropped["late"]
+    screen._dropped["late"] = said, said_s - 60  # a minute has gone by
+    screen.dropped({"late": {"count-0": 3, "count-1": 1_000, "other-0": 0}}, {})
+    screen.dropped({"late": {"count-0": 3, "count-1": 1_000, "other-0": 0}}, {})
+    screen.dropped({"late": {"count-0": 3, "count-1": 1_000, "other-0": 0}}, {}, finally_=True)
     lines = out.getvalue().splitlines()
     assert [line.split(" (")[0] for line in lines] == [
         "records dropped, too late for their windows: 1,002",
         *["records dropped, too late for their windows: 1,003"] * 2,
     ]
     assert "(count-0: 2, count-1: 1,000): raise grace_ms" in lines[0]
-    screen.duplicates({"count-0": 7})
+    screen.dropped({"duplicate": {"count-0": 7}, "failed": {"count-0": 2}}, {"count-0": "KeyError: 'cents'"})
     assert out.getvalue().splitlines()[3:] == [
-        "duplicates dropped: 7 (count-0: 7): see deduplicate= (docs/guides/duplicates.md)"
+        "duplicates dropped: 7 (count-0: 7): see deduplicate= (docs/guides/duplicates.md)",
+        'dropped, because processing failed: 2 (count-0: 2): see errors="drop" (docs/guides/bad-records.md)',
+        "  the last one: KeyError: 'cents'",
     ]
 
 

@@ -53,7 +53,7 @@ def _run(
                     local.supervisor.kill(killed % 2)
                     killed += 1
         assert killed == kills
-        late = local.late()
+        late = local.dropped()["late"]
         local.stop()
         rows = [row for p in range(2) for row in local.log.read(TopicPartition(f"{NAME}-counts", p), 0, 1 << 20)]
     counts: dict[str, int] = {}

@@ -1,4 +1,7 @@
-"""A job whose input repeats and reorders: it counts each number of each session once, by id or by sequence."""
+"""A job whose input repeats and reorders: it counts each number of each session once, by id or by sequence.
+
+What is no number is dropped.
+"""
 
 from framework.api.deduplicate import Deduplicate
 from framework.api.mode import Mode
@@ -19,7 +22,7 @@ def counting(kind: str, mode: Mode) -> Job:
         how = BySequence(lambda record: record.key, lambda record: record.value, HORIZON_MS)
 
     class Count(Task):
-        read = Input(numbers, deduplicate=how)
+        read = Input(numbers, errors="drop", deduplicate=how)
         sums = Store("sums", key=utf8, value=int64)
         out = Output(counts)
 

@@ -298,7 +298,7 @@ def test_records_within_the_grace_count_and_late_ones_are_dropped_and_counted() 
     rig = Rig(WINDOWS)
     assert feed(rig, ("a", 10), ("x", 69), ("a", 20), ("x", 70)) == [("a", 2, 59)]
     assert feed(rig, ("a", 30), ("a", 59), ("a", 60)) == []
-    assert rig.processor.late_records == 2
+    assert rig.processor.dropped["late"] == 2
     assert feed(rig, ("x", 130)) == [("a", 1, 119), ("x", 2, 119)]
 
 
@@ -306,7 +306,7 @@ def test_windows_before_1970_are_aligned_too() -> None:
     """A window is [k × size, (k + 1) × size), also for negative timestamps."""
     rig = Rig(WINDOWS)
     assert feed(rig, ("a", -61), ("a", -60), ("a", -1), ("x", 60)) == [("a", 1, -61), ("a", 2, -1)]
-    assert rig.processor.late_records == 0
+    assert rig.processor.dropped["late"] == 0
     assert [(window.start, window.end) for window in rig.task.closed] == [(-120, -60), (-60, 0)]
 
 

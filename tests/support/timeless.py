@@ -1,5 +1,7 @@
 """A part of test runners."""
 
+from typing import ClassVar
+
 from protocol.ids import TopicPartition
 
 
@@ -7,8 +9,8 @@ class Timeless:
     """The event-time part of a Runner that keeps none."""
 
     watermark: tuple[int, bool] | None = None
-    late_records = 0
-    duplicates = 0
+    dropped: ClassVar[dict[str, int]] = {}
+    last_failure = ""
     progress: tuple[int, ...] = ()  # of the user's code, which is not watched here
 
     def input_is_idle(self, partition: TopicPartition) -> None:

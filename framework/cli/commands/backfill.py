@@ -77,6 +77,8 @@ def _tell(screen: Screen, found: JobTarget, done: Done, seconds: float, *, outpu
         screen.say(f"{sent:,} outputs to topics, {letters:,} of them dead letters, are written")
     elif letters:
         screen.say(f"records that went to no store, since a backfill writes no dead letters: {letters:,}")
+    if failed := sum(report.failed for report in done.reports):
+        screen.say(f'dropped, because processing failed (errors="drop"): {failed:,}')
     if sent - letters and not outputs:
         screen.say(f"{sent - letters:,} outputs to topics belong to the history, and are not written again")
     for partition, offset in sorted(done.cover.resume.items()):

@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from framework.api.job import Job
-from framework.api.serdes import bytes_serde
-from framework.api.topic import Topic
+from framework.api.serdes import Serde, bytes_serde, utf8
 from framework.cli.job_target import existing_log, existing_log_to_write
 from framework.cli.progress import printable
 from framework.cli.reading import decoded
@@ -27,7 +26,7 @@ from framework.logs.address import LogAddress
 from framework.ports import JobLogReader
 from protocol.ids import TopicPartition
 
-FIELDS = ("dlq", "partition", "offset", "error", "stage", "topic", "source", "key")
+FIELDS = ("dlq", "partition", "offset", "error", "stage", "topic", "source", "window", "timer", "key")
 
 
 def dlq_list(reference: str, directory: Path | None, address: LogAddress, *, as_json: bool) -> None:
@@ -38,7 +37,7 @@ def dlq_list(reference: str, directory: Path | None, address: LogAddress, *, as_
         times: dict[tuple[str, ...], list[int]] = {}
         sent = _sent(job, log)
         for letter in letters(log, job):
-            kind = letter.at.topic, letter.told.get("stage", ""), letter.told["error"].partition(":")[0], letter.topic
+            kind = letter.at.topic, letter.told.get("stage", ""), letter.told["error"].partition(":")[0], letter.origin
             held[kind] += 1
             again[kind] += letter.offset in sent(letter.at)
             times.setdefault(kind, []).append(letter.timestamp_ms)
@@ -88,8 +87,10 @@ def dlq_redrive(reference: str, where: Sequence[str], directory: Path | None, ad
                     status.update(f"{sent:,} letters sent again")
     for topic, count in sorted(redrive.sent.items()):
         print(f"{topic}: sent again: {count:,}")
-    for topic, count in sorted(redrive.left.items()):
-        print(f"{topic}: left: {count:,}: the job reads no topic of this name from outside")
+    topics = {topic.name for stage in job.stages for topic in stage.topics_read()}
+    for origin, count in sorted(redrive.left.items()):
+        why = "the job reads no topic of this name from outside" if origin in topics else "no record of an input failed"
+        print(f"{origin}: left: {count:,}: {why}")
     if not redrive.sent and not redrive.left:
         print("no letter to send: none matches, or all were sent before")
 
@@ -110,6 +111,8 @@ def condition(where: Sequence[str]) -> Callable[[Letter], bool]:
             "offset": str(letter.offset),
             "stage": letter.told.get("stage", ""),
             "topic": letter.topic,
+            "window": letter.told.get("window", ""),
+            "timer": letter.told.get("timer", ""),
             "source": letter.told.get("source", ""),
             "key": (letter.key or b"").decode(errors="replace"),
         }
@@ -126,12 +129,10 @@ def _check_has_letters(job: Job) -> None:
 
 
 def _print_letters(job: Job, log: JobLogReader, found: Sequence[Letter], *, as_json: bool) -> None:
-    topics: dict[str, Topic[Any, Any]] = {topic.name: topic for stage in job.stages for topic in stage.topics_read()}
     sent = _sent(job, log)
     for letter in found:
-        topic = topics.get(letter.topic)
-        key = decoded(bytes_serde if topic is None else topic.key, letter.key)
-        value = decoded(bytes_serde if topic is None else topic.value, letter.value)
+        key_serde, value_serde = _serdes(job, letter)
+        key, value = decoded(key_serde, letter.key), decoded(value_serde, letter.value)
         told = {name: text for name, text in letter.told.items() if name != "traceback"}
         again = letter.offset in sent(letter.at)
         headers = {name: printable(content.decode(errors="replace")) for name, content in letter.headers}
@@ -154,6 +155,19 @@ def _print_letters(job: Job, log: JobLogReader, found: Sequence[Letter], *, as_j
             print(f"  {name.replace('_', ' '):<11}{shown}")
         for line in traceback.splitlines():
             print(f"  {printable(line)}")
+
+
+def _serdes(job: Job, letter: Letter) -> tuple[Serde[Any], Serde[Any]]:
+    """Return the serdes of key and value of what failed, as the code declares it; else those of bytes."""
+    for stage in job.stages:
+        if letter.topic:
+            found = [(topic.key, topic.value) for topic in stage.topics_read() if topic.name == letter.topic]
+        else:
+            windows = [each for each in stage.windows.values() if each.name == letter.told.get("window")]
+            found = [(window.key, window.value) for window in windows if stage.name == letter.told["stage"]]
+        if found:
+            return found[0]
+    return (utf8, bytes_serde) if "timer" in letter.told else (bytes_serde, bytes_serde)
 
 
 def _sent(job: Job, log: JobLogReader) -> Callable[[TopicPartition], Offsets]:

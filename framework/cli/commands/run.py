@@ -76,8 +76,7 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
             screen.say("stopping …")
             local.stop()
             tell(local, screen)
-            screen.late(local.late(), finally_=True)
-            screen.duplicates(local.duplicates(), finally_=True)
+            screen.dropped(local.dropped(), local.failures(), finally_=True)
         done = local.records_committed()
         ready_s = ended_s if ready_s is None else ready_s
         _summary(screen, found, feeding, done, ready_s - started_s, ended_s - ready_s, stopped=stop.asked)

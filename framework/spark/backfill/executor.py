@@ -52,6 +52,7 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
         else:
             yield from handed_on(partition, state)
         report.records, report.refused = sum(task.records.values()), task.refused
+        report.failed = task.failed
         report.outputs += task.dropped
         yield batch(1, kind=REPORT, task=partition, value=[msgspec.json.encode(report)])
     finally:

@@ -47,6 +47,7 @@ class TaskReport(msgspec.Struct):
     repeats: int  # rows of an offset that had been there
     outputs: int  # to topics outside of the job
     letters: int  # dead letters, of these
+    failed: int = 0  # records, timers and windows that were dropped by errors="drop"
     keys: int = 0  # of the state
     written: Written | None = None  # the attempt that wrote it to the changelog
     built: str = ""  # where that attempt left the same as files

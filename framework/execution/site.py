@@ -1,0 +1,84 @@
+"""What all calls of a task's methods need: its state, outputs and time, and a way to take back what a call did."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from framework.execution.event_time import EventTime
+from framework.execution.outbox import Outbox
+from framework.execution.outputs import Outputs
+from framework.execution.reading import Reading
+from framework.execution.timers import TimerQueue
+from framework.stores.overlay import Overlay
+from protocol.record_batch import RecordBatch
+
+T = TypeVar("T")
+
+
+class RecordClock(Protocol):
+    """A time that each record has, and that the task is to be at before the record is processed."""
+
+    def each(self, batch: RecordBatch, items: Iterator[T]) -> Iterator[T]:
+        """Yield ``items``, one for each record of the batch: an item once time is at its record."""
+        ...
+
+    def whole(self, batch: RecordBatch) -> None:
+        """Move time to a batch that is processed in one turn."""
+        ...
+
+
+@dataclass(slots=True)
+class Failed:
+    """What error policies have dropped since the process started: how many, and the text of the last error."""
+
+    count: int = 0
+    last: str = ""
+
+    def add(self, text: str) -> None:
+        """Count a record, timer or window."""
+        self.count, self.last = self.count + 1, text
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The common part of a task's calls. ``fire`` runs the timers that are due; None if the task declares none."""
+
+    stage: str
+    partition: int
+    overlay: Overlay
+    outputs: Outputs
+    outbox: Outbox
+    timers: TimerQueue
+    fire: Callable[[], None] | None
+    time: EventTime | None  # None: nothing here or behind the task goes by event time
+    clock: RecordClock | None = None  # logical time in deterministic mode (D1)
+    reading: Reading = field(default_factory=Reading)
+    failed: Failed = field(default_factory=Failed)
+
+    def advance(self, timestamp: int) -> None:
+        """Let event time follow a record's timestamp as far as the other sources allow (E1), and fire what is due."""
+        time, timers = self.time, self.timers
+        if time is None:
+            return
+        time.highest = max(time.highest, timestamp)
+        reached = min(timestamp, time.ceiling)
+        if reached > timers.now:
+            time.now = timers.now = reached
+        if self.fire is not None and timers.due <= timers.now:
+            self.fire()
+
+    def mark(self) -> None:
+        """Begin to remember what one call does."""
+        self.overlay.begin_undo()
+        self.outputs.mark()
+        self.outbox.mark()
+
+    def undo(self) -> None:
+        """Take back what was done since the mark. Timers are in the overlay: their heap may hold more than is set."""
+        self.overlay.undo()
+        self.outputs.rollback()
+        self.outbox.rollback()
+
+    def keep(self) -> None:
+        """Keep what was done since the mark."""
+        self.overlay.end_undo()
