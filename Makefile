@@ -121,7 +121,7 @@ $(VENV)/.installed: $(PINS) | $(BIN)/python same-python
 	$(call install,)
 
 $(VENV)/.installed-dev: $(PINS) | $(BIN)/python same-python
-	$(call install,[dev$(comma)docs$(comma)spark])
+	$(call install,[dev$(comma)docs$(comma)registry$(comma)spark])
 	@touch $(VENV)/.installed $(VENV)/.installed-docs $(VENV)/.installed-spark
 
 # A third of what the tests compute in Java was to load and check Spark's classes.

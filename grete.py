@@ -1,13 +1,15 @@
 """Grete: exactly-once stream processing. This is the whole public API; `framework` may change."""
 
+from framework.api.avro_serde import avro
 from framework.api.context import Context
 from framework.api.deduplicate import ById, BySequence
 from framework.api.files import Files
 from framework.api.job import Job
 from framework.api.key_windows import SessionWindow, SlidingWindow
+from framework.api.protobuf_serde import protobuf
 from framework.api.reader import Once
 from framework.api.record import Record
-from framework.api.serdes import Serde, avro, bytes_serde, int64, json, utf8
+from framework.api.serdes import Serde, bytes_serde, int64, json, utf8
 from framework.api.store import Store
 from framework.api.table import Table
 from framework.api.task import Task
@@ -43,5 +45,6 @@ __all__ = [
     "bytes_serde",
     "int64",
     "json",
+    "protobuf",
     "utf8",
 ]

@@ -11,6 +11,7 @@ import msgspec
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
+from framework.api.protobuf_serde import RESERVE
 from framework.api.shapes import describe_serde, key_changes, shown, value_changes
 from framework.errors import ConfigError
 
@@ -23,7 +24,11 @@ DefinitionEntry = dict[
 
 _SIZES = ("size_ms", "advance_ms", "difference_ms", "gap_ms", "grace_ms")  # of windows; each kind has some
 _NEW_NAME = "give the changed one another name, under which it begins empty, and keep the old declaration beside it"
-_DEFAULT = "give the field a default"
+_WAYS = {  # what a changed value's text says → a way that is shorter than a new name
+    "has no default": "give the field a default",
+    "its number is not reserved": RESERVE,
+    ", which can read it": "name the schema of before as well: avro(schema, was=[the schema of before])",
+}
 _READ_AS_BEFORE = (
     "put broadcast= back as it was; or start a job of another name, which reads its inputs from their first records"
 )
@@ -167,7 +172,7 @@ def _entry_changes(where: str, before: DefinitionEntry, now: DefinitionEntry | N
         return [Change(f"{where} is a {_kind(now)} now", _NEW_NAME)]
     changes = [Change(f"{where}: its key {text}", _NEW_NAME) for text in key_changes(before["key"], now["key"])]
     changes += [
-        Change(f"{where}: its value: {text}", _DEFAULT if "has no default" in text else _NEW_NAME)
+        Change(f"{where}: its value: {text}", next((way for mark, way in _WAYS.items() if mark in text), _NEW_NAME))
         for text in value_changes(before["value"], now["value"])
     ]
     if before.get("kind") != now.get("kind"):

@@ -1,14 +1,13 @@
 """Serdes: how keys and values become bytes. A serde is a name and two functions; any object with these will do."""
 
-import io
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-import fastavro
 import msgspec
 
+from framework.api.pydantic_models import functions, holds_model
 from framework.errors import ConfigError, SerdeError
 
 T = TypeVar("T")
@@ -86,15 +85,15 @@ def encode_error(serde: Serde[Any], value: object, cause: Exception, where: str 
             f"{where}serde {serde.name} cannot encode None: a record's key or value is None where its producer gave "
             "none: test for it in the task, or let the producer give one"
         )
-    return SerdeError(f"{where}serde {serde.name} cannot encode {_short(value)}: {type(cause).__name__}: {cause}")
+    return SerdeError(f"{where}serde {serde.name} cannot encode {shortened(value)}: {type(cause).__name__}: {cause}")
 
 
 def decode_error(serde: Serde[Any], data: object, cause: Exception, where: str = "") -> SerdeError:
     """Return the error for bytes that the serde refused; ``where`` as in ``encode_error``."""
-    return SerdeError(f"{where}serde {serde.name} cannot decode {_short(data)}: {type(cause).__name__}: {cause}")
+    return SerdeError(f"{where}serde {serde.name} cannot decode {shortened(data)}: {type(cause).__name__}: {cause}")
 
 
-def _short(value: object) -> str:
+def shortened(value: object) -> str:
     """Return the value's repr, cut."""
     text = f"{type(value).__name__} {value!r}"
     return text if len(text) <= _REPR_CHARS_MAX else text[:_REPR_CHARS_MAX] + "…"
@@ -156,9 +155,11 @@ def _encode_json(value: object) -> bytes:
 
 
 def _json_codec(type_: type[T]) -> Codec[T]:
-    """Return JSON through msgspec. Raises ConfigError if msgspec cannot decode into the type."""
+    """Return JSON through msgspec, or pydantic for its models. Raises ConfigError if it cannot decode into the type."""
     name = "json" if type_ is Any else f"json({getattr(type_, '__name__', type_)})"
     try:
+        if holds_model(type_):
+            return Codec(name, functions(type_, _encode_json), schema=type_)
         decode = msgspec.json.Decoder(type_).decode
     except TypeError as error:
         raise ConfigError(f"{name}: msgspec cannot decode into this type: {error}") from error
@@ -166,7 +167,9 @@ def _json_codec(type_: type[T]) -> Codec[T]:
 
 
 class Json(Codec[Any]):
-    """``json`` is a serde of plain JSON values; ``json(Type)`` one of a struct, dataclass, list[int] and so on.
+    """``json`` is a serde of plain JSON values; ``json(Type)`` one of a dataclass, a struct, list[int] and so on.
+
+    A struct is msgspec's; a model of pydantic, wherever it is in the type, makes pydantic write and check the whole.
 
     Sets, and dicts with str keys, are written sorted, so that equal values have equal bytes.
     """
@@ -185,31 +188,4 @@ class Json(Codec[Any]):
 
 
 json = Json("json", _json_codec(Any).functions, schema=Any)
-"""A serde of plain JSON values; ``json(Type)`` is one of a struct, a dataclass, ``list[int]`` and so on."""
-
-
-def avro(schema: Mapping[str, Any] | str) -> Serde[Any]:
-    """Return a serde of schemaless Avro records: no header, no schema id. ``schema``: a parsed schema or its JSON text.
-
-    Raises ConfigError if it is not an Avro schema.
-    """
-    try:
-        raw: Any = msgspec.json.decode(schema) if isinstance(schema, str) else schema
-        parsed = fastavro.parse_schema(raw)
-    except Exception as error:
-        raise ConfigError(f"avro: not a schema: {type(error).__name__}: {error}: {_short(schema)}") from error
-
-    def encode(value: Any) -> bytes:
-        out = io.BytesIO()
-        fastavro.schemaless_writer(out, parsed, value, strict=True)
-        return out.getvalue()
-
-    def decode(data: bytes) -> Any:
-        stream = io.BytesIO(data)
-        value = fastavro.schemaless_reader(stream, parsed, None)
-        if stream.tell() != len(data):
-            raise ValueError(f"{len(data) - stream.tell()} bytes are left over")
-        return value
-
-    name = raw.get("name", raw.get("type")) if isinstance(raw, Mapping) else raw
-    return Codec(f"avro({name})", (encode, decode), schema=raw)
+"""A serde of plain JSON values; ``json(Type)`` is one of a dataclass, a struct, a pydantic model and so on."""

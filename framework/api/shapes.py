@@ -10,12 +10,17 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from framework.api.avro_serde import AvroCodec, same_bytes_and_values, unreadable
+from framework.api.protobuf_serde import message_changes, shown_message
+from framework.api.pydantic_models import default_of, fields_of, is_model, type_of
 from framework.api.serdes import Codec, Serde
 
 Shape = Any  # str | list | {"struct": int}
 Described = dict[str, Any]  # {"name": …} and, where the serde has one, "schema"
 
 _JSON = "json("
+_PROTOBUF = "protobuf("
+_AVRO = "avro("
 _FACTORY = "made by a function"
 _PLAIN = {
     inspect.AnyType: "any",
@@ -51,6 +56,10 @@ def describe_serde(serde: Serde[Any]) -> Described:
         return {"name": serde.name}
     if isinstance(serde, Codec) and serde.name.startswith(_JSON):
         return {"name": "json", "schema": describe_type(schema)}
+    if isinstance(serde, Codec) and serde.name.startswith(_PROTOBUF):
+        return {"name": "protobuf", "schema": schema}
+    if isinstance(serde, AvroCodec) and serde.was:
+        return {"name": serde.name, "schema": _text_of(schema), "was": [_text_of(each) for each in serde.was]}
     text = schema if isinstance(schema, str) else _text_of(schema)
     return {"name": serde.name} if text is None else {"name": serde.name, "schema": text}
 
@@ -100,6 +109,8 @@ class _Describing:
             return ["tuple", *map(self.shape, info.item_types)]
         if type(info) in _ITEMS:
             return [_ITEMS[type(info)], self.shape(info.item_type)]
+        if is_model(getattr(info, "cls", None)):
+            return {"struct": self._model(info.cls)}
         if hasattr(info, "fields"):
             return {"struct": self._struct(info)}
         return _plain(info)
@@ -119,16 +130,34 @@ class _Describing:
         struct["fields"] = [self._field(field) for field in info.fields]
         return number
 
+    def _model(self, model: type) -> int:
+        """Describe a model of pydantic as a struct of the same fields, so that one may become the other."""
+        if model in self._known:
+            return self._known[model]
+        number = self._known[model] = len(self.structs)
+        struct: dict[str, Any] = {"name": model.__name__, "as": "object", "tag": None, "omits": False}
+        self.structs.append(struct)
+        struct["fields"] = [self._model_field(field) for field in fields_of(model)]
+        return number
+
+    def _model_field(self, field: Any) -> dict[str, Any]:
+        info = type_of(field)
+        shape = str(field[1].annotation) if info is None else self.shape(info)
+        return {"name": field[0], "type": shape, **_default(*default_of(field))}
+
     def _field(self, field: inspect.Field) -> dict[str, Any]:
-        described = {"name": field.encode_name, "type": self.shape(field.type)}
-        if field.default is not msgspec.NODEFAULT:
-            described["default"] = _text_of(field.default) or type(field.default).__name__
-        elif field.default_factory is not msgspec.NODEFAULT:
-            made_by = field.default_factory
-            described["default"] = f"{made_by.__name__}()" if made_by in (list, dict, set) else _FACTORY
-        elif not field.required:
-            described["default"] = "none"
-        return described
+        default = _default(field.default, field.default_factory)
+        if not default and not field.required:
+            default = {"default": "none"}
+        return {"name": field.encode_name, "type": self.shape(field.type), **default}
+
+
+def _default(default: Any, made_by: Any) -> dict[str, str]:
+    if default is not msgspec.NODEFAULT:
+        return {"default": _text_of(default) or type(default).__name__}
+    if made_by is not msgspec.NODEFAULT:
+        return {"default": f"{made_by.__name__}()" if made_by in (list, dict, set) else _FACTORY}
+    return {}
 
 
 def _name_of(info: Any) -> str:
@@ -154,7 +183,10 @@ def shown(described: Described) -> str:
     if schema is None:
         return str(described["name"])
     if isinstance(schema, str):
-        return f"{described['name']} {schema}"
+        was = f", was {len(described['was'])} others" if "was" in described else ""
+        return f"{described['name']} {schema}{was}"
+    if described["name"] == "protobuf":
+        return f"protobuf({shown_message(schema)})"
     return f"json({_shown(schema['type'], schema['structs'], frozenset())})"
 
 
@@ -197,10 +229,26 @@ def _bare(described: Any) -> Any:
 
 def value_changes(before: Described, now: Described) -> list[str]:
     """Return what makes values that were written unreadable, or read as something else."""
-    schemas = before.get("schema"), now.get("schema")
+    schemas: tuple[Any, Any] = before.get("schema"), now.get("schema")
+    if before["name"].startswith(_AVRO) and now["name"].startswith(_AVRO) and None not in schemas:
+        return _avro_changes(before, now)
     if before["name"] != now["name"] or not all(isinstance(schema, dict) for schema in schemas):
         return key_changes(before, now)
+    if before["name"] == "protobuf":
+        return message_changes(*schemas)
     return _Comparing(*schemas).of(before["schema"]["type"], now["schema"]["type"], "")
+
+
+def _avro_changes(before: Described, now: Described) -> list[str]:
+    """Return the difference of two Avro schemas, unless the later one knows all that wrote before it."""
+    old, new = ([*each.get("was", ()), each["schema"]] for each in (before, now))
+    parsed = [[msgspec.json.decode(text) for text in texts] for texts in (old, new)]
+    kept = all(map(same_bytes_and_values, *parsed))
+    if kept and (len(new) == len(old) or (len(new) > len(old) and "was" in now)):
+        return []
+    differences = unreadable(parsed[0][-1], parsed[1][-1])
+    reads = f"cannot read it: {'; '.join(differences)}" if differences else "can read it"
+    return [f"was {shown(before)} and is {shown(now)}, which {reads}"]
 
 
 class _Comparing:

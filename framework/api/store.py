@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar, overload
 
+from framework.api.avro_serde import refuse_was
 from framework.api.serdes import Serde, key_serde
 from framework.errors import TaskError
 
@@ -22,6 +23,7 @@ class Store(Generic[K, V]):
 
     def __init__(self, name: str, key: Serde[K], value: Serde[V]) -> None:
         """Declare the store. The first start pins its name and serdes; docs/guides/upgrade.md says what may change."""
+        refuse_was(key, f"the key of store {name}")
         self.name = name
         self.key = key_serde(key)
         self.value = value

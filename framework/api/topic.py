@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, overload
 
+from framework.api.avro_serde import refuse_was
 from framework.api.deduplicate import Deduplicate
 from framework.api.files import Files
 from framework.api.serdes import Serde
@@ -27,6 +28,11 @@ class Topic(Generic[K, V]):
     key: Serde[K]
     value: Serde[V]
     public: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a serde that only the values of stores may have."""
+        for serde in (self.key, self.value):
+            refuse_was(serde, f"topic {self.name}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,17 @@ def to_text(value: object) -> str:
     if isinstance(value, bytes):
         return value.hex()
     try:
-        return json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
+        return json.dumps(msgspec.to_builtins(value, enc_hook=_builtins), ensure_ascii=False)
     except (TypeError, ValueError):
         return printable(repr(value))
+
+
+def _builtins(value: Any) -> Any:
+    """Return a model of pydantic, or a protobuf message, as JSON has it. Raises TypeError for anything else."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", by_alias=True)
+    if hasattr(value, "DESCRIPTOR"):
+        from google.protobuf.json_format import MessageToDict
+
+        return MessageToDict(value, preserving_proto_field_name=True)
+    raise TypeError(f"{type(value).__name__} is not JSON")

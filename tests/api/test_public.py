@@ -70,6 +70,7 @@ def test_the_public_names_are_these() -> None:
         "bytes_serde",
         "int64",
         "json",
+        "protobuf",
         "utf8",
     ]
     assert all(hasattr(grete, name) for name in grete.__all__)

@@ -7,7 +7,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from framework.api.serdes import Codec, Serde, avro, bytes_serde, int64, ordered_int64, utf8
+from framework.api.avro_serde import AvroCodec, avro
+from framework.api.serdes import Codec, Serde, int64, ordered_int64, utf8
 from framework.errors import SerdeError
 
 _SIGN = 1 << 63  # flipped, the bytes of negative numbers sort before those of positive ones
@@ -35,7 +36,7 @@ class Column(NamedTuple):
             if self.kind in ("int64", "ordered"):
                 return _integers(cells, ordered=self.kind == "ordered")
             if self.kind == "avro":
-                decode = avro(self.schema).decode
+                decode = _avro(self.schema).decode
                 texts = [None if cell is None else msgspec.json.encode(decode(cell)).decode() for cell in cells]
                 return pa.array(texts, pa.string())
         except (ValueError, TypeError, pa.ArrowInvalid) as error:
@@ -62,7 +63,7 @@ class Column(NamedTuple):
                 return list(array.cast(pa.binary()).to_pylist())
             texts = array.cast(pa.string())
             if self.kind == "avro":
-                encode = avro(self.schema).encode
+                encode = _avro(self.schema).encode
                 return [None if text is None else encode(msgspec.json.decode(text)) for text in texts.to_pylist()]
             encoded: list[bytes | None] = texts.cast(pa.binary()).to_pylist()
             if self.kind == "json":
@@ -84,9 +85,14 @@ def column(name: str, serde: Serde[Any]) -> Column:
         return Column(name, "int64")
     if serde == ordered_int64:
         return Column(name, "ordered")
-    if serde != bytes_serde and isinstance(serde, Codec) and serde.name.startswith("avro("):
-        return Column(name, "avro", serde.schema)
+    if isinstance(serde, AvroCodec):
+        return Column(name, "avro", (serde.schema, serde.was))
     return Column(name, "bytes")
+
+
+def _avro(schemas: tuple[Any, tuple[Any, ...]]) -> Serde[Any]:
+    schema, was = schemas
+    return avro(schema, was=was)
 
 
 def _integers(cells: Sequence[bytes | None], *, ordered: bool) -> Any:

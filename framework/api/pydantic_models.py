@@ -1,0 +1,98 @@
+"""Pydantic models as types of JSON: found, described and written without an import of pydantic where no job uses it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+T = TypeVar("T")
+
+_SETS = (inspect.SetType, inspect.FrozenSetType)
+
+
+def is_model(type_: object) -> bool:
+    """Tell whether a class is a model, or a dataclass, of pydantic."""
+    return isinstance(type_, type) and hasattr(type_, "__pydantic_fields__")
+
+
+def holds_model(type_: Any) -> bool:
+    """Tell whether a type is, or is made of, models of pydantic. Raises TypeError if msgspec cannot look into it."""
+    return any(is_model(getattr(part, "cls", None)) for part in _parts(inspect.type_info(type_), set()))
+
+
+def functions(type_: type[T], encode: Callable[[object], bytes]) -> tuple[Callable[[T], bytes], Callable[[bytes], T]]:
+    """Return (encode, decode) of a type that holds models, as pydantic writes and checks them.
+
+    ``encode`` writes plain values. Sets are sorted: pydantic writes them in the order of their hashes, which differs
+    from process to process.
+    """
+    from pydantic import TypeAdapter
+
+    adapter = TypeAdapter(type_)
+    has_sets = any(isinstance(part, _SETS) for part in _parts(inspect.type_info(type_), set()))
+
+    def dumped(value: T) -> bytes:
+        plain = adapter.dump_python(value, mode="json", by_alias=True, warnings="error")
+        if has_sets:
+            plain = _with_sorted_sets(plain, adapter.dump_python(value, by_alias=True), encode)
+        return encode(plain)
+
+    return dumped, adapter.validate_json
+
+
+def _parts(info: Any, seen: set[object]) -> Iterator[Any]:
+    """Yield the descriptions of a type and of all that it is made of, each class once."""
+    cls = getattr(info, "cls", None)
+    if cls in seen:
+        return
+    if cls is not None:
+        seen.add(cls)
+    yield info
+    inner: list[Any] = [field.type for field in getattr(info, "fields", ())]
+    inner += [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
+    inner += [getattr(info, name) for name in ("item_type", "key_type", "value_type", "type") if hasattr(info, name)]
+    if is_model(cls):
+        inner = [known for field in fields_of(cls) if (known := type_of(field)) is not None]
+    for each in inner:
+        yield from _parts(each, seen)
+
+
+def fields_of(model: Any) -> list[Any]:
+    """Return the fields of a model, each with its ``name`` in JSON beside what pydantic knows of it."""
+    if not model.__pydantic_fields_complete__:
+        model.model_rebuild()
+    return [
+        (field.serialization_alias or field.alias or name, field) for name, field in model.__pydantic_fields__.items()
+    ]
+
+
+def type_of(field: tuple[str, Any]) -> Any:
+    """Return the description of a field's type; None if msgspec knows none."""
+    try:
+        return inspect.type_info(field[1].annotation)
+    except TypeError:
+        return None
+
+
+def default_of(field: tuple[str, Any]) -> tuple[Any, Any]:
+    """Return the default of a field and what makes one, as msgspec's fields have them."""
+    info = field[1]
+    if info.is_required():
+        return msgspec.NODEFAULT, msgspec.NODEFAULT
+    if info.default_factory is not None:
+        return msgspec.NODEFAULT, info.default_factory
+    return info.default, msgspec.NODEFAULT
+
+
+def _with_sorted_sets(plain: Any, value: Any, encode: Callable[[object], bytes]) -> Any:
+    """Return a plain value whose lists are sorted where ``value``, the same with types of Python, has sets."""
+    if isinstance(plain, dict) and isinstance(value, dict):
+        return {
+            name: _with_sorted_sets(each, inner, encode)
+            for (name, each), inner in zip(plain.items(), value.values(), strict=True)
+        }
+    if isinstance(plain, list) and isinstance(value, list | tuple | set | frozenset):
+        items = [_with_sorted_sets(each, inner, encode) for each, inner in zip(plain, value, strict=True)]
+        return sorted(items, key=encode) if isinstance(value, set | frozenset) else items
+    return plain

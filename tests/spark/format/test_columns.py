@@ -1,0 +1,43 @@
+"""Which column a serde becomes, and that its cells come back."""
+
+from typing import Any
+
+import pydantic
+import pytest
+
+from framework.spark.format.columns import column
+from grete import avro, json, protobuf
+from tests.support.messages import field, message
+
+pytestmark = pytest.mark.spark
+
+V1 = {"type": "record", "name": "Hit", "fields": [{"name": "n", "type": "int"}]}
+V2 = {**V1, "fields": [*V1["fields"], {"name": "who", "type": "string", "default": "?"}]}
+
+
+class Order(pydantic.BaseModel):
+    item: str
+
+
+def test_avro_of_two_schemas_is_one_column() -> None:
+    """Of text, each value as the newest schema reads it."""
+    found = column("value", avro(V2, was=[V1]))
+    cells = [avro(V1).encode({"n": 1}), avro(V2, was=[V1]).encode({"n": 2, "who": "ann"}), None]
+    texts = found.array(cells).to_pylist()
+    assert (found.ddl, texts) == ("value string", ['{"n":1,"who":"?"}', '{"n":2,"who":"ann"}', None])
+    assert found.cells(found.array(cells))[1:] == cells[1:]
+
+
+@pytest.mark.parametrize(
+    ("serde", "value", "ddl"),
+    [
+        (json(Order), Order(item="tea"), "value string"),
+        (protobuf(kind := message(field(1, "item", "string"))), kind(item="tea"), "value binary"),
+    ],
+    ids=["model", "message"],
+)
+def test_models_are_text_and_messages_are_bytes(serde: Any, value: Any, ddl: str) -> None:
+    """Spark's own from_json and from_protobuf read them on."""
+    found, cell = column("value", serde), serde.encode(value)
+    assert found.ddl == ddl
+    assert found.cells(found.array([cell])) == [cell]
