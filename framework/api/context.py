@@ -5,6 +5,17 @@ import time
 import uuid
 from collections.abc import Callable
 
+from framework.errors import TaskError
+
+
+def wall_clock_us() -> int:
+    """Return the machine's time in µs since 1970."""
+    return time.time_ns() // 1_000
+
+
+def _no_task() -> int | None:
+    raise TaskError("ctx.event_time: the task is not running: use it on a task that Grete runs")
+
 
 class Context:
     """A task's ``self.ctx``: the time, random numbers and identifiers of the record that is being processed.
@@ -13,13 +24,26 @@ class Context:
     so that a replay after a crash gives the same; elsewhere they are the machine's.
     """
 
+    def __init__(self, wall_us: Callable[[], int] = wall_clock_us) -> None:
+        """``wall_us``: the wall clock, in µs since 1970."""
+        self._wall_us = wall_us
+        self.tell_event_time: Callable[[], int | None] = _no_task  # set on a running task
+
+    def event_time(self) -> int | None:
+        """Return the task's event time in ms, by which timers fire and windows close; None: no record moved it yet.
+
+        It is the minimum over the task's inputs (Kafka Streams: stream time; Flink: the current watermark), as of the
+        record before. Raises TaskError in a task without Timers(), windows and deduplicate=: it keeps none.
+        """
+        return self.tell_event_time()
+
     def now(self) -> int:
         """Return the time in ms since 1970; deterministic: when the job's source took the record in."""
         return self.now_us() // 1_000
 
     def now_us(self) -> int:
         """Return the time in µs since 1970; deterministic: never less than for the record before."""
-        return time.time_ns() // 1_000
+        return self._wall_us()
 
     def random(self) -> random.Random:
         """Return a new generator of random numbers; deterministic: with its own seed at each call."""
@@ -35,6 +59,7 @@ class LogicalContext(Context):
 
     def __init__(self, task: str, key: Callable[[], tuple[int, int]]) -> None:
         """``task`` names job, stage and partition."""
+        super().__init__()
         self.calls = 0  # of ``random``, since the job began: state, so that a replay counts the same
         self._task = task
         self._key = key

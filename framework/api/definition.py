@@ -32,6 +32,10 @@ _WAYS = {  # what a changed value's text says → a way that is shorter than a n
 _READ_AS_BEFORE = (
     "put broadcast= back as it was; or start a job of another name, which reads its inputs from their first records"
 )
+_TIMED_AS_BEFORE = (
+    "put time= back as it was; or start a job of another name, which reads its inputs from their first records"
+)
+_TIMES = {"record": "'record'", "intake": "'intake'", "value": "of their value"}  # in the definition → in an error
 _KEEP = "declare it again as it was: it may stay unused"
 
 
@@ -71,9 +75,12 @@ def _define_stage(stage: StageGraph) -> dict[str, Any]:
         for window in stage.windows.values()
     ]
     inputs = sorted(topic.name for topic in stage.topics_read())
-    described = {"name": stage.name, "inputs": inputs, "stores": stores, "windows": windows}
-    whole = sorted(stage.topics_broadcast())
-    return described | {"broadcast": whole} if whole else described
+    described: dict[str, Any] = {"name": stage.name, "inputs": inputs, "stores": stores, "windows": windows}
+    if whole := sorted(stage.topics_broadcast()):
+        described["broadcast"] = whole
+    if times := stage.topics_timed():
+        described["times"] = times
+    return described
 
 
 def encode_definition(definition: Definition) -> bytes:
@@ -120,7 +127,8 @@ def refuse_changes(job: Job, changes: list[Change]) -> None:
 def changes_of_job(definition: Definition, job: Job) -> list[Change]:
     """Return all that the code changes and may not: what a start must refuse."""
     before, now = [stage["name"] for stage in definition["stages"]], [stage.name for stage in job.stages]
-    return [*stage_changes(before, now), *changes_of_state(definition, job), *_public_changes(definition, job)]
+    changes = [*stage_changes(before, now), *changes_of_state(definition, job), *_public_changes(definition, job)]
+    return [*changes, *_time_changes(definition, job)]
 
 
 def changes_of_broadcast(definition: Definition, job: Job) -> list[Change]:
@@ -219,4 +227,20 @@ def _public_changes(definition: Definition, job: Job) -> list[Change]:
                 "internal, and they would get nothing more"
             )
             changes.append(Change(what, f"write Topic({name!r}, …, public=True), and each record goes to both"))
+    return changes
+
+
+def _time_changes(definition: Definition, job: Job) -> list[Change]:
+    """Return the topics whose records would have another time than those that the state was made of."""
+    stages, changes = {stage.name: stage for stage in job.stages}, []
+    for before in definition["stages"]:
+        stage = stages.get(before["name"])
+        if stage is None:
+            continue
+        was, now = before.get("times", {}), stage.topics_timed()
+        for topic in sorted(set(before["inputs"]) & {topic.name for topic in stage.topics_read()}):
+            had, has = was.get(topic, "record"), now.get(topic, "record")
+            if had != has:
+                what = f"stage {stage.name!r}: the records of topic {topic!r} had time {_TIMES[had]}, now {_TIMES[has]}"
+                changes.append(Change(what, _TIMED_AS_BEFORE))
     return changes

@@ -23,6 +23,8 @@ from protocol.ids import check_name
 RESERVED_STORES = {"_timers": 0, "_meta": 1, "_outbox": 2}
 FIRST_USER_STORE = 10  # ids below are Grete's own stores: there is room for more of them
 
+MS_MAX = 1 << 62  # of a time or a span, in ms: what is added to it stays an INT64
+
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -84,6 +86,11 @@ class StageGraph:
     def topics_broadcast(self) -> frozenset[str]:
         """Return the names of the topics of which each task reads every record (A2d)."""
         return frozenset(declared.topic.name for declared in self.inputs.values() if declared.broadcast)
+
+    def topics_timed(self) -> dict[str, str]:
+        """Return topic → which time its records have, of those that have another than their timestamp."""
+        times = {declared.topic.name: declared.time for declared in self.inputs.values()}
+        return {name: time if isinstance(time, str) else "value" for name, time in times.items() if time != "record"}
 
     def topics_written(self) -> list[Topic[Any, Any]]:
         """Return the topics of all outputs but files, tables and dead letters."""
@@ -200,6 +207,7 @@ def _check_ends(stage: StageGraph) -> None:
                 "BySequence(…)",
                 stage=stage.name,
             )
+        _check_time(f"stage {stage.name!r}: input {attribute!r}", source)
     for attribute, policy in stage.policies().items():
         if policy not in ("fail", "drop") and not isinstance(policy, DeadLetter):
             raise GraphError(
@@ -222,6 +230,19 @@ def _check_ends(stage: StageGraph) -> None:
     for table in tables:
         if tables.count(table) > 1:
             raise GraphError(f"stage {stage.name!r}: two outputs are {table!r}: declare it once", stage=stage.name)
+
+
+def _check_time(where: str, source: Input[Any, Any]) -> None:
+    """Refuse what is no way to tell time."""
+    if source.time not in ("record", "intake") and not callable(source.time):
+        raise GraphError(
+            f"{where}: time={source.time!r}: need 'record', 'intake' or a function of the value, for instance "
+            'time=lambda click: click["at"]'
+        )
+    if type(source.out_of_order_ms) is not int or not 0 <= source.out_of_order_ms < MS_MAX:
+        raise GraphError(f"{where}: out_of_order_ms={source.out_of_order_ms!r}: need an int of 0 ms or more")
+    if source.idle_ms is not None and (type(source.idle_ms) is not int or not 1 <= source.idle_ms < MS_MAX):
+        raise GraphError(f"{where}: idle_ms={source.idle_ms!r}: need an int of 1 ms or more")
 
 
 def _meant(stage: StageGraph, found: object, needed: str) -> str:

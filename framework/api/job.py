@@ -157,6 +157,13 @@ class Job:
                         f"job runs. Leave bootstrap= out, or let a job of its own write {topic.name!r}",
                         stage=consumer.name,
                     )
+                if producers and (argument := _time_argument(consumer, topic.name)) is not None:
+                    raise GraphError(
+                        f"stage {consumer.name!r} reads topic {topic.name!r} with {argument}=, and stage "
+                        f"{producers[0].name!r} of this job writes it: event time comes with the stream. Leave it out, "
+                        f"and declare {argument}= where the records enter the job",
+                        stage=consumer.name,
+                    )
                 for producer in producers:
                     log_topic = stream_topic(self.name, producer.name, topic.name, consumer.name)
                     to_all = topic.name in consumer.topics_broadcast()
@@ -251,6 +258,14 @@ class Job:
             self.external_sinks()
         )
         refuse_clashes("log topic", [*sorted(external), *internal], "rename one", fold=_kafka_fold)
+
+
+def _time_argument(stage: StageGraph, topic: str) -> str | None:
+    """Return the name of an argument by which the stage tells time otherwise in the topic; None: there is none."""
+    declared = next(each for each in stage.inputs.values() if each.topic.name == topic)
+    if declared.time != "record":
+        return "time"
+    return "out_of_order_ms" if declared.out_of_order_ms else None if declared.idle_ms is None else "idle_ms"
 
 
 def _kafka_fold(topic: str) -> str:

@@ -1,6 +1,6 @@
 """Topics and the two ends that a task may hold: Input and Output."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, overload
 
@@ -13,6 +13,8 @@ from framework.errors import TaskError
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+Time = Literal["record", "intake"] | Callable[[V], int]  # of an input
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,12 @@ class Input(Generic[K, V]):
 
     ``broadcast``: each task of the stage reads every record of the topic, however many partitions that has (Kafka
     Streams: GlobalKTable; Flink: broadcast state); for what is small.
+
+    ``time``: which time a record has: the timestamp that its producer gave it ("record"), what a function makes of its
+    value (ms since 1970; a null value keeps the timestamp), or the moment at which the task takes it in ("intake").
+    ``out_of_order_ms``: by how much a record may be older than another before it in its partition: the partition holds
+    event time that far back. ``idle_ms``: for the setting event_time_idle_ms. All three are for a topic that others
+    write.
     """
 
     def __init__(
@@ -79,6 +87,9 @@ class Input(Generic[K, V]):
         deduplicate: Deduplicate[K, V] | None = None,
         bootstrap: bool = False,
         broadcast: bool = False,
+        time: Time[V] = "record",
+        out_of_order_ms: int = 0,
+        idle_ms: int | None = None,
     ) -> None:
         """Declare the input."""
         self.topic = topic
@@ -86,6 +97,9 @@ class Input(Generic[K, V]):
         self.deduplicate = deduplicate
         self.bootstrap = bootstrap
         self.broadcast = broadcast
+        self.time: Time[V] = time
+        self.out_of_order_ms = out_of_order_ms
+        self.idle_ms = idle_ms
 
 
 class Output(Generic[K, V]):

@@ -6,7 +6,7 @@ channels at one time, and few are open at once. Watermarks keep their places in 
 depend on this order, as little as live.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, groupby, islice
 from operator import itemgetter
 from typing import NamedTuple
@@ -17,6 +17,8 @@ from protocol.envelope import MessageType, decode_header
 from protocol.frames import decode_columns
 from protocol.ids import TopicPartition
 from protocol.record_batch import RecordBatch
+
+TimeOfValue = Callable[[bytes | None, int], int]  # ms; it never raises
 
 RECORDS_MAX = 1_000  # of one piece; also the batch that process_batch is given
 
@@ -48,9 +50,9 @@ RecordPlace = tuple[int, int, int, Piece, int]  # order, channel, number in the 
 class InputPieces:
     """Makes the pieces of one external input, in order."""
 
-    def __init__(self, source: TopicPartition, number: int, bytes_max: int) -> None:
-        """``bytes_max``: of a piece, about."""
-        self._source, self._number, self._bytes_max = source, number, bytes_max
+    def __init__(self, source: TopicPartition, number: int, bytes_max: int, time_of: TimeOfValue | None = None) -> None:
+        """``bytes_max``: of a piece, about; ``time_of``: value, timestamp → the time to order the record by."""
+        self._source, self._number, self._bytes_max, self._time_of = source, number, bytes_max, time_of
         self._reached, self._count = -(1 << 63), 0
 
     def pieces(
@@ -65,6 +67,8 @@ class InputPieces:
         for begin, end in self._cuts(keys, values):
             part = slice(begin, end)
             stamps, cells = timestamps[part], None if headers is None else headers[part]
+            if self._time_of is not None:
+                stamps = list(map(self._time_of, values[part], stamps))
             batch = RecordBatch(keys[part], values[part], stamps, cells, source=self._source, offset=offsets[part])
             yield Piece(max(self._reached, stamps[0]), self._number, self._count, batch)
             self._reached, self._count = max(self._reached, *stamps), self._count + end - begin
@@ -94,10 +98,14 @@ class InputPieces:
 
 
 def pieces_of_rows(
-    source: TopicPartition, channel: int, rows: Iterable[LogRow], bytes_max: int = 1 << 16
+    source: TopicPartition,
+    channel: int,
+    rows: Iterable[LogRow],
+    bytes_max: int = 1 << 16,
+    time_of: TimeOfValue | None = None,
 ) -> Iterator[Piece]:
-    """Cut rows of a log, in order, into pieces of about ``bytes_max``."""
-    maker, rows = InputPieces(source, channel, bytes_max), iter(rows)
+    """Cut rows of a log, in order, into pieces of about ``bytes_max``; ``time_of``: as of InputPieces."""
+    maker, rows = InputPieces(source, channel, bytes_max, time_of), iter(rows)
     while batch := list(islice(rows, RECORDS_MAX)):
         offsets, _, timestamps, keys, values, headers = zip(*batch, strict=True)
         yield from maker.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)

@@ -77,6 +77,13 @@ def check_batch(job: Job) -> None:
                 "name instead: it reads its inputs from their first records",
                 stage=stage.name,
             )
+        if taken := [topic for topic, time in stage.topics_timed().items() if time == "intake"]:
+            raise ConfigError(
+                f"stage {stage.name} gives the records of topic {taken[0]} the time at which a task takes them in "
+                "(time='intake'), which is not recorded, so such a stage cannot be recomputed in batch. Let the "
+                "records have their timestamps, or a time of their value, in a job of another name",
+                stage=stage.name,
+            )
         if stage.mode == "deterministic" and stage.goes_by_time:
             what = "windows" if stage.windows else "timers" if stage.timers is not None else "deduplicate="
             raise ConfigError(

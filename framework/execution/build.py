@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from framework.api.context import Context, wall_clock_us
 from framework.api.graph import StageGraph
 from framework.core.aligned.task import TaskCore
 from framework.core.deterministic.task import DeterministicCore
@@ -22,6 +23,7 @@ from framework.execution.early_frames import SpilledFrames
 from framework.execution.outputs import Outputs
 from framework.execution.ports import Runner
 from framework.execution.processor import CheckKeys, Processor
+from framework.execution.record_times import InputTimes, input_times
 from framework.execution.sink_targets import MakeSinks, sinks_of
 from framework.execution.task_parts import COVERED, TaskParts
 from framework.ports import Log, SpillStore, StateStore
@@ -93,7 +95,7 @@ def _overlay(graph: StageGraph, store: StateStore, settings: Settings) -> Overla
 
 @dataclass(frozen=True, slots=True)
 class TaskIO:
-    """What one task reads and writes. ``mono_ms`` is a clock that only goes forward."""
+    """What one task reads and writes, and when. ``mono_ms`` is a clock that only goes forward."""
 
     log: Log
     store: StateStore
@@ -101,6 +103,7 @@ class TaskIO:
     spill: SpillStore
     settings: Settings
     mono_ms: Callable[[], float]
+    times: InputTimes | None = None
 
     def parts(self, owner: int, core: Core, runner: Runner) -> TaskParts:
         """Return what a driver and its mode work with."""
@@ -112,6 +115,7 @@ class TaskIO:
             runner=runner,
             settings=self.settings,
             mono_ms=self.mono_ms,
+            times=self.times,
         )
 
 
@@ -138,15 +142,16 @@ def assemble(
     spill: SpillStore,
     settings: Settings,
     mono_ms: Callable[[], float],
+    wall_us: Callable[[], int] = wall_clock_us,
     executor: Executor | None = None,
     sinks: MakeSinks = sinks_of,
     check_keys: CheckKeys | None = None,
 ) -> TaskDriver:
     """Return the driver of task (graph, partition) over an open store; ``owner`` marks its deliveries.
 
-    ``executor`` runs what may take long: by default at once, so that nothing happens beside the driver. ``sinks`` makes
-    the sinks of its files and tables: ``no_sinks`` where history is only replayed. ``check_keys`` sees the keys of
-    external inputs before they are processed.
+    ``wall_us``: the wall clock. ``executor`` runs what may take long: by default at once, so that nothing happens
+    beside the driver. ``sinks`` makes the sinks of its files and tables: ``no_sinks`` where history is only replayed.
+    ``check_keys`` sees the keys of external inputs before they are processed.
     """
     check_stage(graph, settings)
     overlay = _overlay(graph, store, settings)
@@ -158,7 +163,7 @@ def assemble(
         _connect(log, owner, wiring.changelog, store.changelog_position(), transactions=aligned and releases)
     logical = LogicalOutputs(topology.job, wiring, releases=releases) if graph.mode == "deterministic" else None
     outputs = Outputs(graph, topology, settings, _counts(graph, log), mode=logical)
-    io = TaskIO(log, store, overlay, spill, settings, mono_ms)
+    io = TaskIO(log, store, overlay, spill, settings, mono_ms, input_times(graph, wall_us))
     if logical is not None:
         code = LogicalProcessor(
             graph, topology, partition, overlay, outputs, settings, logical=logical, executor=executor, sinks=sinks
@@ -168,6 +173,9 @@ def assemble(
         durable = settings.sink_delivery == "early"
         core = DeterministicCore(wiring, limits_of(settings), releases=releases, durable=durable)
         return deterministic_driver(owner, core, code, io)
-    runner = Processor(graph, topology, partition, overlay, outputs, settings, executor=executor, sinks=sinks)
+    context = Context(wall_us)
+    runner = Processor(
+        graph, topology, partition, overlay, outputs, settings, executor=executor, sinks=sinks, context=context
+    )
     runner.check_keys = check_keys
     return aligned_driver(owner, TaskCore(wiring, limits_of(settings), aligned=aligned), runner, io)

@@ -1,10 +1,13 @@
 """Reads a task's inputs from where the core says (R5): in turn, external ones in the order of time."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from framework.errors import Halted, TransientError
 from framework.ports import Log, LogRow
 from protocol.ids import TopicPartition
+
+TimeOfRow = Callable[[LogRow], int]  # ms; it never raises
 
 
 class InputReader:
@@ -21,7 +24,9 @@ class InputReader:
         batch_bytes_max: int,
         *,
         ordered: Sequence[TopicPartition] = (),
+        times: Mapping[str, TimeOfRow] = MappingProxyType({}),
     ) -> None:
+        """``times``: by topic, the time of a row that is to be ordered by another than its timestamp."""
         self._log = log
         self._batch_bytes_max = batch_bytes_max
         self._ordered = tuple(ordered) if len(ordered) > 1 else ()
@@ -29,7 +34,9 @@ class InputReader:
         if self._ordered:
             self._turn.append(None)  # all of them take one turn
         self._position: dict[TopicPartition, int] = {}
-        self._held: dict[TopicPartition, tuple[list[LogRow], int]] = {}  # rows, the first that was not given
+        self._times = times
+        # rows, their times, the first that was not given
+        self._held: dict[TopicPartition, tuple[list[LogRow], list[int], int]] = {}
         self.more = False  # the last batch was cut: the rest of it is at hand
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -78,21 +85,23 @@ class InputReader:
                 rows = self._log.read(partition, self._position[partition], self._batch_bytes_max)
                 if not rows:
                     continue
-                held[partition] = rows, 0
-            rows, start = held[partition]
-            heads.append((rows[start].timestamp_ms, partition))
+                time_of = self._times.get(partition.topic)
+                times = [row.timestamp_ms for row in rows] if time_of is None else [time_of(row) for row in rows]
+                held[partition] = rows, times, 0
+            _, times, start = held[partition]
+            heads.append((times[start], partition))
         if not heads:
             return None
         heads.sort(key=lambda head: head[0])
         partition = heads[0][1]
-        rows, start = held.pop(partition)
+        rows, times, start = held.pop(partition)
         stop = len(rows)
         if len(heads) > 1:
             bound = heads[1][0]
-            stop = next((i for i in range(start, stop) if rows[i].timestamp_ms > bound), stop)
+            stop = next((i for i in range(start, stop) if times[i] > bound), stop)
         self._position[partition] = rows[stop - 1].offset + 1
         if stop < len(rows):
-            held[partition], self.more = (rows, stop), True
+            held[partition], self.more = (rows, times, stop), True
         return partition, rows if stop - start == len(rows) else rows[start:stop]
 
     def position(self, partition: TopicPartition) -> int:

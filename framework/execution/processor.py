@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from framework.execution.outbox import Outbox
 from framework.execution.outputs import Outputs
 from framework.execution.own_entries import OwnEntries
 from framework.execution.process_loops import Loop, compile_loop
+from framework.execution.record_times import with_times
 from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS, TURN
 from framework.execution.sink_targets import MakeSinks, sinks_of
 from framework.execution.site import RecordClock, Site
@@ -65,7 +67,7 @@ class Processor:
     ) -> None:
         """``executor`` runs what the outbox does to its ``sinks``; by default at once.
 
-        Deterministic mode: ``clock`` is at a record before that is processed, and ``context`` is the task's ``ctx``.
+        ``context`` is the task's ``ctx``. Deterministic mode: ``clock`` is at a record before that is processed.
         ``early_us`` returns the logical time of an output that goes to its sink ahead of the commit.
         """
         self.check_keys: CheckKeys | None = None  # of external inputs, before they are processed; set by assemble
@@ -78,7 +80,8 @@ class Processor:
         self._pins = StorePins(stage, self._where, overlay.store(META))
         self._timers = TimerQueue(overlay.store(TIMERS))
         self._time = event_time_of(wire(topology, stage.ordinal, partition))
-        self._context = context
+        self._context = Context() if context is None else context
+        self._context.tell_event_time = self._event_time
         self._held_ms = max((window.held_ms for window in stage.windows.values()), default=0)
         task = f"{stage.name}-{partition}"
         self._outbox = Outbox((topology.job, task), overlay.store(OUTBOX), settings, executor, sinks, early_us)
@@ -202,6 +205,15 @@ class Processor:
             self._time.catch_up(now)
             self._time_moved()
 
+    def _event_time(self) -> int | None:
+        """Return what ``ctx.event_time`` tells. Only timers make it a function of the records, not of how they come."""
+        if not self._stage.goes_by_time:
+            raise TaskError(
+                "ctx.event_time: this task keeps no event time: declare Timers() with on_timer, or a window",
+                stage=self._stage.name,
+            )
+        return None if self._timers.now == BEFORE_ALL else self._timers.now
+
     def _time_moved(self) -> None:
         assert self._time is not None
         self._timers.now = self._time.now
@@ -275,8 +287,7 @@ class Processor:
         for attribute, store in self._stage.stores.items():
             setattr(task, attribute, bind_store(store, self._overlay.store(ids[store.name])))
         self._firing.bind(task, ids)
-        if self._context is not None:
-            task.ctx = self._context
+        task.ctx = self._context
 
     def _bind_outputs(self, task: Task) -> None:
         """Give the instance its outputs: after ``init``, whose sends would be repeated at each start."""
@@ -292,7 +303,9 @@ class Processor:
         for topic, declared in self._inputs.items():
             new = self._deduplicators.get(topic)
             call = process if new is None else new.around_batch(process) if stage.batch else new.around(process)
-            loops[topic] = compile_loop(self._site, declared, call, batch=stage.batch)
+            site = replace(self._site, out_of_order_ms=declared.out_of_order_ms)
+            loop, refuse = compile_loop(site, declared, call, batch=stage.batch), refuser(site, declared)
+            loops[topic] = with_times(site, declared, self._context, loop, refuse)
         return loops
 
     def _call(self, what: str, function: Callable[[], Any]) -> Any:

@@ -54,12 +54,14 @@ class Site:
     clock: RecordClock | None = None  # logical time in deterministic mode (D1)
     reading: Reading = field(default_factory=Reading)
     failed: Failed = field(default_factory=Failed)
+    out_of_order_ms: int = 0  # of the input: its records hold event time back by that
 
     def advance(self, timestamp: int) -> None:
         """Let event time follow a record's timestamp as far as the other sources allow (E1), and fire what is due."""
         time, timers = self.time, self.timers
         if time is None:
             return
+        timestamp -= self.out_of_order_ms
         time.highest = max(time.highest, timestamp)
         reached = min(timestamp, time.ceiling)
         if reached > timers.now:

@@ -13,6 +13,7 @@ from framework.execution.input_holes import InputHoles
 from framework.execution.input_reader import InputReader
 from framework.execution.pending_sends import PendingSends
 from framework.execution.ports import Runner
+from framework.execution.record_times import InputTimes
 from framework.execution.watermarks import EventTimeOut
 from framework.ports import Log, LogRow
 from framework.settings import Settings
@@ -35,8 +36,9 @@ class TaskParts:
         runner: Runner,
         settings: Settings,
         mono_ms: Callable[[], float],
+        times: InputTimes | None = None,
     ) -> None:
-        """``mono_ms`` is a clock that only goes forward."""
+        """``mono_ms`` is a clock that only goes forward; ``times``: how the inputs tell time, if not as by default."""
         self.owner, self.core, self.wiring = owner, core, core.task
         self.log, self.overlay, self.runner = log, overlay, runner
         self.outbox = runner.outbox
@@ -51,9 +53,10 @@ class TaskParts:
         self.internal = dict.fromkeys(partition for _, partition in self.wiring.channels)
         self.inputs: tuple[TopicPartition, ...] = (*self.internal, *self.wiring.external)
         ordered = self.wiring.external if self.wiring.keeps_time or not self.wiring.deterministic else ()
-        self.input_reader = InputReader(log, self.inputs, settings.batch_bytes_max, ordered=ordered)
+        times = InputTimes() if times is None else times
+        self.input_reader = InputReader(log, self.inputs, settings.batch_bytes_max, ordered=ordered, times=times.times)
         self.holes = InputHoles()
-        self.event_time = EventTimeOut(core, runner, self.input_reader, settings)
+        self.event_time = EventTimeOut(core, runner, self.input_reader, settings, times.idle_ms)
         self.backpressure = Backpressure(log, self.wiring.outputs, settings.downstream_lag_messages_max)
         producers = Counter(partition for _, partition in self.wiring.channels)
         self.reported = ReportedPositions(

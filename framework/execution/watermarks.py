@@ -1,7 +1,8 @@
 """Tells the consumers of a task its event time (E2), and finds which of its inputs are idle (E4)."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from framework.core.lifecycle import TaskStatus
 from framework.core.ports import Core
@@ -22,7 +23,15 @@ class EventTimeOut:
     Watermarks are held back for a moment: each of them goes to every partition.
     """
 
-    def __init__(self, core: Core, runner: Runner, input_reader: InputReader, settings: Settings) -> None:
+    def __init__(
+        self,
+        core: Core,
+        runner: Runner,
+        input_reader: InputReader,
+        settings: Settings,
+        idle_ms: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """``idle_ms``: by topic, for the setting event_time_idle_ms."""
         task, self._core, self._runner, self._input_reader = core.task, core, runner, input_reader
         partitions = 0 if task.deterministic else len(task.timed_outputs)  # else the code tells, by logical time
         every_ms = max(EVERY_MS, partitions, settings.checkpoint_interval_ms // PER_CHECKPOINT)
@@ -30,7 +39,8 @@ class EventTimeOut:
         self._told_ms = -NEVER_MS
         self._found_idle: deque[TopicPartition] = deque()  # the task is still to be told of
         self._told: TimeAndIdle = BEFORE_ALL, False
-        self._idle = IdleInputs(task.external if task.keeps_time else (), settings.event_time_idle_ms)
+        external = task.external if task.keeps_time else ()
+        self._idle = IdleInputs({p: idle_ms.get(p.topic, settings.event_time_idle_ms) for p in external})
 
     def reset(self) -> None:
         """The state was rolled back: forget what was told since its commit."""
@@ -83,19 +93,19 @@ class EventTimeOut:
 class IdleInputs:
     """External partitions that were read to their end and have brought nothing for a while."""
 
-    def __init__(self, partitions: Sequence[TopicPartition], idle_ms: int) -> None:
+    def __init__(self, idle_ms: Mapping[TopicPartition, int]) -> None:
+        """``idle_ms``: by partition, how long it is to bring nothing."""
         self._idle_ms = idle_ms
-        self._partitions = frozenset(partitions)
         self._since: dict[TopicPartition, float] = {}  # of those that are not idle
         self._left: dict[TopicPartition, tuple[int, int]] = {}  # position and end, where something was left
         self.due_ms = NEVER_MS
 
     def active(self, partition: TopicPartition, now_ms: float) -> None:
         """The partition is read again from elsewhere, or has brought something."""
-        if partition in self._partitions:
+        if partition in self._idle_ms:
             self._since[partition] = now_ms
             self._left.pop(partition, None)
-            self.due_ms = min(self.due_ms, now_ms + self._idle_ms)
+            self.due_ms = min(self.due_ms, now_ms + self._idle_ms[partition])
 
     @property
     def active_partitions(self) -> int:
@@ -111,7 +121,7 @@ class IdleInputs:
         """
         idle = []
         for partition, since in list(self._since.items()):
-            if now_ms - since < self._idle_ms:
+            if now_ms - since < self._idle_ms[partition]:
                 continue
             found = where(partition)
             if found is not None and (found[0] >= found[1] or self._left.get(partition) == found):
@@ -121,5 +131,5 @@ class IdleInputs:
             self._since[partition] = now_ms
             if found is not None:
                 self._left[partition] = found
-        self.due_ms = min(self._since.values(), default=NEVER_MS) + self._idle_ms
+        self.due_ms = min((since + self._idle_ms[p] for p, since in self._since.items()), default=NEVER_MS)
         return idle

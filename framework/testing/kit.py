@@ -267,7 +267,8 @@ class Kit:
 
     def _intervals(self) -> int:
         """Return the number of checkpoints after which a job that is not at rest never will be."""
-        idle_ms = self.settings.event_time_idle_ms if self._waits_for_idle else 0
+        own = [each.idle_ms or 0 for stage in self.job.stages for each in stage.inputs.values()]
+        idle_ms = max(self.settings.event_time_idle_ms, *own) if self._waits_for_idle else 0
         return INTERVALS_MAX + idle_ms // self.settings.checkpoint_interval_ms
 
     def _idle_in(self) -> int | None:

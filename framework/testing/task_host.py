@@ -134,6 +134,7 @@ class HostedTask:
             spill=MemorySpill(),
             settings=settings,
             mono_ms=lambda: float(clock()),
+            wall_us=lambda: clock() * 1_000,
             sinks=self.sinks,
         )
         if driver.outbox is not None:  # a host that is dropped lets go of its sinks, as the end of a process does

@@ -147,7 +147,7 @@ def test_time_agrees_with_a_model(steps: list[tuple[str, TimeSource, object]]) -
 
 def test_a_partition_is_idle_once_it_was_read_to_its_end_for_long_enough() -> None:
     """Not before, not if something is left or held, and again only after another record."""
-    idle, where = IdleInputs([P, Q], 100), {P: (5, 5), Q: (0, 9)}
+    idle, where = IdleInputs({P: 100, Q: 100}), {P: (5, 5), Q: (0, 9)}
     for partition in (P, Q):
         idle.active(partition, 0)
     assert idle.due_ms == 100
@@ -193,7 +193,7 @@ def test_watermarks_are_held_back_for_a_moment() -> None:
 
 def test_what_is_left_and_never_comes_is_no_record() -> None:
     """The marks of a producer's transactions stand before an end; rows at hand do not make a partition idle."""
-    idle, left, held = IdleInputs([P], 100), {P: (3, 9)}, dict[TopicPartition, tuple[int, int]]()
+    idle, left, held = IdleInputs({P: 100}), {P: (3, 9)}, dict[TopicPartition, tuple[int, int]]()
     idle.active(P, 0)
     assert idle.idle_partitions(100, left.get) == []
     assert idle.idle_partitions(200, held.get) == []

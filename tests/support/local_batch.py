@@ -9,6 +9,7 @@ from framework.api.job import Job
 from framework.batch.record_order import Piece, piece_of_message, pieces_of_rows
 from framework.batch.task import BatchTask, Frame, StateRow, channels_of, stages_in_order
 from framework.execution.event_time import OUTSIDE
+from framework.execution.record_times import order_of
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
 from protocol.ids import TopicPartition
@@ -39,10 +40,13 @@ def run_job(
     for stage in stages_in_order(job):
         for partition in range(job.partitions):
             task, result = BatchTask(job, stage, partition, settings, outside), TaskResult()
+            orders = {declared.topic.name: order_of(declared) for declared in stage.inputs.values()}
             pieces = [
                 _frames(source, channel, [f for f in streams.get(source, []) if f.producer == producer])
                 if producer != OUTSIDE
-                else pieces_of_rows(source, channel, history(source), settings.batch_bytes_max)
+                else pieces_of_rows(
+                    source, channel, history(source), settings.batch_bytes_max, orders.get(source.topic)
+                )
                 for (producer, source), channel in channels_of(topology, stage.ordinal, partition).items()
             ]
             for sent in chain(task.run(merge(*pieces, key=lambda piece: piece[:3])), task.finish()):

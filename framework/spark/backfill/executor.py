@@ -15,6 +15,7 @@ from framework.api.job import Job
 from framework.batch.record_order import InputPieces, Piece, piece_of_message, pieces_of_rows
 from framework.batch.task import BatchTask, Frame, channels_of
 from framework.execution.event_time import OUTSIDE
+from framework.execution.record_times import TimeOf, order_of
 from framework.job.loader import load_job
 from framework.logs.partition_reader import rows
 from framework.ports import ExternalRecord
@@ -100,8 +101,9 @@ def _pieces(plan: StagePlan, job: Job, partition: int, batches: Iterable[Any], r
         (topic,) = job.topology().externals_of(plan.stage)
         return _external(plan, job, topic, partition, batches, report)
     channels = channels_of(job.topology(), plan.stage, partition)
+    orders = _orders(plan, job)
     logs = [
-        pieces_of_rows(source, number, _log_rows(plan, source), plan.settings.batch_bytes_max)
+        pieces_of_rows(source, number, _log_rows(plan, source), plan.settings.batch_bytes_max, orders.get(source.topic))
         for (producer, source), number in channels.items()
         if producer == OUTSIDE and source in plan.tails and source.topic not in plan.files
     ]
@@ -129,10 +131,15 @@ def _external(
 ) -> Iterator[Piece]:
     """Yield the pieces of one of a task's external inputs: of its rows, then of its tail in the log."""
     source, number = TopicPartition(topic, partition), job.topology().externals_of(plan.stage).index(topic)
-    channel = InputPieces(source, -1 - number, plan.settings.batch_bytes_max)
+    channel = InputPieces(source, -1 - number, plan.settings.batch_bytes_max, _orders(plan, job).get(topic))
     yield from _row_pieces(channel, rows_of(batches), report)
     for offsets, _, timestamps, keys, values, headers in _log_batches(plan, source):
         yield from channel.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)
+
+
+def _orders(plan: StagePlan, job: Job) -> dict[str, TimeOf | None]:
+    """Return topic → the time to order its records by, if it is not their timestamps (``time=``)."""
+    return {declared.topic.name: order_of(declared) for declared in job.stages[plan.stage].inputs.values()}
 
 
 def _row_pieces(channel: InputPieces, parts: Iterable[Any], report: TaskReport) -> Iterator[Piece]:

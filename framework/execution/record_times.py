@@ -1,0 +1,126 @@
+"""Which time a record of an external input has (``time=``), where that is not the timestamp that the log has.
+
+The loop of the input gives each record its time before user code sees it. The input reader asks as well, as it reads
+external inputs in the order of time; there a record whose time cannot be told has the log's timestamp.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from framework.api.context import Context
+from framework.api.graph import MS_MAX, StageGraph
+from framework.api.serdes import functions_of
+from framework.api.topic import Input
+from framework.errors import TaskError
+from framework.execution.failures import Refuse
+from framework.execution.process_loops import Loop
+from framework.execution.site import Site
+from framework.ports import LogRow
+from protocol.record_batch import RecordBatch
+
+TimeOf = Callable[[bytes | None, int], int]  # of a value and the log's timestamp, in ms. Raises what user code raises
+
+
+@dataclass(frozen=True, slots=True)
+class InputTimes:
+    """How a task's inputs tell time, by topic; one that is not in here does it as all did before."""
+
+    times: Mapping[str, Callable[[LogRow], int]] = field(default_factory=dict)  # row → the time to order it by
+    idle_ms: Mapping[str, int] = field(default_factory=dict)
+
+
+def input_times(stage: StageGraph, wall_us: Callable[[], int]) -> InputTimes:
+    """Return how the inputs of a stage tell time; ``wall_us``: the wall clock."""
+    times: dict[str, Callable[[LogRow], int]] = {}
+    for declared in stage.inputs.values():
+        if declared.time == "intake":
+            times[declared.topic.name] = lambda _row: wall_us() // 1_000
+        elif (order := order_of(declared)) is not None:
+            times[declared.topic.name] = partial(_of_row, order)
+    idle = {each.topic.name: each.idle_ms for each in stage.inputs.values() if each.idle_ms is not None}
+    return InputTimes(times, idle)
+
+
+def _of_row(order: TimeOf, row: LogRow) -> int:
+    return order(row.value, row.timestamp_ms)
+
+
+def time_of(declared: Input[Any, Any]) -> TimeOf | None:
+    """Return what tells the time of a record by its value; None: the value does not tell it."""
+    if isinstance(declared.time, str):
+        return None
+    decode, tell = functions_of(declared.topic.value)[1], declared.time
+
+    def told(value: bytes | None, timestamp: int) -> int:
+        if value is None:  # a tombstone has no field
+            return timestamp
+        time = tell(decode(value))
+        if type(time) is not int or not 0 <= time < MS_MAX:
+            raise TaskError(f"time= gave {time!r}: need milliseconds since 1970 as an int")
+        return time
+
+    return told
+
+
+def order_of(declared: Input[Any, Any]) -> TimeOf | None:
+    """Return the time to order a record by, where the value tells it; one whose value does not has the log's."""
+    told = time_of(declared)
+    if told is None:
+        return None
+
+    def order(value: bytes | None, timestamp: int) -> int:
+        try:
+            return told(value, timestamp)
+        except Exception:  # noqa: BLE001  # the loop will meet it again, and has the input's error policy
+            return timestamp
+
+    return order
+
+
+def with_times(site: Site, declared: Input[Any, Any], context: Context, loop: Loop, refuse: Refuse) -> Loop:
+    """Return ``loop`` for records that have the input's ``time=``; ``refuse`` gets a record that has none."""
+    if declared.time == "record":
+        return loop
+    told = time_of(declared)
+    if told is None:
+        return lambda batch: loop(batch._replace(timestamps=_intake(batch, context)))
+
+    def timed(batch: RecordBatch) -> None:
+        begin, times = 0, list[int]()
+        for index, (value, timestamp) in enumerate(zip(batch.values, batch.timestamps, strict=True)):
+            try:
+                times.append(told(value, timestamp))
+            except Exception as error:  # noqa: BLE001  # ours are raised again by refuse
+                if times:
+                    loop(_part(batch, begin, index)._replace(timestamps=times))
+                begin, times = index + 1, []
+                if site.clock is not None:
+                    site.clock.whole(_part(batch, index, index + 1))
+                refuse(batch, index, error)
+        if times:
+            loop(_part(batch, begin, len(batch.keys))._replace(timestamps=times))
+
+    return timed
+
+
+def _intake(batch: RecordBatch, context: Context) -> Sequence[int]:
+    """Return the times at which the task took the records in: in deterministic mode, those that it has recorded."""
+    if batch.logical is not None:
+        return [t // 1_000 for t in batch.logical[0]]
+    return [context.now()] * len(batch.keys)
+
+
+def _part(batch: RecordBatch, begin: int, end: int) -> RecordBatch:
+    """Return the records of a batch from ``begin`` up to ``end``."""
+    cut = slice(begin, end)
+    return batch._replace(
+        keys=batch.keys[cut],
+        values=batch.values[cut],
+        timestamps=batch.timestamps[cut],
+        headers=None if batch.headers is None else batch.headers[cut],
+        logical=None if batch.logical is None else (batch.logical[0][cut], batch.logical[1][cut]),
+        offset=batch.offset if isinstance(batch.offset, int) else batch.offset[cut],
+        first=batch.first + begin,
+    )
