@@ -218,6 +218,10 @@ class JobLog(Log, JobLogReader, Protocol):
         """
         ...
 
+    def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
+        """Return the offset of the first message with this timestamp or a later one; the end if there is none."""
+        ...
+
     def identities(self, topics: Sequence[str]) -> dict[str, str]:
         """Return topic → its id, "" if it is not known; none where no topic can be deleted. And watch these topics.
 

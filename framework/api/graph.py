@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from framework.api.deduplicate import ById, BySequence
@@ -13,7 +14,7 @@ from framework.api.store import Store
 from framework.api.table import Table
 from framework.api.task import Task
 from framework.api.timers import Timers
-from framework.api.topic import DeadLetter, Errors, Input, Output, Topic
+from framework.api.topic import DeadLetter, Errors, Input, Output, StartPosition, Topic
 from framework.api.windows import WindowStore
 from framework.core.topology import Topology
 from framework.errors import GraphError
@@ -82,6 +83,10 @@ class StageGraph:
     def topics_read_first(self) -> frozenset[str]:
         """Return the names of the topics that are read to their ends before the others (A2c)."""
         return frozenset(declared.topic.name for declared in self.inputs.values() if declared.bootstrap)
+
+    def starts(self) -> dict[str, StartPosition]:
+        """Return topic → where a job begins to read it, of those that do not begin with their first record."""
+        return {each.topic.name: each.start for each in self.inputs.values() if each.start != "earliest"}
 
     def topics_broadcast(self) -> frozenset[str]:
         """Return the names of the topics of which each task reads every record (A2d)."""
@@ -199,6 +204,13 @@ def _check_ends(stage: StageGraph) -> None:
         if not isinstance(source.topic, Topic):
             raise GraphError(
                 f"stage {stage.name!r}: input {attribute!r} is of {_meant(stage, source.topic, 'a Topic')}",
+                stage=stage.name,
+            )
+        known = source.start in ("earliest", "latest")
+        if not known and not (isinstance(source.start, datetime) and source.start.tzinfo is not None):
+            raise GraphError(
+                f"stage {stage.name!r}: input {attribute!r}: start={source.start!r}: need 'earliest', 'latest' or a "
+                "datetime with a time zone, such as datetime(2026, 11, 1, tzinfo=UTC)",
                 stage=stage.name,
             )
         if source.deduplicate is not None and not isinstance(source.deduplicate, (ById, BySequence)):

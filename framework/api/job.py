@@ -10,6 +10,7 @@ from framework.api.task import Task
 from framework.api.topic import Topic
 from framework.core.topology import Stage, Stream, Topology, stream_topic
 from framework.errors import GraphError
+from protocol.ids import TopicPartition
 
 JOB_PARTITIONS_MAX = 1_000  # each is a worker process, and a partition of every stream and changelog
 TOPIC_CHARS_MAX = 249  # Kafka's limit on a topic name
@@ -53,6 +54,10 @@ class Job:
     def keep_fingerprints(self, first: int | None, known: frozenset[int]) -> None:
         """Take over under which fingerprint the job first ran, and under which others: its producers' are ours then."""
         self._topology = replace(self._topology, first=first, known=known)
+
+    def start_at(self, starts: Mapping[int, Mapping[TopicPartition, int]]) -> None:
+        """Take over at which offsets inputs begin, by stage: the job's first start has settled it."""
+        self._topology = replace(self._topology, starts=starts)
 
     def count_broadcast(self, count: Callable[[str], int | None]) -> None:
         """Take over how many partitions each topic has that tasks read whole; None: there is none yet (A2d).
@@ -162,6 +167,13 @@ class Job:
                         f"stage {consumer.name!r} reads topic {topic.name!r} with {argument}=, and stage "
                         f"{producers[0].name!r} of this job writes it: event time comes with the stream. Leave it out, "
                         f"and declare {argument}= where the records enter the job",
+                        stage=consumer.name,
+                    )
+                if producers and topic.name in consumer.starts():
+                    raise GraphError(
+                        f"stage {consumer.name!r} has start= for topic {topic.name!r}, which stage "
+                        f"{producers[0].name!r} writes: between stages every record is read. Leave start= out, or give "
+                        "it to the inputs where the records enter the job",
                         stage=consumer.name,
                     )
                 for producer in producers:

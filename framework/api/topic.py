@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from framework.api.avro_serde import refuse_was
@@ -55,6 +56,7 @@ class DeadLetter:
 
 
 Errors = Literal["fail", "drop"] | DeadLetter
+StartPosition = Literal["earliest", "latest"] | datetime
 
 
 class Input(Generic[K, V]):
@@ -65,6 +67,10 @@ class Input(Generic[K, V]):
 
     ``deduplicate``, ById or BySequence, drops what comes a second time, of a topic that others write into this job. A
     record that goes to the dead-letter topic is not remembered: each time it comes, it has a letter.
+
+    ``start``: where a job begins to read a topic that others write: with the first record that is there, behind the
+    last one, or with the first one whose timestamp is that time or later. The job's first start settles it
+    (docs/guides/inputs.md).
 
     ``bootstrap``: at each start the task reads this topic, which others write, to the end that it has then, before it
     reads its other inputs (Samza: bootstrap stream).
@@ -84,6 +90,7 @@ class Input(Generic[K, V]):
         topic: Topic[K, V],
         errors: Errors = "fail",
         *,
+        start: StartPosition = "earliest",
         deduplicate: Deduplicate[K, V] | None = None,
         bootstrap: bool = False,
         broadcast: bool = False,
@@ -94,6 +101,7 @@ class Input(Generic[K, V]):
         """Declare the input."""
         self.topic = topic
         self.errors = errors
+        self.start = start
         self.deduplicate = deduplicate
         self.bootstrap = bootstrap
         self.broadcast = broadcast

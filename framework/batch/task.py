@@ -70,6 +70,13 @@ def check_batch(job: Job) -> None:
                 "cannot do yet. Start the job under another name instead: it reads its inputs from their first records",
                 stage=stage.name,
             )
+        if starts := stage.starts():
+            raise ConfigError(
+                f"stage {stage.name} begins to read topic {min(starts)} behind its first record (start=), and a batch "
+                "is made from all of the history. Start the job under another name instead; or leave start= out, and "
+                "the history before it counts, too",
+                stage=stage.name,
+            )
         if first := stage.topics_read_first():
             raise ConfigError(
                 f"stage {stage.name} reads topic {min(first)} first (bootstrap=True): where that ended when a task "

@@ -1,6 +1,6 @@
 """Where a task is in the topics outside of the job that it reads, and which of them come first (A2, A2b, A2c)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from protocol.commit import Commit, ExternalInput
 from protocol.ids import TopicPartition
@@ -11,24 +11,37 @@ Bounds = dict[TopicPartition, tuple[int, int]]  # first and next offset of parti
 class ExternalInputs:
     """All external partitions of a task; ``position``: the offset of each that is to be read next."""
 
-    def __init__(self, partitions: Iterable[TopicPartition], bootstrap: Sequence[TopicPartition] = ()) -> None:
-        """``bootstrap``: those that are read before all others, to the end that they had when the process started."""
+    def __init__(
+        self,
+        partitions: Iterable[TopicPartition],
+        bootstrap: Sequence[TopicPartition] = (),
+        starts: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        """``bootstrap``: those that are read before all others, to the end that they had when the process started.
+
+        ``starts``: the offset at which a partition begins that no commit has; of others, the first that is there.
+        """
         self.position: dict[TopicPartition, int] = {}
         self.ended = dict.fromkeys(partitions, False)
         self._bootstrap = bootstrap
+        self._starts = starts or {}
         self._ends: dict[TopicPartition, int] = {}  # of the bootstrap partitions, as of Start
 
     def begin(self, bounds: Bounds) -> None:
-        """Begin with the first record that the log holds: the genesis commit pins it (A2)."""
-        self.position = {partition: bounds[partition][0] for partition in self.ended}
+        """Begin where no commit has been (``_first``): the genesis commit pins it (A2)."""
+        self.position = {partition: self._first(partition, bounds) for partition in self.ended}
         self._find_ends(bounds)
 
     def resume(self, commit: Commit, bounds: Bounds) -> None:
-        """Go back to a commit; a partition that it does not know begins with its first record."""
+        """Go back to a commit; a partition that it does not know begins as in a new job."""
         committed = {TopicPartition(e.topic, e.partition): e.offset for e in commit.external}
-        self.position = {p: committed.get(p, bounds[p][0]) for p in self.ended}
+        self.position = {p: committed[p] if p in committed else self._first(p, bounds) for p in self.ended}
         self.ended = dict.fromkeys(self.ended, False)
         self._find_ends(bounds)
+
+    def _first(self, partition: TopicPartition, bounds: Bounds) -> int:
+        """Return where a partition begins: at its first record, or behind it if the job is to begin there."""
+        return max(bounds[partition][0], self._starts.get(partition, 0))
 
     def _find_ends(self, bounds: Bounds) -> None:
         self._ends = {partition: bounds[partition][1] for partition in self._bootstrap}

@@ -1,5 +1,6 @@
 """How one task is wired into the job: its channels in, its partitions out, its changelog. Derived from the topology."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from framework.core.topology import Topology
@@ -34,6 +35,7 @@ class TaskWiring:
     merged_outputs: frozenset[TopicPartition] = frozenset()
     fingerprints: frozenset[int] = frozenset()
     bootstrap: tuple[TopicPartition, ...] = ()  # of ``external``: read to their ends before all other inputs (A2c)
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict, hash=False)  # of ``external``: where it begins
     is_source: bool = field(init=False)  # known from the others; asked for at each turn
 
     def __post_init__(self) -> None:
@@ -88,4 +90,5 @@ def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:
             for each in topology.external_partitions(stage, partition)
             if each.topic in topology.bootstrap.get(stage, ())
         ),
+        starts=topology.starts.get(stage, {}),
     )

@@ -40,6 +40,7 @@ class Topology:
     ``timed``: the ordinals of the stages with timers or windows, which go by event time (E1).
     ``bootstrap``: by stage, those of its external topics that it reads to their ends first (A2c).
     ``broadcast``: by stage, those of which each of its tasks reads all partitions, and how many these are (A2d).
+    ``starts``: by stage, at which offset an external partition begins that no commit of its task has (A2).
     ``first``: the fingerprint of the graph that the job ran with first, which it keeps when stages are added last;
     None: this graph is the first. ``known``: more fingerprints under which the job has run.
     """
@@ -56,6 +57,8 @@ class Topology:
     known: frozenset[int] = frozenset()
     bootstrap: Mapping[int, frozenset[str]] = field(default_factory=dict, hash=False)  # absent: none
     broadcast: Mapping[int, Mapping[str, int]] = field(default_factory=dict, hash=False)  # absent: none
+
+    starts: Mapping[int, Mapping[TopicPartition, int]] = field(default_factory=dict, hash=False)  # absent: the first
 
     def __post_init__(self) -> None:
         """Raise ValueError unless ordinals are indexes, streams join stages of the job and stream topics are unique."""

@@ -13,6 +13,7 @@ from framework.ports import JobLog, JobMetadata
 from framework.settings import Settings
 from framework.state.graph_pinning import check_graph, pin_graph
 from framework.state.pinning import check_broadcast, check_definition, pin_definition, take_state_of
+from framework.state.start_pinning import pin_starts
 
 
 def prepare(
@@ -59,5 +60,6 @@ def prepare(
     pin_graph(job, metadata)
     pin_topics(log, metadata, pinned)
     pin_definition(job, log, metadata, job_directory.state_directory, lost=not has_pins(found))
+    pin_starts(job, log, metadata)
     log.watch(list(job.external_sinks()))
     return metadata

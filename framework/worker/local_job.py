@@ -315,7 +315,9 @@ class LocalJob:
             entries = () if last is None else last.commit.external
             offsets = {TopicPartition(entry.topic, entry.partition): entry.offset for entry in entries}
             for partition in wiring.external:
-                begin = offsets[partition] if partition in offsets else self.log.bounds(partition)[0]
+                begin = offsets.get(partition)
+                if begin is None:
+                    begin = max(self.log.bounds(partition)[0], wiring.starts.get(partition, 0))
                 found.setdefault(partition, {})[wiring.name] = begin
         return found
 

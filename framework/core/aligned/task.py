@@ -44,7 +44,7 @@ class TaskCore:
         self.rollback_history: tuple[RollbackEntry, ...] = ()
         self.inputs = Inputs(task, limits, aligned=aligned)
         self.seen = self.inputs.seen
-        self.external = ExternalInputs(task.external, task.bootstrap)
+        self.external = ExternalInputs(task.external, task.bootstrap, task.starts)
         self.sender = Sender(task.producer, task.outputs)
         self.ownership = Ownership(task.changelog)
         self.outputs = AlignedSender(task, self.sender, self.ownership)

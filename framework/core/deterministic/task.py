@@ -48,7 +48,7 @@ class DeterministicCore:
         self.frozen = 0  # the checkpoint closed last
         self.inputs = self.merge = Merge(task.name, task.channels, limits.early_memory_bytes_max)
         self.seen = self.merge.seen
-        self.external = ExternalInputs(task.external, task.bootstrap)
+        self.external = ExternalInputs(task.external, task.bootstrap, task.starts)
         self.time = LogicalClock(limits.progress_interval_ms, limits.time_lease_ms)
         self.source = Source(task.name, self.external, self.time)
         self.sender = Sender(task.producer, task.outputs)

@@ -19,6 +19,7 @@ _READ = (
     "SELECT id & (1 << 40) - 1, append_time_ms, timestamp_ms, key, value, headers, crc "
     "FROM message WHERE id BETWEEN ? AND ? ORDER BY id"
 )
+_FIRST_AT = "SELECT id & (1 << 40) - 1 FROM message WHERE id BETWEEN ? AND ? AND timestamp_ms >= ? ORDER BY id LIMIT 1"
 VERSION_SQL = "PRAGMA data_version"  # changes with each commit of another process
 
 Connect = Callable[[ExitStack], sqlite3.Connection]
@@ -56,6 +57,17 @@ class EmbeddedReader:
         """Return (offset of the first message still there, offset of the next message to come)."""
         with self._guard:
             return self._bounds(self._id(partition))
+
+    def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
+        """Return the offset of the first message with this timestamp or a later one; the end if there is none.
+
+        It looks at all messages before that one: for the first start of a job.
+        """
+        with self._guard:
+            number = self._id(partition)
+            ids = number << OFFSET_BITS, number << OFFSET_BITS | OFFSET_MASK
+            row = self._sql.execute(_FIRST_AT, (*ids, timestamp_ms)).fetchone()
+            return self._bounds(number)[1] if row is None else int(row[0])
 
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         """Return messages from ``offset`` on, in order: at least one if there is one, then up to about ``max_bytes``.

@@ -85,6 +85,19 @@ class MetadataClient:
         )
         return found
 
+    def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
+        """Return the offset of the first message with this timestamp or a later one; -1 if there is none."""
+        at = KafkaPartition(*partition, max(0, timestamp_ms))  # to Kafka a negative time means an end
+
+        def question(seconds: float) -> int:
+            found = self._consumer.offsets_for_times([at], timeout=seconds)[0]
+            if found.error is not None:
+                raise KafkaException(found.error)
+            return int(found.offset)
+
+        answer: int = self._ask(question, f"looking for a time in {partition}", f"Describe on topic {partition.topic}")
+        return answer
+
     def waits(self) -> None:
         """Note that a broker owes an answer: it is said once a minute."""
         self._patience.waits(f"Kafka at {self._bootstrap}", self._troubles.last)

@@ -72,6 +72,12 @@ class KafkaReader:
         self._check(partition)
         return self._reader.bounds(partition)
 
+    def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
+        """Return the offset of the first message with this timestamp or a later one; the end if there is none."""
+        end = self.bounds(partition)[1]
+        found = self._metadata_client.offset_at(partition, timestamp_ms)
+        return end if found < 0 else found
+
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         """Return messages from ``offset`` on; see framework.ports.Log.
 
