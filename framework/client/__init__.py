@@ -1,5 +1,6 @@
-"""For programs outside of a job: writing to its topics."""
+"""For programs outside of a job: writing to its topics, reading its outputs and its state."""
 
+from framework.client.client import Client
 from framework.client.writer import Writer
 
-__all__ = ["Writer"]
+__all__ = ["Client", "Writer"]

@@ -77,15 +77,15 @@ class PartitionReader:
 
 
 class PartitionFollower:
-    """Reads what comes to a partition behind the end that it had at first; it is asked again and again.
+    """Reads what comes to a partition, by default behind the end that it had; it is asked again and again.
 
     It takes no read for the end, so it needs no bounds: after an empty read the next call asks again.
     """
 
-    def __init__(self, log: LogReader, partition: TopicPartition) -> None:
-        """Begin at the end of the partition."""
+    def __init__(self, log: LogReader, partition: TopicPartition, position: int | None = None) -> None:
+        """Begin at an offset, or at the end of the partition."""
         self._log, self._partition = log, partition
-        self._position = log.bounds(partition)[1]
+        self._position = log.bounds(partition)[1] if position is None else position
 
     def new(self) -> Iterator[LogRow]:
         """Yield the rows that can be read now; what is trimmed meanwhile is left out."""

@@ -1,0 +1,189 @@
+"""A program's connection to a job that runs elsewhere: it writes its inputs, reads its outputs and its state."""
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from framework.api.job import Job
+from framework.api.reader import OUTPUT, Once
+from framework.api.record import Record
+from framework.api.store import Store
+from framework.api.topic import Topic
+from framework.client.writer import Writer
+from framework.errors import ConfigError
+from framework.job.directory import directory_of
+from framework.logs.address import LogAddress, check_address, open_reader
+from framework.logs.partition_reader import PartitionFollower, rows_left
+from framework.ports import JobLogReader, LogRow
+from framework.state.graph_pinning import know_graph
+from framework.state.newest import NewestReader
+from framework.state.pinning import check_readable
+from protocol.frames import decode_headers
+from protocol.ids import TopicPartition
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+FOLLOW_S = 0.02  # between two looks for new outputs where there were none
+
+logger = logging.getLogger("grete")
+
+
+class Client:
+    """Writes to a job's inputs, reads its outputs and its state, on either log. Not thread safe.
+
+    The job runs elsewhere: by `grete up` or `grete run`. ``send`` works before its first start and while the log is
+    away; outputs and state can be read once it has run, while it runs or not. Readers see what is committed; of
+    deterministic stages also outputs that left ahead of their commit, each of them once.
+    """
+
+    def __init__(
+        self, job: Job, *, log: str = "embedded", kafka_config: Path | None = None, directory: Path | None = None
+    ) -> None:
+        """``log``, ``kafka_config``, ``directory``: as for `grete run`. Raises ConfigError: a log of another kind."""
+        self.job = job
+        self._address = LogAddress(log, kafka_config)
+        check_address(self._address)
+        self._place = directory_of(job, directory, self._address)
+        self._writers: dict[str, Writer[Any, Any]] = {}
+        self._opened = contextlib.ExitStack()
+
+    # --- Inputs ---
+
+    def send(self, topic: Topic[K, V], key: K | None, value: V | None, *, timestamp: int | None = None) -> None:
+        """Write a record to a topic that the job reads, as ``Writer.send`` does: it is in a file when this returns.
+
+        Raises what ``Writer`` and its ``send`` raise.
+        """
+        if topic.name not in self._writers:
+            self._writers[topic.name] = Writer(
+                self.job, topic, log=self._address.url, kafka_config=self._address.config, directory=self._place
+            )
+        self._writers[topic.name].send(key, value, timestamp=timestamp)
+
+    def flush(self, timeout_s: float | None = None) -> bool:
+        """Wait until the log has all that was sent, or the time is over; return whether it has. As ``Writer.flush``."""
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        sent = True
+        for writer in self._writers.values():
+            sent &= writer.flush(None if until_s is None else max(0.0, until_s - time.monotonic()))
+        return sent
+
+    # --- Outputs ---
+
+    def outputs(
+        self, topic: Topic[K, V], *, after: Mapping[int, int] | None = None, follow: bool = False
+    ) -> Iterator[Record[K, V]]:
+        """Yield the records of a topic that the job writes for others, partition by partition, in their order.
+
+        ``after``: partition → offset of the last record that is not wanted any more. ``follow``: go on with what comes,
+        until the caller stops asking. Raises ConfigError: the job does not write the topic, or has not run; SerdeError.
+        """
+        if topic.name not in self.job.external_sinks():
+            written = ", ".join(sorted(self.job.external_sinks())) or "none"
+            raise ConfigError(
+                f"job {self.job.name!r} does not write topic {topic.name!r} for others: it writes {written}; a topic "
+                "between stages is one of them with Topic(…, public=True)",
+                topic=topic.name,
+            )
+        count = self._log.partitions(topic.name)
+        if count is None:
+            raise ConfigError(f"topic {topic.name!r} is not there yet: run the job first", topic=topic.name)
+        return self._records(topic, range(count), after or {}, follow=follow)
+
+    def _records(
+        self, topic: Topic[K, V], partitions: range, after: Mapping[int, int], *, follow: bool
+    ) -> Iterator[Record[K, V]]:
+        once = Once() if self._is_numbered(topic) else None
+        followers = []
+        for number in partitions:
+            at = TopicPartition(topic.name, number)
+            begin, end = self._log.bounds(at)
+            begin = max(begin, after.get(number, -1) + 1)
+            followers.append((at, PartitionFollower(self._log, at, max(begin, end))))
+            yield from _decoded(topic, at, rows_left(self._log, at, begin, end), once)
+        while follow:
+            new = False
+            for at, follower in followers:
+                for record in _decoded(topic, at, follower.new(), once):
+                    new = True
+                    yield record
+            if not new:
+                time.sleep(FOLLOW_S)
+
+    def _is_numbered(self, topic: Topic[Any, Any]) -> bool:
+        """Tell whether the topic's records have the numbers of deterministic stages, and nothing else is in it."""
+        modes = {
+            stage.mode
+            for stage in self.job.stages
+            if topic.name in {each.name for each in (*stage.topics_written(), *stage.dead_letters())}
+        }
+        return modes == {"deterministic"}
+
+    # --- State ---
+
+    def get(self, store: Store[K, V], key: K, default: Any = None) -> Any:
+        """Return the committed value of a key, or ``default``. Raises ConfigError: no such store, the job has not run.
+
+        Of several partitions that have the key, as a task that reads a topic whole makes them, the first one answers.
+        """
+        return next((value for _, value in self._state.find(store, key)), default)
+
+    def prefix(self, store: Store[K, V], prefix: K) -> Iterator[tuple[K, V]]:
+        """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition."""
+        return self._state.prefix(store, prefix)
+
+    def all(self, store: Store[K, V]) -> Iterator[tuple[K, V]]:
+        """Yield every committed (key, value), partition by partition."""
+        return self._state.all(store)
+
+    # --- Connections ---
+
+    @cached_property
+    def _log(self) -> JobLogReader:
+        """The log, which must be there; opened when it is first read."""
+        log = open_reader(self._address, self._place / "log.db")
+        self._opened.callback(log.close)
+        if not self._address.embedded and log.partitions(self.job.topology().changelog(0)) is None:
+            raise ConfigError(f"job {self.job.name!r} has not run on {self._address.url}: run it first")
+        check_readable(self.job, log)
+        know_graph(self.job, log)
+        return log
+
+    @cached_property
+    def _state(self) -> NewestReader:
+        return self._opened.enter_context(NewestReader(self._log, self.job, self._place / "state", logger.info))
+
+    def close(self) -> None:
+        """Wait for the log, but not for long, as ``Writer.close`` does, and disconnect."""
+        with self._opened:
+            for writer in self._writers.values():
+                self._opened.callback(writer.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+def _decoded(
+    topic: Topic[K, V], at: TopicPartition, rows: Iterator[LogRow], once: Once | None
+) -> Iterator[Record[K, V]]:
+    """Yield records; with ``once`` not those that came before."""
+    for row in rows:
+        headers = () if row.headers is None else decode_headers(row.headers)
+        numbered = once is not None and any(name == OUTPUT for name, _ in headers)
+        if once is not None and numbered and not once.is_new(*at, headers):
+            continue
+        key = None if row.key is None else topic.key.decode(row.key)
+        value = None if row.value is None else topic.value.decode(row.value)
+        yield Record(key, value, row.timestamp_ms, headers, topic.name, at.partition, row.offset)  # type: ignore[arg-type]  # a null key or value is None
