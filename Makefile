@@ -12,7 +12,7 @@
 #                                         WRITE=1 (figures and tables into docs)
 #                PEERS=1                  Flink, quixstreams, Kafka Streams beside it, on Kafka (needs Maven and a JDK)
 #                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=8 (of a run)  PEERS=1
-#                EXPERIMENT=intervals     early outputs, from an interval of 100 ms to one of 10 minutes
+#                EXPERIMENT=intervals     early outputs, and throughput in aligned mode, from 100 ms to 10 minutes
 #                EXPERIMENT=dead_producer what goes on while a worker is dead, in each mode
 #                EXPERIMENT=shared_channel  early records: kept, read again, and what two other ways would cost
 #                EXPERIMENT=backfill      on Spark

@@ -102,6 +102,23 @@ def throughput(directory: Path, words: int, keys: int, settings: Settings) -> Re
     }
 
 
+def stopped(directory: Path, words: int, keys: int, settings: Settings) -> Result:
+    """Both stages in one worker that is stopped once it has read all: words a CPU second, whatever the interval is."""
+    job_directory = JobDirectory(directory / "job")
+    log = EmbeddedLog(job_directory.directory / "log.db")
+    create_topics(job, log)
+    lines = fill(log, words, keys)
+    worker = Worker(job, 0, log, job_directory, settings)
+    source = worker.drivers[0]
+    before = time.process_time()
+    run_until(worker, lambda: source.running and source.core.external.position[LINES] >= lines)
+    seconds = time.process_time() - before
+    totals, commits = log.bounds(TOTALS)[1], source.counters["commits"]
+    if totals != words:
+        raise SystemExit(f"{totals} totals for {words} words: the measurement does not count")
+    return {"words_per_cpu_s": words / seconds, "commits": commits}
+
+
 def skewed(directory: Path, words: int, keys: int, settings: Settings) -> Result:
     """Two workers, the source of partition 1 slow: what comes early, and what that costs."""
     job_directory = JobDirectory(directory / "job")
@@ -208,6 +225,8 @@ def main(arguments: list[str]) -> None:
     try:
         if name == "throughput":
             result = throughput(directory, words, keys, with_texts(Settings(), pairs))
+        elif name == "stopped":
+            result = stopped(directory, words, keys, with_texts(Settings(), pairs))
         elif name == "skewed":
             result = skewed(directory, words, keys, with_texts(Settings(), pairs))
         elif name == "bare":
@@ -215,7 +234,7 @@ def main(arguments: list[str]) -> None:
         elif name == "restore":
             result = restore(directory, keys)
         else:
-            raise SystemExit(f"no measurement {name!r}: throughput, skewed, bare, restore")
+            raise SystemExit(f"no measurement {name!r}: throughput, stopped, skewed, bare, restore")
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     print(json.dumps(result))

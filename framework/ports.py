@@ -151,9 +151,10 @@ class Log(LogReader, Protocol):
         """Delete messages before offset ``before``; nothing if they are gone. Raises OffsetOutOfRange past the end."""
         ...
 
-    def report_processed(self, positions: Mapping[TopicPartition, int]) -> None:
+    def report_processed(self, positions: Mapping[TopicPartition, int], asked: int = 0) -> None:
         """Tell the producers of these partitions that their reader has processed everything before an offset.
 
+        ``asked``: the checkpoint that the reader asks its producers to close, because it holds much of it; 0: none.
         It becomes known in the background, some time after the next ``poll``. A failure or a crash may lose it.
         """
         ...
@@ -162,6 +163,13 @@ class Log(LogReader, Protocol):
         """Return what was reported last, by any process, without those of which nothing is known.
 
         It never waits: it may be older than the last report, or nothing yet, and then another look tells more.
+        """
+        ...
+
+    def asked(self, partitions: Sequence[TopicPartition]) -> int:
+        """Return the highest checkpoint that readers of these partitions asked for with their last reports; 0: none.
+
+        It never waits, as ``processed``.
         """
         ...
 

@@ -44,7 +44,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     At most once, a record is processed when a commit has its position.
     """
     checkpoint_interval_ms: int = 200
-    """Sources close a checkpoint this often (A1). A sink's output waits for half of it on average."""
+    """Sources close a checkpoint this often (A1). A sink's output waits for half of it on average.
+
+    In aligned mode they close one earlier when they have sent an eighth of
+    uncommitted_state_bytes_max, or a task behind them holds a quarter of it (A9).
+    """
     idle_checkpoint_interval_ms: int = 10_000
     """A task that has nothing new, and whose checkpoints no other task awaits, commits this often.
 
@@ -60,7 +64,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     early_bytes_max: int = 1 * GiB
     """Early frames of one task in all; beyond, it reads them again from the stream (A5). 0: it keeps none."""
     uncommitted_state_bytes_max: int = 256 * MiB
-    """Uncommitted state of one task; beyond, it takes no input until it has committed (A9)."""
+    """Uncommitted state of one task; beyond, a source takes no input until it has committed, others halt (A9).
+
+    So for the outputs that an aligned task holds for its checkpoint.
+    """
     sink_buffer_bytes_max: int = 64 * MiB
     """Outputs that a sink holds back for the next checkpoint; beyond, it takes no input until then (A8)."""
     unacked_bytes_max: int = 32 * MiB

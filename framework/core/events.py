@@ -184,12 +184,16 @@ class Applied(Struct, frozen=True):
 
 
 class Tick(Struct, frozen=True):
-    """Time has passed; ``open_bytes`` as in Processed. ``observed``: a logical time that others wait for, or 0."""
+    """Time has passed; ``open_bytes`` as in Processed. ``observed``: a logical time that others wait for, or 0.
+
+    ``asked``: the last checkpoint that a task holds much of, and asks to have closed (A9), or 0.
+    """
 
     mono_ms: int
     open_bytes: int = 0
     mono_us: int = 0
     observed: int = 0
+    asked: int = 0
 
 
 class Stop(Struct, frozen=True):

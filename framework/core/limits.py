@@ -28,6 +28,13 @@ ROUNDS_MAX = 32  # round starts remembered over the history: a trim is late by a
 # the two. More would leave inputs with few keys unjudged: a task sees only the keys of its own partition.
 BITS_MIN = 12
 
+# --- aligned mode ---
+
+# A source sends at most this part of what a task may hold between two markers, as the task may make more of it. Each
+# time that a task asks for a checkpoint, half as much: down to this part
+SENT_PARTS, SENT_PARTS_MAX = 8, 1_024
+SENT_RECORD_BYTES = 200  # of a record sent, beside its bytes: what a task that makes a record of it holds
+
 # --- deterministic mode ---
 
 PART_BYTES_MIN = 1 << 19  # of an open write batch: to send less takes some ms, in which no output leaves

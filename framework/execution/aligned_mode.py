@@ -7,6 +7,7 @@ from framework.core import actions as do
 from framework.core import events as on
 from framework.core.aligned.task import TaskCore
 from framework.errors import OffsetOutOfRange
+from framework.execution.checkpoint_asks import CheckpointAsks
 from framework.execution.early_frames import SpilledFrames
 from framework.execution.held_input import HeldInput, HeldWork
 from framework.execution.limits import END_CHECK_MS
@@ -30,6 +31,7 @@ class AlignedMode:
         self._parts = parts
         self._early = early
         self._aligned = core.aligned
+        self._asks = CheckpointAsks(parts, core)
         self._batch: deque[LogRow] = deque()
         self._batch_of: TopicPartition | None = None
         self._held: list[ExternalRecord] = []  # records that a sink holds back for the checkpoint being committed (S1)
@@ -75,9 +77,11 @@ class AlignedMode:
             return True
         now = parts.mono_ms()
         parts.pending_sends.check(now)
-        if parts.core.due_in_ms(int(now)) > 0:
+        asked, parts.asked = parts.asked, self._asks.look(now)
+        is_asked = parts.asked > asked and parts.wiring.is_source
+        if not is_asked and parts.core.due_in_ms(int(now)) > 0:
             return False
-        parts.tell(on.Tick(int(now), parts.overlay.open_bytes))
+        parts.tell(on.Tick(int(now), parts.overlay.open_bytes, asked=parts.asked))
         return bool(parts.todo)
 
     def due_in_ms(self, now_ms: float) -> float:

@@ -81,14 +81,15 @@ class ReportedPositions:
             partition: lag_bound(messages_max, count) // REPORTED_PARTS for partition, count in producers.items()
         }
         self._reported: dict[TopicPartition, int] = {}
+        self._asked = 0
         self._due_ms = 0.0
 
     def forget(self, partition: TopicPartition) -> None:
         """It is read from elsewhere, perhaps again: what was reported may be too high."""
         self._reported.pop(partition, None)
 
-    def look(self, now_ms: float) -> None:
-        """Report what has changed."""
+    def look(self, now_ms: float, asked: int = 0) -> None:
+        """Report what has changed, and all once another checkpoint is asked for (A9)."""
         due = now_ms >= self._due_ms
         moved = {}
         for partition, every in self._every.items():
@@ -99,6 +100,9 @@ class ReportedPositions:
                     moved[partition] = offset
         if due:
             self._due_ms = now_ms + REPORTED_MS
+        if asked > self._asked:
+            self._asked = asked
+            moved = {partition: self._processed_offset(partition) for partition in self._every}
         if moved:
             self._reported |= moved
-            self._log.report_processed(moved)
+            self._log.report_processed(moved, asked)

@@ -62,6 +62,7 @@ class TaskParts:
         self.reported = ReportedPositions(
             log, self.input_reader, core.inputs.processed_offset, producers, settings.downstream_lag_messages_max
         )
+        self.asked = 0  # the last checkpoint that the tasks before this one are asked to close (A9)
         self.end_due_ms = 0.0  # when to look whether the external inputs have ended
 
     def tell(self, event: on.Event) -> None:
@@ -75,7 +76,7 @@ class TaskParts:
 
     def next_batch(self) -> tuple[TopicPartition, list[LogRow]] | None:
         """Read on, after all that was read before is told. Raises OffsetOutOfRange."""
-        self.reported.look(self.mono_ms())
+        self.reported.look(self.mono_ms(), self.asked)
         return self.input_reader.next_batch(self.core.external.read_first)
 
     def tell_input_gone(self, error: OffsetOutOfRange) -> None:

@@ -47,6 +47,7 @@ class MemoryLogData:
         self.partition_counts: dict[str, int] = {}
         self.partitions: dict[TopicPartition, MemoryPartition] = {}
         self.processed: dict[TopicPartition, int] = {}  # as their readers have reported
+        self.asked: dict[TopicPartition, int] = {}  # checkpoints, likewise
 
     def partition(self, partition: TopicPartition) -> MemoryPartition:
         """Return the partition. Raises ConfigError if there is none."""
@@ -197,14 +198,19 @@ class MemoryLog:
             del found.rows[: found.index(before)]
             found.start = before
 
-    def report_processed(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Tell producers how far their reader is, at once."""
+    def report_processed(self, positions: Mapping[TopicPartition, int], asked: int = 0) -> None:
+        """Tell producers how far their reader is, and what it asks for, at once."""
         self.data.processed.update(positions)
+        self.data.asked.update(dict.fromkeys(positions, asked))
 
     def processed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return what was reported last."""
         known = self.data.processed
         return {partition: known[partition] for partition in partitions if partition in known}
+
+    def asked(self, partitions: Sequence[TopicPartition]) -> int:
+        """Return the highest checkpoint that was asked for last."""
+        return max((self.data.asked.get(partition, 0) for partition in partitions), default=0)
 
     def close(self) -> None:
         """Give up what is queued and was not polled."""

@@ -84,12 +84,15 @@ class SettledKafkaLog:
         with self._short_names():
             self.inner.trim(self._long(partition), before)
 
-    def report_processed(self, positions: Mapping[TopicPartition, int]) -> None:
-        self.inner.report_processed({self._long(partition): offset for partition, offset in positions.items()})
+    def report_processed(self, positions: Mapping[TopicPartition, int], asked: int = 0) -> None:
+        self.inner.report_processed({self._long(partition): offset for partition, offset in positions.items()}, asked)
 
     def processed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         found = self.inner.processed([self._long(partition) for partition in partitions])
         return {self._short(partition): offset for partition, offset in found.items()}
+
+    def asked(self, partitions: Sequence[TopicPartition]) -> int:
+        return self.inner.asked([self._long(partition) for partition in partitions])
 
     def close(self) -> None:
         self.inner.close()

@@ -10,6 +10,7 @@ from framework.core import actions as do
 from framework.core import events as on
 from framework.core.checkpoint_clock import CheckpointClock
 from framework.core.lifecycle import TaskStatus
+from framework.core.limits import SENT_PARTS, SENT_RECORD_BYTES
 from framework.core.task_topology import wire
 from framework.errors import Halted
 from protocol.envelope import Header, MessageType
@@ -184,6 +185,66 @@ def test_a_source_with_a_full_write_batch_waits_for_the_commit_in_flight() -> No
     assert (closed(task), task.core.wants_input) == ([1_000, 1_001], False)
     task.release()
     assert (closed(task), task.core.wants_input) == ([1_000, 1_001, 1_002], True)
+
+
+def ask(task: Scenario, checkpoint_id: int) -> None:
+    """Tell a source what a task behind it asks for; no time passes."""
+    task.step(on.Tick(task.mono_ms, 0, asked=checkpoint_id))
+
+
+def sends(task: Scenario, size: int) -> None:
+    """Let a source send a record of about so many bytes."""
+    task.emit(T, "x" * size)
+    task.flush()
+
+
+def test_a_source_that_has_sent_much_closes_a_checkpoint_early() -> None:
+    """A task behind it may hold an output or a change of state for each record until the marker comes (A9)."""
+    task = source(uncommitted_state_bytes_max=SENT_PARTS * 1_000)
+    sends(task, 900 - SENT_RECORD_BYTES)
+    assert closed(task) == [1_000]
+    sends(task, 100)
+    assert closed(task) == [1_000, 1_001]
+    sends(task, 900 - SENT_RECORD_BYTES)
+    assert closed(task) == [1_000, 1_001]
+
+
+def test_a_source_that_is_asked_closes_the_checkpoint_once() -> None:
+    """An older ask, or the same again, closes nothing."""
+    task = source()
+    ask(task, 1_001)
+    assert closed(task) == [1_000, 1_001]
+    for checkpoint_id in (1_001, 1_000, 0):
+        ask(task, checkpoint_id)
+    assert closed(task) == [1_000, 1_001]
+    ask(task, 1_100)
+    assert closed(task) == [1_000, 1_001, 1_002]
+
+
+def test_each_ask_makes_the_next_checkpoints_smaller() -> None:
+    """Also one that comes too late, for what is on its way is as large; there is a least size."""
+    task = source(uncommitted_state_bytes_max=SENT_PARTS * 2_000)
+    task.tick(100)
+    ask(task, 1_001)
+    assert closed(task) == [1_000, 1_100]
+    sends(task, 1_000)
+    assert closed(task) == [1_000, 1_100, 1_101]
+    for late in range(1_002, 1_050):
+        ask(task, late)
+    task.flush()
+    assert closed(task) == [1_000, 1_100, 1_101]
+    sends(task, 1)
+    assert closed(task) == [1_000, 1_100, 1_101, 1_102]
+
+
+def test_at_least_once_no_checkpoint_is_closed_for_the_tasks_behind() -> None:
+    """There each task goes by its own timer."""
+    task = Scenario(
+        Log(), SOURCE, limits=replace(LIMITS, uncommitted_state_bytes_max=SENT_PARTS * 100), aligned=False
+    ).start()
+    before = closed(task)
+    sends(task, 1_000)
+    assert closed(task) == before
 
 
 def test_a_stage_with_only_external_inputs_is_a_source() -> None:

@@ -1,12 +1,15 @@
 """When an aligned task closes a checkpoint, and which one (A1, A6, A9). At least once each does so by its timer."""
 
+from collections.abc import Sequence
+
 from framework.core.aligned.inputs import Inputs
 from framework.core.checkpoint_clock import CheckpointClock
 from framework.core.commit_pipeline import CommitPipeline
 from framework.core.external_inputs import ExternalInputs
 from framework.core.idleness import Idleness
-from framework.core.limits import Limits
+from framework.core.limits import SENT_PARTS, SENT_PARTS_MAX, SENT_RECORD_BYTES, Limits
 from framework.core.task_topology import TaskWiring
+from protocol.ids import TopicPartition
 
 
 class AlignedClosing:
@@ -27,15 +30,23 @@ class AlignedClosing:
         self.idleness = Idleness(*intervals, awaited=aligned and bool(task.outputs))
         self.by_timer = task.is_source or not aligned
         self.open_bytes = 0  # in the open write batch
+        self._asked, self._is_asked = 0, False  # the last checkpoint that a task asked for; whether it is open (A9)
         self.stopping = False
+        self._sent_bytes = 0  # to other tasks, of the open checkpoint
+        self._sent_max = limits.uncommitted_state_bytes_max // SENT_PARTS
         self._last_is_closed = False  # that of a graceful stop, of a task that goes by its timer
         self._inputs, self._external, self._commits = inputs, external, commits
-        self._limits, self._seen = limits, inputs.seen
+        self._limits, self._seen, self._aligned = limits, inputs.seen, aligned
 
     @property
     def batch_is_full(self) -> bool:
         """Whether the open write batch is near its bound: its checkpoint must be closed (A9), a source can wait."""
         return self.open_bytes > self._limits.uncommitted_state_bytes_max // 2
+
+    @property
+    def sent_much(self) -> bool:
+        """Whether the tasks behind may hold a good part of their bound of what was sent of the open checkpoint (A9)."""
+        return self._aligned and self._sent_bytes > self._sent_max
 
     @property
     def at_end(self) -> bool:
@@ -46,6 +57,24 @@ class AlignedClosing:
     def stopped(self) -> bool:
         """Whether a graceful stop has nothing left to close (R6)."""
         return self.stopping and (self._last_is_closed if self.by_timer else not self._inputs.holds_input)
+
+    def sent(self, frames: Sequence[tuple[TopicPartition, int, bytes]]) -> None:
+        """Count frames, (partition, records, body), that were sent to other tasks."""
+        self._sent_bytes += sum(records * SENT_RECORD_BYTES + len(body) for _, records, body in frames)
+
+    def ask(self, checkpoint_id: int, frozen: int) -> None:
+        """Take a task's word for it that it holds much of a checkpoint: it is closed, and the next ones are smaller.
+
+        Much may be on its way already, so to close this one alone would come too late again.
+        """
+        if checkpoint_id > self._asked:
+            self._asked, self._is_asked = checkpoint_id, checkpoint_id > frozen
+            self._sent_max = max(self._sent_max // 2, self._limits.uncommitted_state_bytes_max // SENT_PARTS_MAX)
+
+    def begin_checkpoint(self) -> None:
+        """Note that nothing is in the open checkpoint any more, or yet."""
+        self.open_bytes = self._sent_bytes = 0
+        self._is_asked = False
 
     def next_due_ms(self, frozen: int, mono_ms: int) -> int:
         """Return in how many ms the timer can close the checkpoint behind ``frozen``."""
@@ -71,6 +100,9 @@ class AlignedClosing:
         open_checkpoint, boundary = self.idleness.closed(frozen) + 1, self.clock.boundary(mono_ms)
         self._last_is_closed = self.stopping
         due = self.stopping or boundary >= open_checkpoint
+        if not due and (self._is_asked or self.sent_much):
+            self._seen["checkpoints closed for the tasks behind"] += 1
+            due = True
         self._seen["checkpoints closed by a full write batch"] += self.batch_is_full and not due
         if not (due or self.batch_is_full):
             return None

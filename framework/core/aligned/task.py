@@ -125,6 +125,7 @@ class TaskCore:
                 self.closing.open_bytes, self.idleness.news = event.open_bytes, True
             case on.Tick():
                 self._mono_ms, self.closing.open_bytes = event.mono_ms, event.open_bytes
+                self.closing.ask(event.asked, self.frozen)
                 self.idleness.news |= event.open_bytes > 0  # a timer has fired
             case on.DataWritten():
                 actions = self.commits.data_written(event)
@@ -194,7 +195,8 @@ class TaskCore:
 
     def _resume(self, commit: Commit) -> None:
         """Set everything that is a function of the last commit."""
-        self.frozen, self.closing.open_bytes, self.idleness.news = commit.checkpoint_id, 0, True
+        self.frozen, self.idleness.news = commit.checkpoint_id, True
+        self.closing.begin_checkpoint()
         self.external.resume(commit, self.start_up.bounds)
         self.sender.resume(commit)
         self.inputs.reset(commit)
@@ -231,6 +233,7 @@ class TaskCore:
         return [action]
 
     def _output_frames(self, event: on.OutputFrames) -> list[do.Action]:
+        self.closing.sent(event.frames)
         actions = self.outputs.send(event, self.frozen + 1, timed=self.status is TaskStatus.RUNNING)
         self.idleness.news |= bool(event.frames) or event.watermark is not None
         if self._flushing is not None:
@@ -255,7 +258,8 @@ class TaskCore:
             0 < self.frozen < checkpoint_id - self.limits.checkpoint_interval_ms
         )
         inputs = self.inputs.commit(checkpoint_id)
-        self.frozen, self.closing.open_bytes, self.idleness.news = checkpoint_id, 0, False
+        self.frozen, self.idleness.news = checkpoint_id, False
+        self.closing.begin_checkpoint()
         captured = PendingCommit(
             checkpoint_id=checkpoint_id,
             last_token=self.sender.token,

@@ -56,7 +56,7 @@ class EmbeddedLog(EmbeddedReader):
         self._full = False  # the present PRAGMA synchronous
         self._queue: list[_QueuedMessage] = []
         self._queue_sync = False
-        self._processed: dict[TopicPartition, int] = {}  # reported, to be written with the next poll
+        self._reports: dict[str, bytes] = {}  # of readers, to be written with the next poll
         self._trims: dict[TopicPartition, int] = {}  # partition → the offset before which it is being trimmed
         self._version = -1  # PRAGMA data_version when wait() returned last
         self._committed = True  # here, since wait() returned, to what is read here: data_version shows only the others'
@@ -140,13 +140,12 @@ class EmbeddedLog(EmbeddedReader):
         """
         if self._trims:
             self._trim_slice(next(iter(self._trims)))
-        if not self._queue and not self._processed:
+        if not self._queue and not self._reports:
             return []
         with self._transaction(sync=self._queue_sync):
             deliveries = self._append_all(self._queue)
-            entries = [(_processed_key(partition), b"%d" % offset) for partition, offset in self._processed.items()]
-            self._sql.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", entries)
-        self._queue, self._queue_sync, self._processed = [], False, {}
+            self._sql.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", self._reports.items())
+        self._queue, self._queue_sync, self._reports = [], False, {}
         return deliveries
 
     def produce_with_meta(
@@ -203,14 +202,22 @@ class EmbeddedLog(EmbeddedReader):
             held += size
         return TRIM_ROWS
 
-    def report_processed(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Tell producers how far their reader is, in the transaction of the next poll."""
-        self._processed.update(positions)
+    def report_processed(self, positions: Mapping[TopicPartition, int], asked: int = 0) -> None:
+        """Tell producers how far their reader is, and what it asks for, in the transaction of the next poll."""
+        for partition, offset in positions.items():
+            self._reports[_processed_key(partition)] = b"%d" % offset
+            if asked:  # what was asked for before is closed: it needs no other word
+                self._reports[_asked_key(partition)] = b"%d" % asked
 
     def processed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return what was reported last and written."""
         found = ((partition, self.meta_get(_processed_key(partition))) for partition in partitions)
         return {partition: int(offset) for partition, offset in found if offset is not None}
+
+    def asked(self, partitions: Sequence[TopicPartition]) -> int:
+        """Return the highest checkpoint that was asked for and written."""
+        found = (self.meta_get(_asked_key(partition)) for partition in partitions)
+        return max((int(checkpoint_id) for checkpoint_id in found if checkpoint_id is not None), default=0)
 
     # --- waiting ---
 
@@ -328,3 +335,8 @@ class EmbeddedLog(EmbeddedReader):
 def _processed_key(partition: TopicPartition) -> str:
     """Return where the job metadata has how far the reader of a partition is; releases without it ignore it."""
     return f"processed {partition}"
+
+
+def _asked_key(partition: TopicPartition) -> str:
+    """Return where the job metadata has the checkpoint that the reader of a partition asks for; likewise."""
+    return f"asked {partition}"

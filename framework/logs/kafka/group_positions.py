@@ -25,28 +25,39 @@ class GroupPositions:
     def __init__(self, client: AdminClient, group: str) -> None:
         self._client = client
         self._group = group
-        self._positions: dict[TopicPartition, int] = {}  # to be published
+        self._positions: dict[TopicPartition, tuple[int, int]] = {}  # and what is asked for: to be published
         self._publishing: Future[Any] | None = None
         self._found: dict[TopicPartition, int] = {}  # as the group's coordinator has told last
+        self._asked: dict[TopicPartition, int] = {}  # checkpoints, likewise
         self._asking: Future[Any] | None = None
         self._warned = False
 
-    def publish(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Commit positions with the next ``poll``."""
-        self._positions.update(positions)
+    def publish(self, positions: Mapping[TopicPartition, int], asked: int = 0) -> None:
+        """Commit positions with the next ``poll``; ``asked``, a checkpoint, goes with them as their metadata."""
+        self._positions.update({partition: (offset, asked) for partition, offset in positions.items()})
 
     def published(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return what the coordinator has told last, and ask it again."""
+        self._look(partitions)
+        return {partition: self._found[partition] for partition in partitions if partition in self._found}
+
+    def asked(self, partitions: Sequence[TopicPartition]) -> int:
+        """Return the highest checkpoint that the coordinator has told of last, 0 for none, and ask it again."""
+        self._look(partitions)
+        return max((self._asked.get(partition, 0) for partition in partitions), default=0)
+
+    def _look(self, partitions: Sequence[TopicPartition]) -> None:
         if self._asking is not None and self._asking.done():
             for at in self._answer(self._asking):
                 if at.offset >= 0:
-                    self._found[TopicPartition(at.topic, at.partition)] = at.offset
+                    partition = TopicPartition(at.topic, at.partition)
+                    self._found[partition] = at.offset
+                    self._asked[partition] = int(at.metadata or 0)
             self._asking = None
         if self._asking is None:
             wanted = [KafkaPartition(*partition) for partition in partitions]
             asked = [ConsumerGroupTopicPartitions(self._group, wanted)]
             self._asking = self._client.list_consumer_group_offsets(asked, request_timeout=ANSWER_S_MAX)[self._group]
-        return {partition: self._found[partition] for partition in partitions if partition in self._found}
 
     def poll(self) -> None:
         """Send what was asked for, once what was sent before is answered."""
@@ -54,7 +65,10 @@ class GroupPositions:
             self._answer(self._publishing)
             self._publishing = None
         if self._positions and self._publishing is None:
-            offsets = [KafkaPartition(*at, offset) for at, offset in self._positions.items()]
+            offsets = [
+                KafkaPartition(*at, offset, metadata=str(asked) if asked else "")
+                for at, (offset, asked) in self._positions.items()
+            ]
             self._positions = {}
             asked = [ConsumerGroupTopicPartitions(self._group, offsets)]
             altered = self._client.alter_consumer_group_offsets(asked, request_timeout=ANSWER_S_MAX)

@@ -226,13 +226,17 @@ class KafkaLog(KafkaReader):
         """Commit positions in external topics to the consumer group, for lag tools only. Never raises."""
         self._positions.publish(positions)
 
-    def report_processed(self, positions: Mapping[TopicPartition, int]) -> None:
+    def report_processed(self, positions: Mapping[TopicPartition, int], asked: int = 0) -> None:
         """Commit positions in streams to the consumer group, in the background. Never raises."""
-        self._positions.publish(positions)
+        self._positions.publish(positions, asked)
 
     def processed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the positions that the group had when it was last asked, and ask it again, in the background."""
         return self._positions.published(partitions)
+
+    def asked(self, partitions: Sequence[TopicPartition]) -> int:
+        """Return what the metadata of these positions asks for, as ``processed``."""
+        return self._positions.asked(partitions)
 
     def wait(self, timeout_ms: float, *, answers: bool = True) -> None:
         """Return when a message has come to a partition that is being read, or a delivery; else at the time-out.

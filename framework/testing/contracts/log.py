@@ -298,6 +298,21 @@ class LogContract(OnLogWorld):
             looks += 1
             log.poll()
             log.wait(10)
+        assert other.asked([A0, A1]) == 0
+
+    def test_a_reader_asks_for_a_checkpoint(self, world: LogWorld, log: Log) -> None:
+        """The highest that readers of some partitions have asked for last becomes known to others, sooner or later."""
+        other = world.open()
+        log.report_processed({A0: 3, A1: 1}, 1_700_000_000_200)
+        log.poll()
+        log.report_processed({A1: 2}, 1_700_000_000_100)
+        looks = 0
+        while (found := (other.asked([A1]), other.asked([A0, A1]))) != (1_700_000_000_100, 1_700_000_000_200):
+            assert looks < 1_000, found
+            looks += 1
+            log.poll()
+            log.wait(10)
+        assert other.processed([A0, A1]) == {A0: 3, A1: 2}
 
     def test_a_partition_that_was_left_is_read_on(self, log: Log) -> None:
         """Leaving it loses nothing: what came meanwhile is read by the next read, from any offset."""

@@ -12,6 +12,7 @@ SOMETIMES = {
     "seeks back": "a task goes back for what it skipped (A5)",
     "checkpoints closed by a full write batch": "a checkpoint is closed before its time because its write batch is "
     "nearly full (A9)",
+    "checkpoints closed for the tasks behind": "a source has sent much, or a task behind it asks (A9)",
     "commits over several checkpoints": "an alignment completes several checkpoints at once (A6)",
     "checkpoints left out": "a task that no other waits for has nothing new, and does not commit (A1, A6)",
     "duplicate markers": "a marker says what is known",

@@ -33,6 +33,7 @@ class Knobs:
     data_bytes: int  # of one data message
     tail: int  # messages looked at by a bootstrap (R1)
     part_bytes: int  # dirty above which a deterministic task sends a part of its checkpoint ahead (D5)
+    look_ms: int = 1_000  # after which a task asks for checkpoints (A9), unless its interval is as short
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from random import Random
 from types import ModuleType
 
 from framework.core import changelog_fold, startup
+from framework.core.aligned import closing
 from framework.core.deterministic import write_ahead
-from framework.execution import changelog_writer, outbox, outputs
+from framework.execution import changelog_writer, checkpoint_asks, outbox, outputs
 from framework.execution.deterministic import outputs as logical_outputs
 from protocol.commit import decode_commit
 from tests.verification.simulation import invariants
@@ -53,10 +54,12 @@ def small_world(knobs: Knobs) -> Iterator[None]:
         (changelog_writer, "MESSAGE_BYTES_MAX"): knobs.data_bytes,
         (startup, "TAIL"): knobs.tail,
         (write_ahead, "PART_BYTES_MIN"): knobs.part_bytes,
+        (checkpoint_asks, "LOOK_MS"): knobs.look_ms,
         (outbox, "urandom"): Random(0).randbytes,  # ids of outboxes are in the changelog, so in the digest
         # a write batch of a small world has no room for what memory costs beside keys and values
         (outputs, "HELD_BYTES"): 0,
         (logical_outputs, "HELD_BYTES"): 0,
+        (closing, "SENT_RECORD_BYTES"): 0,
         # each commit is read some times by tasks and checks: its bytes say all
         **dict.fromkeys(
             [(startup, DECODE), (changelog_fold, DECODE), (invariants, DECODE)], lru_cache(1024)(decode_commit)

@@ -208,6 +208,7 @@ def _make_plan(seed: int, cut: Cut) -> Plan:
             r.choice((1, 60, 1 << 18)),
             r.choice((1, 6, 64)),
             (0, 500, 1 << 19)[seed % 3],
+            5 if tight_batch else 1_000,
         ),
         aligned=aligned,
         compare_and_append=r.random() < 0.4,
