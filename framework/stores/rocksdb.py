@@ -135,8 +135,6 @@ class RocksStore:
         options = ReadOptions()
         if end is not None:
             options.set_iterate_upper_bound(end)
-        if reverse:
-            options.set_iterate_lower_bound(start)
         try:
             iterator = self._stores[store].iter(options)
             if reverse:
@@ -147,7 +145,7 @@ class RocksStore:
             raise self._failure("scan", error, store) from error
         scan = _Scan(iterator, options)
         self._scans.add(scan)
-        return self._rows(scan, store, reverse=reverse)
+        return self._rows(scan, store, down_to=start if reverse else None)
 
     def last_key(self, store: int) -> bytes | None:
         """Return the last key in key order, or None. Raises StoreCorrupted."""
@@ -162,17 +160,20 @@ class RocksStore:
             raise self._failure("scan", error, store) from error
         return last
 
-    def _rows(self, scan: "_Scan", store: int, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+    def _rows(self, scan: "_Scan", store: int, *, down_to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield rows, in reverse with ``down_to``: rocksdict frees the bytes of a lower bound while RocksDB has it."""
         while (iterator := scan.iterator) is not None:
             try:
                 if not iterator.valid():
                     iterator.status()  # the end, or a block that cannot be read: only the status tells
                     return
                 row = iterator.key(), iterator.value()
-                if reverse:
-                    iterator.prev()
-                else:
+                if down_to is None:
                     iterator.next()
+                elif row[0] < down_to:
+                    return
+                else:
+                    iterator.prev()
             except Exception as error:
                 raise self._failure("scan", error, store) from error
             del iterator  # or a suspended scan would keep the database open after close
