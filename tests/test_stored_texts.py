@@ -188,7 +188,7 @@ def test_keys_of_the_metadata_are_what_they_were(tmp_path: Path) -> None:
     """An entry of an earlier build is found, and read, under its key."""
     log = EmbeddedLog(tmp_path / "log.db")
     log.produce_with_meta([], {"rescaled": b'{"partitions": 1, "ends": [["t", 0, 7]]}'})
-    assert rescaled(log, job) == (None, {TopicPartition("t", 0): 7})
+    assert rescaled(log, job, job.stages[0]) == (None, {TopicPartition("t", 0): 7})
     assert rescale_entry(1, 2, {PARTITION: 7}) == {"rescaled": b'{"partitions": 1, "before": 2, "ends": [["t", 1, 7]]}'}
     pin(log, "t", Partitioner.CRC32)
     assert log.meta_get("partitioner t") == b'{"format": 1, "partitioner": "crc32"}'

@@ -17,12 +17,13 @@ from framework.api.timers import Timers
 from framework.api.topic import DeadLetter, Errors, Input, Output, StartPosition, Topic
 from framework.api.windows import WindowStore
 from framework.core.topology import Topology
-from framework.errors import GraphError
+from framework.errors import ConfigError, GraphError
 from protocol.ids import check_name
 
 # The runtime keeps state of its own beside the user's: no user store begins with "_" (check_name).
 RESERVED_STORES = {"_timers": 0, "_meta": 1, "_outbox": 2}
 FIRST_USER_STORE = 10  # ids below are Grete's own stores: there is room for more of them
+PARTITIONS_MAX = 1_000  # of a stage: each number is a worker process, and a partition of its streams and changelog
 
 MS_MAX = 1 << 62  # of a time or a span, in ms: what is added to it stays an INT64
 
@@ -43,6 +44,7 @@ class StageGraph:
     timers: str | None  # the attribute of Timers()
     batch: bool  # process_batch instead of process
     mode: Mode = "aligned"
+    partitions: int = 1  # as many tasks
     pinned_ids: Mapping[str, int] = field(default_factory=dict)  # store or window name → the id that its state has
     pinned_counts: Mapping[str, int] = field(default_factory=dict)  # topic outside → partitions that the job writes to
 
@@ -70,6 +72,25 @@ class StageGraph:
             for declared in self.inputs.values()
             if declared.deduplicate is not None
         }
+
+    @property
+    def follows_job(self) -> bool:
+        """Whether it has as many partitions as its job says, and no number of its own."""
+        return getattr(self.task, "partitions", None) is None
+
+    def declared_with(self, partitions: int, *, alone: bool = False) -> str:
+        """Return the code by which the stage would have another number of partitions; ``alone``: no other stage."""
+        if self.follows_job and not alone:
+            return f"Job(…, partitions={partitions})"
+        return f"partitions = {partitions} in class {self.task.__name__}"
+
+    def check_partition(self, partition: int) -> "StageGraph":
+        """Return the stage if it has a task of this number. Raises ConfigError."""
+        if not 0 <= partition < self.partitions:
+            raise ConfigError(
+                f"stage {self.name!r} has partitions 0 to {self.partitions - 1}, not {partition}", stage=self.name
+            )
+        return self
 
     @property
     def goes_by_time(self) -> bool:
@@ -137,14 +158,18 @@ def stage_name(task: type[Task]) -> str:
     return getattr(task, "name", None) or _WORD_START.sub("-", task.__name__).lower()
 
 
-def describe(task: object, ordinal: int, mode: Mode = "aligned") -> StageGraph:
-    """Return the declarations of a task class; ``mode``: the job's. Raises GraphError if they contradict each other."""
+def describe(task: object, ordinal: int, mode: Mode = "aligned", partitions: int = 1) -> StageGraph:
+    """Return the declarations of a task class; ``mode`` and ``partitions``: the job's.
+
+    Raises GraphError if they contradict each other.
+    """
     if not (isinstance(task, type) and issubclass(task, Task)):
         raise GraphError(f"stage {ordinal} is {task!r}: stages are subclasses of Task, not instances or names")
     name = checked_name("stage", stage_name(task))
     declared: dict[str, object] = {}
     for base in reversed(task.__mro__):
         declared.update(vars(base))
+    own = getattr(task, "partitions", None)
     timers = [attribute for attribute, value in declared.items() if isinstance(value, Timers)]
     stage = StageGraph(
         name=name,
@@ -157,6 +182,7 @@ def describe(task: object, ordinal: int, mode: Mode = "aligned") -> StageGraph:
         timers=timers[0] if timers else None,
         batch=callable(declared.get("process_batch")),
         mode=getattr(task, "mode", None) or mode,
+        partitions=partitions if own is None else checked_count(f"stage {name!r}", own),
     )
     if stage.mode not in MODES:
         raise GraphError(f"stage {name!r}: mode = {stage.mode!r}: need one of {', '.join(MODES)}")
@@ -275,6 +301,13 @@ def checked_name(kind: str, name: str) -> str:
         return check_name(kind, name)
     except ValueError as error:
         raise GraphError(str(error)) from error
+
+
+def checked_count(where: str, partitions: object) -> int:
+    """Return the number of partitions. Raises GraphError unless it is one that a stage may have."""
+    if type(partitions) is not int or not 1 <= partitions <= PARTITIONS_MAX:
+        raise GraphError(f"{where}: partitions = {partitions!r}: need 1 to {PARTITIONS_MAX}")
+    return partitions
 
 
 def refuse_clashes(kind: str, names: Iterable[str], remedy: str, fold: Callable[[str], str] = str.casefold) -> None:

@@ -1,10 +1,11 @@
 """A job: stages joined by the topics that they share, checked as a whole when it is built."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from framework.api.graph import StageGraph, checked_name, describe, refuse_clashes
+from framework.api.graph import StageGraph, checked_count, checked_name, describe, refuse_clashes
 from framework.api.mode import Mode
 from framework.api.task import Task
 from framework.api.topic import Topic
@@ -12,12 +13,13 @@ from framework.core.topology import Stage, Stream, Topology, stream_topic
 from framework.errors import GraphError
 from protocol.ids import TopicPartition
 
-JOB_PARTITIONS_MAX = 1_000  # each is a worker process, and a partition of every stream and changelog
 TOPIC_CHARS_MAX = 249  # Kafka's limit on a topic name
 
 
 class Job:
-    """Named stages that form an acyclic graph. ``partitions``: tasks per stage, and partitions per internal stream.
+    """Named stages that form an acyclic graph. ``partitions``: tasks of each stage that has no number of its own.
+
+    A stream between stages has a partition for each task that reads it. Worker process n hosts the tasks with number n.
 
     A stage's index in ``stages`` is its ordinal, part of every producer id: between two runs, add new stages last
     (docs/guides/upgrade.md).
@@ -26,23 +28,23 @@ class Job:
     Raises GraphError, naming what to change, for a graph that cannot run. Nothing is opened or written.
     """
 
+    _topology: Topology
+
     def __init__(self, name: str, stages: Sequence[type[Task]], partitions: int = 1, mode: Mode = "aligned") -> None:
         """Check and build the graph."""
         self.name = checked_name("job", name)
-        if not 1 <= partitions <= JOB_PARTITIONS_MAX:
-            raise GraphError(f"job {name!r}: partitions = {partitions}: need 1 to {JOB_PARTITIONS_MAX}")
+        self.partitions = checked_count(f"job {name!r}", partitions)
         if not stages:
             raise GraphError(f"job {name!r} has no stages: Job({name!r}, stages=[YourTask])")
-        self.partitions = partitions
         self.mode = mode
         self.stages: tuple[StageGraph, ...] = tuple(
-            describe(task, ordinal, mode) for ordinal, task in enumerate(stages)
+            describe(task, ordinal, mode, partitions) for ordinal, task in enumerate(stages)
         )
         refuse_clashes(
             "stage", (stage.name for stage in self.stages), "give each its own name by the class attribute 'name'"
         )
         self._check_topics()
-        self._topology = self._build_topology()
+        self._join()
         self._refuse_cycles()
         self._check_modes()
         self._check_log_names()
@@ -62,13 +64,13 @@ class Job:
     def count_broadcast(self, count: Callable[[str], int | None]) -> None:
         """Take over how many partitions each topic has that tasks read whole; None: there is none yet (A2d).
 
-        Until then it counts as having as many as the job, which is what the job would make. Call this before reading or
-        running tasks of a job.
+        Until then it counts as having as many as the job would make. Call this before reading or running tasks of a
+        job.
         """
         self._topology = replace(
             self._topology,
             broadcast={
-                stage: {topic: count(topic) or self.partitions for topic in topics}
+                stage: {topic: count(topic) or self.count_of(topic) for topic in topics}
                 for stage, topics in self._topology.broadcast.items()
             },
         )
@@ -88,13 +90,52 @@ class Job:
         written = (topic for stage in self.stages for topic in (*stage.topics_written(), *stage.dead_letters()))
         return {topic.name: topic for topic in written if topic.public or topic.name not in read}
 
-    def of(self, partitions: int) -> "Job":
-        """Return the same job with another number of partitions. Raises GraphError."""
-        other = Job(self.name, [stage.task for stage in self.stages], partitions, self.mode)
-        other.stages = tuple(
-            replace(stage, pinned_ids=known.pinned_ids, pinned_counts=known.pinned_counts)
-            for stage, known in zip(other.stages, self.stages, strict=True)
+    @property
+    def workers(self) -> int:
+        """How many worker processes host the job: as many as its widest stage has tasks."""
+        return max(stage.partitions for stage in self.stages)
+
+    def tasks(self) -> list[tuple[StageGraph, int]]:
+        """Return (stage, partition) of every task, stage by stage: the order of all that lists a job's tasks."""
+        return [(stage, partition) for stage in self.stages for partition in range(stage.partitions)]
+
+    def tasks_of(self, ordinal: int) -> slice:
+        """Return which of ``tasks`` are those of one stage."""
+        first = sum(stage.partitions for stage in self.stages[:ordinal])
+        return slice(first, first + self.stages[ordinal].partitions)
+
+    def count_of(self, topic: str) -> int:
+        """Return with how many partitions the job makes a topic outside of it.
+
+        A stage that reads it by partition has a task for each; else they are as many as the widest stage has tasks that
+        reads or writes it.
+        """
+        topology = self._topology
+        keyed = (stage for stage in self.stages if topic in topology.keyed_externals_of(stage.ordinal))
+        reader = next(keyed, None)
+        if reader is not None:
+            return reader.partitions
+        ends = (
+            stage.partitions
+            for stage in self.stages
+            if topic in {each.name for each in (*stage.topics_read(), *stage.topics_written(), *stage.dead_letters())}
         )
+        return max(ends, default=self.partitions)
+
+    def of(self, partitions: int, stage: str | None = None) -> "Job":
+        """Return the same job with another number of partitions, or with one for a ``stage`` alone. Raises GraphError.
+
+        Stages with a number of their own keep it.
+        """
+        checked_count(f"job {self.name!r}", partitions)
+        other = copy(self)
+        if stage is None:
+            other.partitions = partitions
+        other.stages = tuple(
+            replace(each, partitions=partitions) if (each.name == stage if stage else each.follows_job) else each
+            for each in self.stages
+        )
+        other._join()  # noqa: SLF001  # one of this class
         return other
 
     def pin(self, ids: Mapping[str, Mapping[str, int]], counts: Mapping[str, int]) -> None:
@@ -180,23 +221,47 @@ class Job:
                     log_topic = stream_topic(self.name, producer.name, topic.name, consumer.name)
                     to_all = topic.name in consumer.topics_broadcast()
                     ends = producer.ordinal, consumer.ordinal
-                    streams.append(Stream(log_topic, *ends, self.partitions, topic.name, broadcast=to_all))
+                    streams.append(Stream(log_topic, *ends, consumer.partitions, topic.name, broadcast=to_all))
         refuse_clashes(
             "internal stream", (stream.topic for stream in streams), "rename a stage or topic: dots make them one"
         )
-        stages = tuple(Stage(stage.name, stage.ordinal, self.partitions) for stage in self.stages)
+        stages = tuple(Stage(stage.name, stage.ordinal, stage.partitions) for stage in self.stages)
         deterministic = frozenset(stage.ordinal for stage in self.stages if stage.mode == "deterministic")
         timed = frozenset(stage.ordinal for stage in self.stages if stage.goes_by_time)
         first = {stage.ordinal: stage.topics_read_first() for stage in self.stages}
         whole = {
             stage.ordinal: {
-                topic: self.partitions for topic in external.get(stage.ordinal, ()) if topic in stage.topics_broadcast()
+                topic: stage.partitions
+                for topic in external.get(stage.ordinal, ())
+                if topic in stage.topics_broadcast()
             }
             for stage in self.stages
         }
         return Topology(
             self.name, stages, tuple(streams), external, deterministic, timed, bootstrap=first, broadcast=whole
         )
+
+    def _join(self) -> None:
+        self._topology = self._build_topology()
+        self._check_readers()
+        self.count_broadcast(lambda _topic: None)
+
+    def _check_readers(self) -> None:
+        """Refuse a topic from outside that stages of different numbers of tasks read by partition."""
+        readers: dict[str, StageGraph] = {}
+        for stage in self.stages:
+            for topic in self._topology.keyed_externals_of(stage.ordinal):
+                other = readers.setdefault(topic, stage)
+                if other.partitions != stage.partitions:
+                    raise GraphError(
+                        f"job {self.name!r}: stage {other.name!r} has {other.partitions} partitions and stage "
+                        f"{stage.name!r} has {stage.partitions}, and both read topic {topic!r} from outside, which has "
+                        "one number of them: give both stages the number of the topic; or let one of them read it and "
+                        "send each record on to the other; or, if it is small, read all of it in each task: "
+                        "Input(…, broadcast=True)",
+                        stage=stage.name,
+                        topic=topic,
+                    )
 
     def _refuse_cycles(self) -> None:
         """Raise GraphError naming a cycle: markers would go round it forever (a job is acyclic)."""

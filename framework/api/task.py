@@ -20,6 +20,7 @@ class Task:
 
     name: ClassVar[str]  # of the stage; by default the class name in kebab case: CountWords → count-words
     mode: ClassVar[Mode]  # of the stage; by default the job's
+    partitions: ClassVar[int]  # of the stage, each a task; by default the job's
     ctx: Context = Context()  # the time and random numbers to use; each instance has its own
 
     def init(self) -> None:

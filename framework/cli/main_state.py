@@ -62,13 +62,19 @@ def rescale(
     job: JobName,
     *,
     partitions: Annotated[int, typer.Option(help="The new number of partitions, higher than the present one.")],
+    stage: Annotated[
+        str | None, typer.Option(help="Only this stage gets them: it has a number of its own then.")
+    ] = None,
     assume_keyed: AssumeKeyed = False,
     directory: Directory = None,
     log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
 ) -> None:
-    """Give a stopped job more partitions. Its state moves to the partitions of its keys, as a whole or not at all."""
+    """Give a stopped job more partitions. Its state moves to the partitions of its keys, as a whole or not at all.
+
+    Stages with a number of partitions of their own keep it.
+    """
     from framework.cli.commands.rescale import rescale as rescale_job
 
     rescale_job(
@@ -78,6 +84,7 @@ def rescale(
         address_of(log, kafka_config, settings),
         settings_of(None, settings),
         assume_keyed=assume_keyed,
+        stage=stage,
     )
 
 

@@ -36,6 +36,7 @@ class TaskWiring:
     fingerprints: frozenset[int] = frozenset()
     bootstrap: tuple[TopicPartition, ...] = ()  # of ``external``: read to their ends before all other inputs (A2c)
     starts: Mapping[TopicPartition, int] = field(default_factory=dict, hash=False)  # of ``external``: where it begins
+    tasks: int = 1  # of the stage: as many write to each partition of ``outputs``
     is_source: bool = field(init=False)  # known from the others; asked for at each turn
 
     def __post_init__(self) -> None:
@@ -91,4 +92,5 @@ def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:
             if each.topic in topology.bootstrap.get(stage, ())
         ),
         starts=topology.starts.get(stage, {}),
+        tasks=topology.stages[stage].partitions,
     )

@@ -24,11 +24,11 @@ class Backpressure:
     fill the room while another still has its share: a stream holds less than twice the bound.
     """
 
-    def __init__(self, log: Log, streams: Sequence[TopicPartition], messages_max: int) -> None:
-        """``messages_max``: not processed, in a partition; there are as many producers as partitions."""
+    def __init__(self, log: Log, streams: Sequence[TopicPartition], messages_max: int, producers: int) -> None:
+        """``messages_max``: not processed, in a partition; ``producers``: how many write to each of them."""
         self._log = log
         self._streams = streams
-        self._messages_max = lag_bound(messages_max, len(streams))
+        self._messages_max = lag_bound(messages_max, producers)
         self._room = 0  # messages that may be sent before the next look
         self._behind = False
         self._due_ms = 0.0
@@ -75,7 +75,7 @@ class ReportedPositions:
         producers: dict[TopicPartition, int],
         messages_max: int,
     ) -> None:
-        """``producers``: how many a partition has, the same as its topic has partitions."""
+        """``producers``: how many a partition has; the bound of Backpressure is reckoned with the same number."""
         self._log, self._reader, self._processed_offset = log, reader, processed_offset
         self._every = {
             partition: lag_bound(messages_max, count) // REPORTED_PARTS for partition, count in producers.items()

@@ -233,14 +233,17 @@ class Outputs:
         return send
 
     def _stream_append(self, streams: Sequence[Stream]) -> tuple[Append, Sequence[tuple[Buffer, ...]]]:
-        """Return (append to a partition of each of these streams, the targets): a job has one partition count.
+        """Return (append to a partition of each of these streams, the targets).
 
         Of a broadcast stream all partitions are part of each target (A2d).
         """
         used, journal = self._used, self._journal
         keyed = [self._streams[stream.topic] for stream in streams if not stream.broadcast]
         whole = tuple(buffer for stream in streams if stream.broadcast for buffer in self._streams[stream.topic])
-        targets = [(*(buffers[p] for buffers in keyed), *whole) for p in range(streams[0].partitions)]
+        targets: Sequence[tuple[Buffer, ...]] = _TargetsOfAll(keyed, whole)
+        if len(counts := {len(buffers) for buffers in keyed}) < 2:
+            count = next(iter(counts), streams[0].partitions)
+            targets = [(*(buffers[p] for buffers in keyed), *whole) for p in range(count)]
 
         def append(
             target: tuple[Buffer, ...], key: bytes | None, value: bytes | None, timestamp: int, headers: AnyHeaders
@@ -277,29 +280,29 @@ class Outputs:
         return append, partitions
 
 
-class _TargetsOfBoth(Sequence[tuple[Any, Any]]):
-    """The targets of a public topic, inside and outside: as many as both numbers of partitions divide.
+class _TargetsOfAll(Sequence[tuple[Any, ...]]):
+    """The targets of a topic with several ends: as many as each end's number of partitions divides.
 
-    So a key, or a turn, has in each of them the partition that it would have there alone.
+    So a key, or a turn, has in each of them the partition that it would have there alone. ``whole`` is in each target.
     """
 
-    def __init__(self, inside: Sequence[Any], outside: Sequence[Any]) -> None:
-        self._inside, self._outside = inside, outside
-        self.common = min(len(inside), len(outside))  # partitions that are in both
+    def __init__(self, ends: Sequence[Sequence[Any]], whole: tuple[Any, ...] = ()) -> None:
+        self._ends, self._whole = ends, whole
+        self.common = min((getattr(end, "common", len(end)) for end in ends), default=1)  # partitions that all have
 
     def __len__(self) -> int:
-        return lcm(len(self._inside), len(self._outside))
+        return lcm(*(len(end) for end in self._ends))
 
     @overload
-    def __getitem__(self, index: int) -> tuple[Any, Any]: ...
+    def __getitem__(self, index: int) -> tuple[Any, ...]: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Sequence[tuple[Any, Any]]: ...
+    def __getitem__(self, index: slice) -> Sequence[tuple[Any, ...]]: ...
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
-        return self._inside[index % len(self._inside)], self._outside[index % len(self._outside)]
+        return *(end[index % len(end)] for end in self._ends), *self._whole
 
 
 def _both(
@@ -314,7 +317,7 @@ def _both(
         append_inside(target[0], key, value, timestamp, headers)
         append_outside(target[1], key, value, timestamp, headers)
 
-    return append, _TargetsOfBoth(inside[1], outside[1])
+    return append, _TargetsOfAll((inside[1], outside[1]))
 
 
 def _refused(topic: Topic[Any, Any], key: object, value: object, cause: Exception) -> Exception:

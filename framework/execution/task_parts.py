@@ -57,11 +57,10 @@ class TaskParts:
         self.input_reader = InputReader(log, self.inputs, settings.batch_bytes_max, ordered=ordered, times=times.times)
         self.holes = InputHoles()
         self.event_time = EventTimeOut(core, runner, self.input_reader, settings, times.idle_ms)
-        self.backpressure = Backpressure(log, self.wiring.outputs, settings.downstream_lag_messages_max)
+        lag_max = settings.downstream_lag_messages_max
+        self.backpressure = Backpressure(log, self.wiring.outputs, lag_max, self.wiring.tasks)
         producers = Counter(partition for _, partition in self.wiring.channels)
-        self.reported = ReportedPositions(
-            log, self.input_reader, core.inputs.processed_offset, producers, settings.downstream_lag_messages_max
-        )
+        self.reported = ReportedPositions(log, self.input_reader, core.inputs.processed_offset, producers, lag_max)
         self.asked = 0  # the last checkpoint that the tasks before this one are asked to close (A9)
         self.end_due_ms = 0.0  # when to look whether the external inputs have ended
 

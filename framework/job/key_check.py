@@ -44,18 +44,22 @@ class JobKeys:
         self._metadata, self._job_directory = metadata, job_directory
         topology = job.topology()
         topics = {topic for stage in job.stages for topic in topology.keyed_externals_of(stage.ordinal)}
-        self.pinned = pinned(metadata, sorted(topics)) if job.partitions > 1 else {}
-        self.rescaled: Rescaled | None = rescaled(metadata, job) if job.partitions > 1 else None
+        self.pinned = pinned(metadata, sorted(topics)) if job.workers > 1 else {}
+        self._rescales = {stage.name: rescaled(metadata, job, stage) for stage in job.stages if stage.partitions > 1}
 
     def check_of(self, stage: StageGraph, partition: int) -> "KeyCheck | None":
-        """Return what checks the inputs of a task; None if it keeps nothing by key, or there is one partition.
+        """Return what checks the inputs of a task; None if it keeps nothing by key, or is the only task.
 
         Raises Halted: the inputs are partitioned differently.
         """
         topics = self.job.topology().keyed_externals_of(stage.ordinal)
-        if self.job.partitions == 1 or not topics or not has_state(stage):
+        if stage.partitions == 1 or not topics or not has_state(stage):
             return None
         return KeyCheck(self, stage, [TopicPartition(topic, partition) for topic in topics])
+
+    def rescaled(self, stage: StageGraph) -> Rescaled | None:
+        """Return the rescale that gave the stage its partitions, None if there was none."""
+        return self._rescales.get(stage.name)
 
     def pin(self, topic: str, partitioner: Partitioner) -> Partitioner:
         """Pin a partitioner unless one is pinned; return the one that is."""
@@ -109,7 +113,7 @@ class KeyCheck:
 
     def _choose(self, partition: TopicPartition) -> None:
         """Choose how the keys of an input are looked at from now on."""
-        pinned, grown = self._keys.pinned.get(partition.topic), self._keys.rescaled
+        pinned, grown = self._keys.pinned.get(partition.topic), self._keys.rescaled(self._stage)
         if grown is not None and pinned is not Partitioner.OWN:
             placed = pinned or Partitioner.MURMUR2  # by which the rescale has placed the state
             self._looks[partition] = self._each(partition, placed, grown.ends.get(partition, 0))
@@ -123,7 +127,7 @@ class KeyCheck:
     # --- three ways to look ---
 
     def _recognizing(self, partition: TopicPartition) -> Look:
-        recognizer = Recognizer(partition.partition, self._keys.job.partitions)
+        recognizer = Recognizer(partition.partition, self._stage.partitions)
 
         def look(offsets: Sequence[int], keys: Keys) -> None:
             if partition.topic in self._keys.pinned:  # by another task here
@@ -141,7 +145,7 @@ class KeyCheck:
 
     def _sampling(self, partition: TopicPartition, partitioner: Partitioner) -> Look:
         partition_by = partition_of if partitioner is Partitioner.MURMUR2 else crc32_partition_of
-        number, partitions, turn = partition.partition, self._keys.job.partitions, 0
+        number, partitions, turn = partition.partition, self._stage.partitions, 0
 
         def look(offsets: Sequence[int], keys: Keys) -> None:
             nonlocal turn
@@ -156,7 +160,7 @@ class KeyCheck:
 
     def _each(self, partition: TopicPartition, partitioner: Partitioner, since: int) -> Look:
         partition_by = partition_of if partitioner is Partitioner.MURMUR2 else crc32_partition_of
-        number, partitions = partition.partition, self._keys.job.partitions
+        number, partitions = partition.partition, self._stage.partitions
         known: set[bytes | None] = {None, b""}
 
         def look(offsets: Sequence[int], keys: Keys) -> None:
@@ -191,9 +195,9 @@ class KeyCheck:
         self._compare()
 
     def _misplaced(self, partition: TopicPartition, partitioner: Partitioner, at: KeyAt) -> None:
-        keys = self._keys
-        before = None if keys.rescaled is None else keys.rescaled.before
-        self._complain(partition, misplaced(partition, keys.job.partitions, partitioner, at, before=before))
+        grown = self._keys.rescaled(self._stage)
+        before = None if grown is None else grown.before
+        self._complain(partition, misplaced(partition, self._stage.partitions, partitioner, at, before=before))
 
     def _compare(self) -> None:
         """Refuse inputs that bring the same key to different tasks; what comes from a stage is placed by murmur2."""

@@ -26,20 +26,31 @@ class Rescaled(NamedTuple):
     ends: dict[TopicPartition, int]
 
 
-def rescaled(metadata: MetadataReader, job: Job) -> Rescaled | None:
-    """Return the rescale that gave the job its partitions, None if there was none."""
-    raw = metadata.meta_get(RESCALED)
+def rescaled(metadata: MetadataReader, job: Job, stage: StageGraph) -> Rescaled | None:
+    """Return the rescale, of the job or of the stage alone, that gave a stage its partitions; None: there was none."""
+    alone = _rescale(metadata, f"{RESCALED} {stage.name}", stage.partitions)
+    whole = _rescale(metadata, RESCALED, stage.partitions)
+    if alone is not None or whole is None:
+        return alone
+    topics = job.topology().externals_of(stage.ordinal)
+    return whole if stage.follows_job or any(partition.topic in topics for partition in whole.ends) else None
+
+
+def _rescale(metadata: MetadataReader, key: str, partitions: int) -> Rescaled | None:
+    raw = metadata.meta_get(key)
     entry = {} if raw is None else json.loads(raw)
-    if entry.get("partitions") != job.partitions:
+    if entry.get("partitions") != partitions:
         return None  # of a rescale that came to nothing
     ends = {TopicPartition(topic, number): end for topic, number, end in entry["ends"]}
     return Rescaled(entry.get("before"), ends)
 
 
-def rescale_entry(partitions: int, before: int, ends: Mapping[TopicPartition, int]) -> dict[str, bytes]:
-    """Return the entry that ``rescaled`` reads."""
+def rescale_entry(
+    partitions: int, before: int, ends: Mapping[TopicPartition, int], stage: str | None = None
+) -> dict[str, bytes]:
+    """Return the entry that ``rescaled`` reads; ``stage``: the one that was rescaled alone."""
     entry = {"partitions": partitions, "before": before, "ends": [[*partition, end] for partition, end in ends.items()]}
-    return {RESCALED: json.dumps(entry).encode()}
+    return {RESCALED if stage is None else f"{RESCALED} {stage}": json.dumps(entry).encode()}
 
 
 def pinned(metadata: MetadataReader, topics: Iterable[str]) -> dict[str, Partitioner]:

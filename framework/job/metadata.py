@@ -71,12 +71,19 @@ def pinned_settings(job: Job, log: JobLogReader, settings: Settings) -> Settings
     return with_texts(settings, {"processing_guarantee": guarantee, "output_delivery": delivery})
 
 
-def pin_rescale(log: JobLog, job: Job, before: int, ends: Mapping[TopicPartition, int]) -> None:
+def pin_rescale(
+    log: JobLog, job: Job, before: int, ends: Mapping[TopicPartition, int], stage: str | None = None
+) -> None:
     """Write before a rescale that ``job`` gets its partitions while its inputs end there: see ``placed_from``."""
-    log.open_metadata(job.name).produce_with_meta([], rescale_entry(job.partitions, before, ends))
+    partitions = job.partitions if stage is None else job.stage(stage).partitions
+    log.open_metadata(job.name).produce_with_meta([], rescale_entry(partitions, before, ends, stage))
 
 
 def placed_from(log: JobLogReader, job: Job) -> dict[TopicPartition, int]:
     """Return, of a job that was rescaled, the offsets from which on records are in their keys' present partitions."""
-    found = rescaled(log.read_metadata(job.name), job)
-    return {} if found is None else found.ends
+    metadata, placed = log.read_metadata(job.name), dict[TopicPartition, int]()
+    for stage in job.stages:
+        found = rescaled(metadata, job, stage)
+        topics = job.topology().externals_of(stage.ordinal)
+        placed |= {} if found is None else {p: end for p, end in found.ends.items() if p.topic in topics}
+    return placed

@@ -29,20 +29,20 @@ def missing_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> li
     wanted: list[tuple[str, int, bool]] = []
     for stage in topology.stages:
         for topic in topology.externals_of(stage.ordinal):
-            found, needed = log.partitions(topic), stage.partitions
+            found, needed = log.partitions(topic), job.count_of(topic)
             if topic in topology.broadcast.get(stage.ordinal, ()):
                 needed = found or needed  # as many as it has: each task reads all of them
             if fed is not None:
                 ran = log.partitions(topology.changelog(stage.ordinal)) is not None
-                _check_external(job, topic, needed, found, fed=topic in fed, ran=ran)
+                _check_external(job, stage.ordinal, topic, needed, found, fed=topic in fed, ran=ran)
             wanted.append((topic, needed, True))
     wanted += [(topology.changelog(stage.ordinal), stage.partitions, False) for stage in topology.stages]
     wanted += [(stream.topic, stream.partitions, False) for stream in topology.streams]
     for topic in job.external_sinks():
         if fed is None or log.partitions(topic) is None:  # else it is somebody's, with as many partitions as they like
-            wanted.append((topic, job.stages[0].pinned_counts.get(topic, job.partitions), True))
+            wanted.append((topic, job.stages[0].pinned_counts.get(topic, job.count_of(topic)), True))
     missing = []
-    for topic, partitions, plain in wanted:
+    for topic, partitions, plain in dict.fromkeys(wanted):
         if log.partitions(topic) is None:
             missing.append((topic, partitions, plain))
         else:
@@ -51,25 +51,28 @@ def missing_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> li
 
 
 def _check_counts(job: Job, log: Log) -> None:
-    """Raise ConfigError if two inputs have different numbers of partitions: no number would suit the job.
+    """Raise ConfigError if two inputs of a stage have different numbers of partitions: no number would suit it.
 
     A broadcast input may have any number.
     """
-    topology = job.topology()
-    inputs = {topic for stage in topology.stages for topic in topology.keyed_externals_of(stage.ordinal)}
-    found = {topic: count for topic in sorted(inputs) if (count := log.partitions(topic)) is not None}
-    if len(set(found.values())) > 1:
-        (fewest, low), (most, high) = (pick(found.items(), key=lambda item: item[1]) for pick in (min, max))
-        raise ConfigError(
-            f"job {job.name!r} reads {fewest}, which has {low} partitions, and {most}, which has {high}: equal keys of "
-            f"both must have equal partition numbers. If {fewest} is small, let each task read all of it: "
-            f"Input(…, broadcast=True). Else create a topic with {high} partitions, copy {fewest} to it by a "
-            f"job of its own (one stage that sends each record on, Job(…, partitions={low})), and read that topic",
-            topic=fewest,
-        )
+    for stage in job.stages:
+        inputs = job.topology().keyed_externals_of(stage.ordinal)
+        found = {topic: count for topic in sorted(inputs) if (count := log.partitions(topic)) is not None}
+        if len(set(found.values())) > 1:
+            (fewest, low), (most, high) = (pick(found.items(), key=lambda item: item[1]) for pick in (min, max))
+            raise ConfigError(
+                f"stage {stage.name!r} of job {job.name!r} reads {fewest}, which has {low} partitions, and {most}, "
+                f"which has {high}: equal keys of both must have equal partition numbers. If {fewest} is small, let "
+                f"each task read all of it: Input(…, broadcast=True). Else let a stage of its own read {fewest} and "
+                f"send each record on to this one: class …(Task): partitions = {low}",
+                stage=stage.name,
+                topic=fewest,
+            )
 
 
-def _check_external(job: Job, topic: str, needed: int, found: int | None, *, fed: bool, ran: bool) -> None:
+def _check_external(
+    job: Job, ordinal: int, topic: str, needed: int, found: int | None, *, fed: bool, ran: bool
+) -> None:
     if found is None and not fed:
         raise ConfigError(
             f"there is no topic {topic}, which job {job.name!r} reads: check its name, or create it: "
@@ -78,9 +81,14 @@ def _check_external(job: Job, topic: str, needed: int, found: int | None, *, fed
         )
     if found is not None and found > needed and ran:
         raise ConfigError(more_partitions(topic, found, needed), topic=topic)
-    if found not in (None, needed):
+    if found is not None and found != needed:
+        stage = job.stages[ordinal]
+        ways = [stage.declared_with(found)]
+        if stage.follows_job and len(job.stages) > 1:
+            ways.append(f"for this stage alone, {stage.declared_with(found, alone=True)}")
         raise ConfigError(
-            f"topic {topic} has {found} partitions, and job {job.name!r} has {needed}: "
-            f"write Job(…, partitions={found})",
+            f"topic {topic} has {found} partitions, and job {job.name!r} has {needed} where stage {stage.name!r} reads "
+            f"it: write {'; or, '.join(ways)}",
+            stage=stage.name,
             topic=topic,
         )

@@ -130,7 +130,7 @@ def _decided(decision: InputDecision | IdleNote, number: int) -> bytes:
 def _create_topics(job: Job, log: LogReader, memory: MemoryLog) -> None:
     """Create the topics of the replay. An output topic has as many partitions as in ``log``, not as the job."""
     for topic in job.external_sinks():
-        memory.create_topic(topic, log.partitions(topic) or job.partitions, plain=True)
+        memory.create_topic(topic, log.partitions(topic) or job.count_of(topic), plain=True)
     topology = job.topology()
     read = {topic for stage in job.stages for topic in topology.externals_of(stage.ordinal)}
     create_topics(job, memory, fed=read)  # what is there stays
@@ -147,7 +147,7 @@ def _in_order(job: Job) -> list[TaskWiring]:
         ready = [s for s in left if all(up.producer in ordinals for up in topology.streams_into(s.ordinal))]
         ordinals += [stage.ordinal for stage in ready]
         left = [stage for stage in left if stage not in ready]
-    return [wire(topology, ordinal, p) for ordinal in ordinals for p in range(job.partitions)]
+    return [wire(topology, ordinal, p) for ordinal in ordinals for p in range(job.stages[ordinal].partitions)]
 
 
 def _begins(wirings: list[TaskWiring], recorded_tasks: dict[int, RecordedTask], since: int) -> dict[int, Commit]:
@@ -263,9 +263,8 @@ def _run(job: Job, settings: Settings, data: MemoryLogData, now_ms: list[int], r
     """Let all tasks run until what was decided has gone through; return why that failed."""
     tasks = [
         HostedTask(stage, job.topology(), p, settings, lambda: now_ms[0], connect=_Untrimmed, sinks=no_sinks)
-        for stage in job.stages
+        for stage, p in job.tasks()
         if stage.mode == "deterministic"
-        for p in range(job.partitions)
     ]
     last_t = step_at(now_ms[0] * 1_000)
     try:

@@ -41,11 +41,11 @@ def fork(
     """
     _check_fit(job, target)
     _refuse_broadcast(target)
-    spread = target.partitions != job.partitions
+    spread = _counts(target)[: len(job.stages)] != _counts(job)
     places = placed_by(log.read_metadata(job.name), job) if spread else {}
     if spread:
         check_inputs(log, job, [snapshot.commit for snapshot in snapshots])
-        check_keys(log, job, snapshots, places, assume_keyed=assume_keyed)
+        check_keys(log, job, snapshots, target, places, assume_keyed=assume_keyed)
     check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), snapshots, strict=True)])
     for wiring in all_wirings(target):
         if target_log.bounds(wiring.changelog)[1] and fold_to_end(target_log, wiring).last is not None:
@@ -62,9 +62,9 @@ def fork(
             if task.base is not None:  # by a worker that has started since
                 raise _has_run(target, task.wiring)
         if spread:
-            written, entries = spread_state(log, job, snapshots, target_log, bulk_write, target.partitions, places)
+            written, entries = spread_state(log, job, snapshots, target_log, bulk_write, target, places)
         for number, snapshot in enumerate(() if spread else snapshots):
-            graph = job.stages[number // job.partitions]
+            graph, _ = job.tasks()[number]
             names = store_names(graph)
             attempt = Attempt(target_log, bulk_write, number, 1, sorted(names))
             for chunk in chunks(row for row in entries_of(log, graph, snapshot) if not _stays(row)):
@@ -76,6 +76,10 @@ def fork(
         give_up(target_log, bulk_write)
         raise
     return Moved(bulk_write.checkpoint_id, entries)
+
+
+def _counts(job: Job) -> list[int]:
+    return [stage.partitions for stage in job.stages]
 
 
 def _has_run(target: Job, wiring: TaskWiring) -> ConfigError:
@@ -110,10 +114,13 @@ def _check_fit(job: Job, target: Job) -> None:
         raise ConfigError(f"{job.name!r} is {job.modes}, {target.name!r} {target.modes}: need the same mode")
     if target.name == job.name:
         raise ConfigError(f"both jobs are called {job.name!r}: give the second one another name")
-    if target.partitions != job.partitions and "deterministic" in job.modes:
-        counts = f"{job.name!r} has {job.partitions} partitions, {target.name!r} {target.partitions}"
-        raise ConfigError(f"{counts}: a deterministic job is forked with its own number of partitions only")
     for stage, other in zip(job.stages, target.stages, strict=False):
+        if other.partitions != stage.partitions and "deterministic" in job.modes:
+            raise ConfigError(
+                f"stage {stage.name} of {job.name!r} has {stage.partitions} partitions, {target.name!r} "
+                f"{other.partitions}: a deterministic job is forked with its own number of partitions only",
+                stage=stage.name,
+            )
         ours, theirs = stage.store_ids(), other.store_ids()
         lost = [name for name, store in ours.items() if theirs.get(name) != store]
         if stage.name != other.name or lost:

@@ -42,10 +42,10 @@ def check_graph(job: Job, log: JobLogReader, tasks: Sequence[TaskWiring] | None 
     else:
         commits = _commits(log, all_wirings(job) if tasks is None else tasks)
         _compare(pinned, ours)
-        if pinned.stages[0].partitions == ours.stages[0].partitions:
+        if _same_counts(pinned, ours):
             first, known = pinned.first, pinned.known | pinned.fingerprints()
         else:
-            first, known = _rescaled(pinned, ours, [commit for _, commit in commits])
+            first, known = _rescaled(pinned, job, [commit for _, commit in commits])
         _check_added(pinned, ours, commits, tasks)
     for wiring, commit in commits:
         check_commit(wiring, commit)
@@ -85,8 +85,7 @@ def pin_graph(job: Job, metadata: JobMetadata) -> None:
     """Write the graph of a job that was checked, if it is new or has grown."""
     raw, ours = metadata.meta_get(GRAPH), job.topology()
     pinned = None if raw is None else decode_graph(job.name, raw)
-    same = pinned is not None and pinned.stages[0].partitions == ours.stages[0].partitions
-    if same and pinned is not None and len(pinned.stages) >= len(ours.stages):
+    if pinned is not None and _same_counts(pinned, ours) and len(pinned.stages) >= len(ours.stages):
         return
     metadata.produce_with_meta([], {GRAPH: encode_graph(ours)})
 
@@ -94,13 +93,14 @@ def pin_graph(job: Job, metadata: JobMetadata) -> None:
 def encode_graph(topology: Topology) -> bytes:
     """Return a graph as the job metadata holds it."""
     first = topology.fingerprint() if topology.first is None else topology.first
-    names = [stage.name for stage in topology.stages]
+    names, partitions = [stage.name for stage in topology.stages], topology.stages[0].partitions
     described = {
         "format": _FORMAT,
-        "partitions": topology.stages[0].partitions,
+        "partitions": partitions,
         "stages": [
-            {"number": n, "name": name, "mode": "deterministic" if n in topology.deterministic else "aligned"}
-            for n, name in enumerate(names)
+            {"number": n, "name": stage.name, "mode": "deterministic" if n in topology.deterministic else "aligned"}
+            | ({} if stage.partitions == partitions else {"partitions": stage.partitions})
+            for n, stage in enumerate(topology.stages)
         ],
         "streams": [
             {"topic": stream.user_topic, "from": names[stream.producer], "to": names[stream.consumer]}
@@ -122,16 +122,16 @@ def decode_graph(job: str, raw: bytes) -> Topology:
             f"{_FORMAT}: start it with the release that it ran with last"
         )
     numbers = {stage["name"]: stage["number"] for stage in found["stages"]}
-    partitions = found["partitions"]
+    counts = {stage["name"]: stage.get("partitions", found["partitions"]) for stage in found["stages"]}
     return Topology(
         job,
-        tuple(Stage(stage["name"], stage["number"], partitions) for stage in found["stages"]),
+        tuple(Stage(stage["name"], stage["number"], counts[stage["name"]]) for stage in found["stages"]),
         tuple(
             Stream(
                 stream_topic(job, s["from"], s["topic"], s["to"]),
                 numbers[s["from"]],
                 numbers[s["to"]],
-                partitions,
+                counts[s["to"]],
                 broadcast=s.get("broadcast", False),
             )
             for s in found["streams"]
@@ -164,17 +164,31 @@ def _first_of(ours: Topology, commits: Sequence[Commit]) -> tuple[int | None, fr
     return next((each for each in graphs if each in known & ours.fingerprints()), None), known
 
 
-def _rescaled(pinned: Topology, ours: Topology, commits: Sequence[Commit]) -> tuple[int | None, frozenset[int]]:
+def _same_counts(pinned: Topology, ours: Topology) -> bool:
+    """Tell whether the stages that both graphs have have as many partitions in both."""
+    both = zip(pinned.stages, ours.stages, strict=False)
+    return all(before.partitions == now.partitions for before, now in both)
+
+
+def _rescaled(pinned: Topology, job: Job, commits: Sequence[Commit]) -> tuple[int | None, frozenset[int]]:
     """Return the fingerprints of a job whose pinned partitions are not the code's: a rescale was killed before its end.
 
     Raises ConfigError unless the commits say so.
     """
-    first, known = _first_of(ours, commits)
+    first, known = _first_of(job.topology(), commits)
     if first is None:
-        before, now = pinned.stages[0].partitions, ours.stages[0].partitions
+        both = zip(pinned.stages, job.stages, strict=False)
+        changed = {now.name: was.partitions for was, now in both if was.partitions != now.partitions}
+        stage = job.stage(next(iter(changed)))
+        before = changed[stage.name]
+        others = job.stages[: len(pinned.stages)]
+        alone = not stage.follows_job or any(s.follows_job and s.name not in changed for s in others)
+        where, option = (f"stage {stage.name!r} of ", f" --stage={stage.name}") if alone else ("", "")
         raise ConfigError(
-            f"job {ours.job!r} has {before} partitions, not {now} as in this code: write "
-            f"Job(…, partitions={before}); to have more: grete rescale JOB --partitions={now}"
+            f"{where}job {job.name!r} has {before} partitions, not {stage.partitions} as in this code: write "
+            f"{stage.declared_with(before, alone=alone)}; to have more: grete rescale JOB{option} "
+            f"--partitions={stage.partitions}",
+            stage=stage.name,
         )
     return first, known
 

@@ -50,8 +50,9 @@ class LocalReader:
 
     def find(self, store: Store[K, V], key: K) -> Iterator[tuple[int, V]]:
         """Yield (partition, value) from each partition that has the key."""
-        first = partition_of(store.key.encode(key), self._job.partitions)
-        for partition in (first, *(p for p in range(self._job.partitions) if p != first)):
+        tasks = place_of(self._job, store)[0].partitions
+        first = partition_of(store.key.encode(key), tasks)
+        for partition in (first, *(p for p in range(tasks) if p != first)):
             self.changelog_position(self._task_of(store, partition))
             value = self.at(store, key, partition)
             if value is not None:
@@ -108,7 +109,8 @@ class LocalReader:
         self.close()
 
     def _scan(self, store: Store[K, V], prefix: bytes, partition: int | None = None) -> Iterator[tuple[K, V]]:
-        for number in range(self._job.partitions) if partition is None else (partition,):
+        tasks = place_of(self._job, store)[0].partitions
+        for number in range(tasks) if partition is None else (partition,):
             self.changelog_position(self._task_of(store, number))
             yield from self.starting(store, prefix, number)
 

@@ -22,6 +22,7 @@ from framework.state.commits import all_wirings
 from framework.state.local_reader import LocalReader, decoded_row, place_of, store_named
 from framework.state.snapshots import contents, live, newest, refuse_other_graph, segments
 from protocol.changelog_position import ChangelogPosition, decode_changelog_position
+from protocol.ids import split_producer_id
 from protocol.partitioner import partition_of
 
 K = TypeVar("K")
@@ -48,8 +49,9 @@ class NewestReader:
     def find(self, store: Store[K, V], key: K) -> Iterator[tuple[int, V]]:
         """Yield (partition, value) from each partition that has the key: the one of murmur2(key) is asked first."""
         wanted = store.key.encode(key)
-        first = partition_of(wanted, self._job.partitions)
-        for partition in (first, *(p for p in range(self._job.partitions) if p != first)):
+        tasks = place_of(self._job, store)[0].partitions
+        first = partition_of(wanted, tasks)
+        for partition in (first, *(p for p in range(tasks) if p != first)):
             if self._is_current(store, partition):
                 value = self._local.at(store, key, partition)
                 if value is not None:
@@ -79,7 +81,7 @@ class NewestReader:
         self._local.close()
 
     def _scan(self, store: Store[K, V], prefix: bytes) -> Iterator[tuple[K, V]]:
-        for partition in range(self._job.partitions):
+        for partition in range(place_of(self._job, store)[0].partitions):
             if self._is_current(store, partition):
                 yield from self._local.starting(store, prefix, partition)
             else:
@@ -153,7 +155,8 @@ class NewestReader:
                 return None
         if fold.base is None:
             return None
-        if self._log.partitions(changelog.topic) != self._job.partitions:
+        ordinal, _ = split_producer_id(wiring.producer)
+        if self._log.partitions(changelog.topic) != self._job.stages[ordinal].partitions:
             refuse_other_graph(self._log, wiring, fold.base)
         if fold.in_doubt is not None:
             fold.settle(fold.in_doubt, bool(find_outcome(self._log, wiring.outcome_changelog, fold.in_doubt)))

@@ -22,7 +22,7 @@ from framework.core.topology import changelog_topic
 from framework.errors import ConfigError
 from framework.execution.reserved_stores import META, pin_key
 from framework.ports import JobLogReader, JobMetadata
-from framework.state.commits import last_commit
+from framework.state.commits import all_wirings, last_commit
 from framework.state.local_reader import DEFINITION
 from framework.state.snapshots import Snapshot, contents, live, segments, settled_fold
 from framework.stores.store_directory import make_private
@@ -122,7 +122,7 @@ def repin_outputs(job: Job, log: JobLogReader, metadata: JobMetadata) -> None:
 def output_counts(job: Job, log: JobLogReader) -> dict[str, int]:
     """Return to how many partitions of each topic outside the job writes: as pinned; of a new topic, all it has."""
     pinned = job.stages[0].pinned_counts
-    return {topic: pinned.get(topic) or log.partitions(topic) or job.partitions for topic in job.external_sinks()}
+    return {topic: pinned.get(topic) or log.partitions(topic) or job.count_of(topic) for topic in job.external_sinks()}
 
 
 def copy_definition(raw: bytes, state: Path) -> None:
@@ -192,7 +192,8 @@ def _ids_of_state(job: Job, log: JobLogReader) -> dict[str, dict[str, int]]:
 
 def _pinned_ids(job: Job, log: JobLogReader, ordinal: int) -> dict[str, int]:
     """Return store name → id as the first task of a stage that has committed names it; one task's state is read."""
-    for number in range(min(job.partitions, log.partitions(job.topology().changelog(ordinal)) or 0)):
+    tasks = job.topology().stages[ordinal].partitions
+    for number in range(min(tasks, log.partitions(job.topology().changelog(ordinal)) or 0)):
         wiring = wire(job.topology(), ordinal, number)
         found = _last_snapshot(log, wiring)
         if found is not None:
@@ -212,6 +213,4 @@ def _last_snapshot(log: JobLogReader, wiring: TaskWiring) -> Snapshot | None:
 
 def _has_run(job: Job, log: JobLogReader) -> bool:
     """Tell whether a task has been started: its claim is in its changelog."""
-    topology = job.topology()
-    changelogs = [wire(topology, s.ordinal, number).changelog for s in job.stages for number in range(job.partitions)]
-    return any(log.bounds(changelog)[1] for changelog in changelogs)
+    return any(log.bounds(wiring.changelog)[1] for wiring in all_wirings(job))

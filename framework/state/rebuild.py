@@ -22,8 +22,7 @@ def replay(
     What is there is wiped. A worker that finds them goes on from these commits. Raises TransientError: one is in use.
     """
     memory = RocksMemory(settings.rocksdb_bytes)
-    for number, snapshot in enumerate(snapshots):
-        graph = job.stages[number // job.partitions]
+    for (graph, _), snapshot in zip(job.tasks(), snapshots, strict=True):
         store = open_store(directory / snapshot.task, store_names(graph), memory)
         try:
             store.wipe()

@@ -7,6 +7,7 @@ store's partition is that of the records that were processed, which its keys nee
 
 from collections import Counter
 
+from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
@@ -35,50 +36,72 @@ _TIMER_NAME = 8  # in a timer's key: 8 bytes of time, a byte of length, owner, k
 # --- rescale ----------------------------------------------------------------------------------------------------------
 
 
-def partitions_of(log: JobLogReader, job: Job) -> int:
-    """Return with how many partitions the job has run: its topics may have more already. Raises ConfigError."""
-    topics, wiring = log.partitions(job.topology().changelog(0)), all_wirings(job)[0]
-    last = None if topics is None else fold_to_end(log, wiring).last
-    if last is None or topics is None:
+def partitions_of(log: JobLogReader, job: Job, stage: str | None = None) -> int:
+    """Return with how many partitions the job, or a stage of it, has run: its topics may have more already.
+
+    Raises ConfigError.
+    """
+    topology = job.topology()
+    moving = [each for each in job.stages if (each.name == stage if stage else each.follows_job)]
+    if stage is not None:
+        job.stage(stage)
+    if not moving:
+        names = ", ".join(each.name for each in job.stages)
+        raise ConfigError(
+            f"each stage of job {job.name!r} has a number of partitions of its own: say which is to have more: "
+            f"--stage, one of {names}"
+        )
+    counts = [log.partitions(topology.changelog(each.ordinal)) or 0 for each in moving]
+    last = None if log.partitions(topology.changelog(0)) is None else fold_to_end(log, all_wirings(job)[0]).last
+    if last is None:
         raise ConfigError(f"job {job.name!r} has committed nothing yet: write the number of partitions into its code")
-    for count in range(1, topics + 1):
-        if last.fingerprint in job.of(count).topology().fingerprints():
+    for count in range(1, max(counts) + 1):
+        if last.fingerprint in job.of(count, stage).topology().fingerprints():
             return count
     raise ConfigError(
-        f"job {job.name!r} has run with other stages, or with more than the {topics} partitions of its topics: "
+        f"job {job.name!r} has run with other stages, or with more than the {max(counts)} partitions of its topics: "
         "rescale with the code it ran with"
     )
 
 
 def rescale(
-    log: JobLog, job: Job, partitions: int, settings: Settings, *, embedded: bool, assume_keyed: bool = False
+    log: JobLog,
+    job: Job,
+    partitions: int,
+    settings: Settings,
+    *,
+    embedded: bool,
+    assume_keyed: bool = False,
+    stage: str | None = None,
 ) -> Moved:
     """Give a stopped job more partitions; each entry moves to its key's partition. Then its code must say so.
 
-    ``assume_keyed``: the caller knows that the stores are keyed as the records are, where the keys cannot show it.
-    Raises ConfigError, before anything is changed, for what cannot be rescaled.
+    ``stage``: the one that gets them; None: all that have no number of their own. ``assume_keyed``: the caller knows
+    that the stores are keyed as the records are, where the keys cannot show it. Raises ConfigError, before anything is
+    changed, for what cannot be rescaled.
     """
     if "deterministic" in job.modes:
         raise ConfigError(
             f"job {job.name!r} is deterministic: it cannot be rescaled once it has run: run its inputs through a job "
             "of another name with more partitions"
         )
-    for stage in job.stages:
-        if whole := stage.topics_broadcast():
+    for each in job.stages:
+        if whole := each.topics_broadcast():
             raise ConfigError(
-                f"stage {stage.name} reads all of topic {min(whole)} in each task (broadcast=True), so its state does "
+                f"stage {each.name} reads all of topic {min(whole)} in each task (broadcast=True), so its state does "
                 f"not move with its keys: start a job of another name with Job(…, partitions={partitions}): it reads "
                 "its inputs from their first records",
-                stage=stage.name,
+                stage=each.name,
                 topic=min(whole),
             )
-    before = partitions_of(log, job)
-    old, new = job.of(before), job.of(partitions)
+    before = partitions_of(log, job, stage)
+    old, new = job.of(before, stage), job.of(partitions, stage)
     check_whole(old, log)
     if partitions <= before:
+        whose = f"job {job.name!r}" if stage is None else f"stage {stage!r} of job {job.name!r}"
         raise ConfigError(
-            f"job {job.name!r} has {before} partitions, and topics cannot lose any: rescale to more than that, or "
-            f"write a job of {partitions} under another name, on Kafka with other input topics, too, and: grete fork"
+            f"{whose} has {before} partitions, and topics cannot lose any: rescale to more than that, or write a job "
+            f"of {partitions} under another name, on Kafka with other input topics, too, and: grete fork"
         )
     refuse_if_owned(log, old, settings)
     lasts = [_last(log, wiring) for wiring in all_wirings(old)]
@@ -86,9 +109,9 @@ def rescale(
     check_inputs(log, old, [snapshot.commit for snapshot in lasts])
     places = placed_by(log.read_metadata(job.name), old)
     if not embedded:
-        _check_topics(log, old, partitions)
-    check_keys(log, old, lasts, places, assume_keyed=assume_keyed)
-    _note_ends(log, old, new)
+        _check_topics(log, new)
+    check_keys(log, old, lasts, new, places, assume_keyed=assume_keyed)
+    _note_ends(log, old, new, before, stage)
     _grow(log, new, embedded=embedded)
     # all is committed and processed: no output comes a second time
     repin_outputs(new, log, log.open_metadata(job.name))
@@ -97,10 +120,10 @@ def rescale(
         claimed = _claimed(log, old, bulk_write)
         if [each.commit for each in claimed] != [each.commit for each in lasts]:  # by a worker that was not seen
             lasts, places = claimed, placed_by(log.read_metadata(job.name), old)
-            check_keys(log, old, lasts, places, assume_keyed=assume_keyed)
-            _note_ends(log, old, new)
+            check_keys(log, old, lasts, new, places, assume_keyed=assume_keyed)
+            _note_ends(log, old, new, before, stage)
         check_inputs(log, old, [snapshot.commit for snapshot in lasts])
-        written, entries = spread_state(log, old, lasts, log, bulk_write, partitions, places)
+        written, entries = spread_state(log, old, lasts, log, bulk_write, new, places)
         commit(log, bulk_write, written, settings=settings, full=True)
     except BaseException:
         give_up(log, bulk_write)
@@ -109,9 +132,16 @@ def rescale(
     return Moved(bulk_write.checkpoint_id, entries)
 
 
-def _note_ends(log: JobLog, old: Job, new: Job) -> None:
-    inputs = {partition for wiring in all_wirings(old) for partition in wiring.external}
-    pin_rescale(log, new, old.partitions, {partition: log.bounds(partition)[1] for partition in sorted(inputs)})
+def _note_ends(log: JobLog, old: Job, new: Job, before: int, stage: str | None) -> None:
+    topology = old.topology()
+    tasks = [task for task, now in _with_counts(old, new) if task[0].partitions != now]
+    inputs = {each for graph, number in tasks for each in topology.external_partitions(graph.ordinal, number)}
+    pin_rescale(log, new, before, {partition: log.bounds(partition)[1] for partition in sorted(inputs)}, stage)
+
+
+def _with_counts(old: Job, new: Job) -> list[tuple[tuple[StageGraph, int], int]]:
+    """Return (task, partitions that its stage is to have) of a job's tasks."""
+    return [(task, new.stages[task[0].ordinal].partitions) for task in old.tasks()]
 
 
 def _claimed(log: JobLog, old: Job, bulk_write: BulkWrite) -> list[Snapshot]:
@@ -133,22 +163,29 @@ def spread_state(
     snapshots: list[Snapshot],
     into: JobLog,
     bulk_write: BulkWrite,
-    partitions: int,
+    new: Job,
     places: Places,
 ) -> tuple[list[Written], Counter[str]]:
-    """Write all state of a job, over another number of partitions; return the attempts, and entries."""
+    """Write all state of a job, over the numbers of partitions of ``new``; return the attempts, and entries.
+
+    The state of a stage whose number is the same stays where it is.
+    """
     entries: Counter[str] = Counter()
-    tasks = [(graph, number) for graph in old.stages for number in range(partitions)]
-    attempts = [Attempt(into, bulk_write, at, 1, sorted(store_names(graph))) for at, (graph, _) in enumerate(tasks)]
+    attempts = [
+        Attempt(into, bulk_write, at, 1, sorted(store_names(old.stages[graph.ordinal])))
+        for at, (graph, _) in enumerate(new.tasks())
+        if graph.ordinal < len(old.stages)
+    ]
     for graph in old.stages:
         names, stream_times = store_names(graph), []
-        own = attempts[graph.ordinal * partitions : (graph.ordinal + 1) * partitions]
-        for snapshot in snapshots[graph.ordinal * old.partitions : (graph.ordinal + 1) * old.partitions]:
+        own, partitions = attempts[new.tasks_of(graph.ordinal)], new.stages[graph.ordinal].partitions
+        for at, snapshot in enumerate(snapshots[old.tasks_of(graph.ordinal)]):
+            place = places[graph.ordinal] if partitions != graph.partitions else _staying(at)
             for stores, keys, values in chunks(entries_of(log, graph, snapshot)):
                 stream_times += [
                     v for s, k, v in zip(stores, keys, values, strict=True) if (s, k) == (META, STREAM_TIME)
                 ]
-                for number, chunk in _placed(stores, keys, values, partitions, places[graph.ordinal]).items():
+                for number, chunk in _placed(stores, keys, values, partitions, place).items():
                     own[number].add(*chunk)
                     entries.update(f"{graph.name}/{names[store]}" for store in chunk[0] if store != META)
         if stream_times:  # the least: no window or timer of a slower partition may be taken for late
@@ -156,6 +193,10 @@ def spread_state(
             for attempt in own:
                 attempt.add([META], [STREAM_TIME], [least])
     return [attempt.close() for attempt in attempts], entries
+
+
+def _staying(partition: int) -> Placement:
+    return lambda _key, _partitions: partition
 
 
 def _placed(
@@ -218,10 +259,10 @@ def check_inputs(log: JobLogReader, old: Job, lasts: list[Commit]) -> None:
             )
 
 
-def _check_topics(log: JobLogReader, old: Job, partitions: int) -> None:
+def _check_topics(log: JobLogReader, new: Job) -> None:
     """Refuse unless the inputs, which are others' on Kafka, have their partitions already."""
-    for topic in dict.fromkeys(topic for stage in old.stages for topic in old.topology().externals_of(stage.ordinal)):
-        found = log.partitions(topic)
+    for topic in dict.fromkeys(topic for stage in new.stages for topic in new.topology().externals_of(stage.ordinal)):
+        found, partitions = log.partitions(topic), new.count_of(topic)
         if found != partitions:
             raise ConfigError(
                 f"topic {topic} has {found} partitions: give it {partitions} while nothing writes there: "
@@ -233,19 +274,20 @@ def _check_topics(log: JobLogReader, old: Job, partitions: int) -> None:
 _BACKFILL = "it cannot be rescaled; run its history through a job with other partitions instead: grete backfill"
 
 
-def check_keys(log: JobLogReader, old: Job, lasts: list[Snapshot], places: Places, *, assume_keyed: bool) -> None:
-    """Refuse a store whose keys do not tell where they belong, by what is there now."""
-    count, seen = old.partitions, Counter[str]()
-    for number, snapshot in enumerate(lasts):
-        graph, partition = old.stages[number // count], number % count
-        names = store_names(graph)
+def check_keys(
+    log: JobLogReader, old: Job, lasts: list[Snapshot], new: Job, places: Places, *, assume_keyed: bool
+) -> None:
+    """Refuse a store whose keys do not tell where they belong in ``new``, by what is there now."""
+    seen, counts = Counter[str](), dict[str, int]()
+    for ((graph, partition), now), snapshot in zip(_with_counts(old, new), lasts, strict=True):
+        names, count = store_names(graph), graph.partitions
         for store, key, _ in entries_of(log, graph, snapshot):
             name = f"{graph.name}/{names[store]}"
             if store == OUTBOX:
                 raise ConfigError(
                     f"stage {graph.name} writes files or tables, task by task: {_BACKFILL}", stage=graph.name
                 )
-            if store == META:
+            if store == META or now == count:
                 continue
             if (belongs := places[graph.ordinal](_key_of(store, key), count)) != partition:
                 raise ConfigError(
@@ -254,7 +296,9 @@ def check_keys(log: JobLogReader, old: Job, lasts: list[Snapshot], places: Place
                     stage=graph.name,
                 )
             seen[name] += 1
+            counts[name] = count
     for name, keys in seen.items():
+        count = counts[name]
         if keys * (count.bit_length() - 1) < BITS_MIN and not assume_keyed:
             raise ConfigError(
                 f"cannot tell from {keys} key{'s' * (keys != 1)} in {count} partition{'s' * (count != 1)} whether the "
@@ -264,12 +308,13 @@ def check_keys(log: JobLogReader, old: Job, lasts: list[Snapshot], places: Place
 
 def _grow(log: JobLog, new: Job, *, embedded: bool) -> None:
     """Give every topic of the job its partitions."""
-    topology, count = new.topology(), new.partitions
+    topology = new.topology()
     for stage in topology.stages:
-        log.create_topic(topology.changelog(stage.ordinal), count, grow=True)
+        log.create_topic(topology.changelog(stage.ordinal), stage.partitions, grow=True)
     for stream in topology.streams:
-        log.create_topic(stream.topic, count, grow=True)
+        log.create_topic(stream.topic, stream.partitions, grow=True)
     if embedded:
         inputs = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
         for topic in (*inputs, *new.external_sinks()):
+            count = max(new.count_of(topic), log.partitions(topic) or 0)
             log.create_topic(topic, count, plain=True, grow=True)

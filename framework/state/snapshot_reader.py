@@ -42,7 +42,6 @@ class SnapshotReader:
 
     def _rows(self, store: Store[Any, Any]) -> Iterator[tuple[int, bytes, bytes]]:
         stage, number = place_of(self._job, store)
-        first = stage.ordinal * self._job.partitions
-        for partition, snapshot in enumerate(self._found[first : first + self._job.partitions]):
+        for partition, snapshot in enumerate(self._found[self._job.tasks_of(stage.ordinal)]):
             keys, values, _ = live(contents(segments(self._log, snapshot), frozenset({number}))[number])
             yield from sorted((partition, key, value) for key, value in zip(keys, values, strict=True))

@@ -114,12 +114,15 @@ def snapshots(log: LogReader, job: Job, checkpoint_id: int | None = None, *, ali
     any more.
     """
     wirings = all_wirings(job)
-    there = log.partitions(wirings[0].changelog.topic) or job.partitions
-    if there < job.partitions:
-        raise ConfigError(
-            f"job {job.name!r} has {job.partitions} partitions in its code, and {wirings[0].changelog.topic} has "
-            f"{there}: write Job(…, partitions={there}), or rescale it first"
-        )
+    for stage in job.stages:
+        changelog = job.topology().changelog(stage.ordinal)
+        there = log.partitions(changelog) or stage.partitions
+        if there < stage.partitions:
+            raise ConfigError(
+                f"job {job.name!r} has {stage.partitions} partitions in its code, and {changelog} has "
+                f"{there}: write {stage.declared_with(there)}, or rescale it first",
+                stage=stage.name,
+            )
     lasts = [last_at_most(log, wiring, None) for wiring in wirings]
     for wiring, last in zip(wirings, lasts, strict=True):
         if last is None:

@@ -46,9 +46,12 @@ class Kit:
         processing_guarantee: Literal["exactly-once", "at-least-once", "at-most-once"] | None = None,
         settings: Settings | None = None,
     ) -> None:
-        """Make the job's topics. ``partitions`` and ``processing_guarantee`` replace those of job and settings."""
+        """Make the job's topics. ``partitions`` and ``processing_guarantee`` replace those of the job and the settings.
+
+        Stages with a number of partitions of their own keep it.
+        """
         if partitions is not None:
-            job = Job(job.name, [stage.task for stage in job.stages], partitions, job.mode)
+            job = job.of(partitions)
         settings = settings or Settings()
         if processing_guarantee is not None:
             settings = msgspec.structs.replace(settings, processing_guarantee=processing_guarantee)
@@ -64,8 +67,7 @@ class Kit:
         self._faults = Faults(0, 0)
         self._tasks = {
             (stage.name, partition): HostedTask(stage, job.topology(), partition, settings, lambda: self.now_ms)
-            for stage in job.stages
-            for partition in range(job.partitions)
+            for stage, partition in job.tasks()
         }
 
     # --- Feed and run ---
@@ -200,7 +202,7 @@ class Kit:
         ConfigError if that is not one store of this job, or without ``partition`` if two partitions have the same key.
         """
         name, declared = self._find_store(store, stage)
-        partitions = range(self.job.partitions) if partition is None else [partition]
+        partitions = range(self.job.stage(name).partitions) if partition is None else [partition]
         rows: dict[bytes, tuple[int, bytes]] = {}
         for number in partitions:
             for key, value in self._task(name, number).rows(declared.name):
@@ -288,10 +290,7 @@ class Kit:
     # --- Names ---
 
     def _task(self, stage: str | type[Task], partition: int) -> HostedTask:
-        name = self.job.stage(_name_of(stage)).name
-        if not 0 <= partition < self.job.partitions:
-            raise ConfigError(f"stage {name} has partitions 0 to {self.job.partitions - 1}, not {partition}")
-        return self._tasks[name, partition]
+        return self._tasks[self.job.stage(_name_of(stage)).check_partition(partition).name, partition]
 
     def _external_inputs(self) -> list[str]:
         topics = self.job.topology().external_inputs.values()

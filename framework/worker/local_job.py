@@ -47,9 +47,7 @@ class LocalJob:
         self.settings = settings
         self.patience = Patience() if patience is None else patience
         fixed_hashes = "deterministic" in job.modes
-        self.supervisor = Supervisor(
-            job_directory, reference, range(job.partitions), settings, fixed_hashes=fixed_hashes
-        )
+        self.supervisor = Supervisor(job_directory, reference, range(job.workers), settings, fixed_hashes=fixed_hashes)
         with ExitStack() as opened:
             opened.callback(self.supervisor.close)
             self.log = job_directory.open_log(patience=self.patience)

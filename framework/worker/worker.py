@@ -280,8 +280,12 @@ class Worker:
 
 
 def stages_of(job: Job, partition: int, stage: str | None) -> list[StageGraph]:
-    """Return the stages whose tasks a worker hosts. Raises ConfigError: the job has no such partition or stage."""
-    stages = [job.stage(stage)] if stage is not None else list(job.stages)
-    if not 0 <= partition < job.partitions:
-        raise ConfigError(f"job {job.name!r} has partitions 0 to {job.partitions - 1}, not {partition}")
-    return stages
+    """Return the stages whose tasks a worker hosts: all that have this partition, or the one that is named.
+
+    Raises ConfigError: there is no such partition or stage.
+    """
+    if stage is not None:
+        return [job.stage(stage).check_partition(partition)]
+    if not 0 <= partition < job.workers:
+        raise ConfigError(f"job {job.name!r} has partitions 0 to {job.workers - 1}, not {partition}")
+    return [each for each in job.stages if partition < each.partitions]

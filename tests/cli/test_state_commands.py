@@ -89,6 +89,48 @@ def test_a_job_is_rescaled_and_goes_on(tmp_path: Path) -> None:
     assert verified.count("\tok\t") == 10
 
 
+def test_one_stage_is_rescaled_and_the_others_keep_their_number(tmp_path: Path) -> None:
+    """The second stage from 2 to 5, then the source from 2 to 3: only their state moves; each is refused as it was."""
+    two, directory = code(tmp_path, "two.py"), tmp_path / "job"
+    lines = [(f"k{number}", WORDS) for number in range(25)]
+    run(two, directory, *lines)
+    told = grete("rescale", two, "--partitions=5", "--stage=count", f"--directory={directory}")
+    assert told.splitlines() == ["count/counts\t40 entries", "split/lines\t25 entries"]
+    refused = grete("run", two, f"--directory={directory}", fails=REFUSED)
+    assert (
+        "stage 'count' of job 'pair' has 5 partitions, not 2 as in this code: write partitions = 5 in class" in refused
+    )
+    own = {'"""Counts words."""': '"""Counts words."""\n\n    partitions = 5'}
+    five = code(tmp_path, "five.py", **own)
+    assert run(five, directory, *lines) == {f"w{number}": 50 for number in range(40)}
+    assert "1 to 1000" in grete("rescale", five, "--partitions=1001", f"--directory={directory}", fails=FrameworkError)
+    told = grete("rescale", five, "--partitions=3", f"--directory={directory}")
+    assert told.splitlines() == ["count/counts\t40 entries", "split/lines\t25 entries"]
+    three = code(tmp_path, "three.py", **own, partitions="3")
+    assert run(three, directory, *lines) == {f"w{number}": 75 for number in range(40)}
+    with LocalReader(directory / "state", load_job(three)) as reader:
+        for name, per_task in (("counts", 5), ("lines", 3)):
+            found = [len(list(reader.all(reader.store(name), number))) for number in range(per_task)]
+            assert all(found)
+            assert sum(found) == {"counts": 40, "lines": 25}[name]
+        assert [number for number, _ in reader.find(reader.store("counts"), "w7")] == [partition_of(b"w7", 5)]
+    tail = grete("changelog", "tail", three, "count", "4", f"--directory={directory}")
+    assert "commit" in tail
+    assert "stage 'split' has partitions 0 to 2, not 4" in grete(
+        "changelog", "tail", three, "split", "4", f"--directory={directory}", fails=REFUSED
+    )
+    _forked(tmp_path, three, own, {f"w{number}": 75 for number in range(40)})
+
+
+def _forked(tmp_path: Path, three: str, own: dict[str, str], counted: dict[str, int]) -> None:
+    """Fork the job twice: with its numbers, and with another one of its second stage."""
+    for name, numbers in (("same", own), ("other", {key: text.replace("5", "4") for key, text in own.items()})):
+        second = code(tmp_path, f"{name}.py", **numbers, partitions="3", pair=name)
+        directory = tmp_path / name
+        grete("fork", three, second, f"--directory={tmp_path / 'job'}", f"--second-directory={directory}")
+        assert run(second, directory) == counted
+
+
 def test_what_cannot_be_rescaled_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
     """Records that are not processed, keys that do not tell their partition, few keys, a job at work, one never run."""
     two, directory = code(tmp_path, "two.py"), tmp_path / "job"
@@ -288,7 +330,7 @@ def test_a_deterministic_job_is_forked_and_not_rescaled(tmp_path: Path) -> None:
     third = code(tmp_path, "third.py", partitions='3, mode="deterministic"', pair="third")
     refused = grete("fork", code_of, third, where, f"--second-directory={tmp_path / 't'}", fails=REFUSED)
     assert (
-        "'pair' has 2 partitions, 'third' 3: a deterministic job is forked with its own number of partitions only"
+        "of 'pair' has 2 partitions, 'third' 3: a deterministic job is forked with its own number of partitions only"
         in refused
     )
     refused = grete("fork", code_of, aligned, where, f"--second-directory={tmp_path / 'a'}", fails=REFUSED)

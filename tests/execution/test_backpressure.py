@@ -34,7 +34,7 @@ def logged(messages: int) -> Counting:
 def test_it_looks_again_when_its_share_of_the_room_is_used_up() -> None:
     """Two producers, 40 of 100 messages there: each may send 30 before it looks, so together they keep to the bound."""
     log = logged(40)
-    backpressure = Backpressure(log, STREAMS, 100)
+    backpressure = Backpressure(log, STREAMS, 100, len(STREAMS))
     for _ in range(30):
         assert not backpressure.behind(0)
         backpressure.sent()
@@ -46,7 +46,7 @@ def test_it_looks_again_when_its_share_of_the_room_is_used_up() -> None:
 def test_while_they_are_behind_it_looks_every_few_ms() -> None:
     """One message too many: it stops, and goes on when a later look finds that they have caught up."""
     log = logged(101)
-    backpressure = Backpressure(log, STREAMS, 100)
+    backpressure = Backpressure(log, STREAMS, 100, len(STREAMS))
     assert backpressure.behind(0)
     assert backpressure.due_in_ms == AGAIN_MS
     log.trim(STREAMS[1], 5)
@@ -58,17 +58,17 @@ def test_what_is_processed_does_not_count_though_it_is_not_trimmed() -> None:
     """A consumer that commits seldom is not behind; one that nothing is known of, or of a topic before, may be."""
     log = logged(1_000)
     log.report_processed({STREAMS[1]: 950})
-    assert not Backpressure(log, STREAMS, 100).behind(0)
+    assert not Backpressure(log, STREAMS, 100, len(STREAMS)).behind(0)
     log.report_processed({STREAMS[1]: 899})
-    assert Backpressure(log, STREAMS, 100).behind(0)
+    assert Backpressure(log, STREAMS, 100, len(STREAMS)).behind(0)
     log.report_processed({STREAMS[1]: 1_001})
-    assert Backpressure(log, STREAMS, 100).behind(0)
+    assert Backpressure(log, STREAMS, 100, len(STREAMS)).behind(0)
 
 
 def test_markers_of_all_producers_have_room() -> None:
     """A setting that a few checkpoints' markers would reach means 25 messages for each producer (B1)."""
-    assert not Backpressure(logged(50), STREAMS, 1).behind(0)
-    assert Backpressure(logged(51), STREAMS, 1).behind(0)
+    assert not Backpressure(logged(50), STREAMS, 1, len(STREAMS)).behind(0)
+    assert Backpressure(logged(51), STREAMS, 1, len(STREAMS)).behind(0)
 
 
 class Consumer:
@@ -123,7 +123,7 @@ class Job:
         self.log.create_topic("job", sources)
         streams = [TopicPartition("job", number) for number in range(sources)]
         self.stream = streams[0]
-        self.sources = [Backpressure(self.log, streams, messages_max) for _ in streams]
+        self.sources = [Backpressure(self.log, streams, messages_max, len(streams)) for _ in streams]
         self.bound, self.now = lag_bound(messages_max, sources), 0.0
         self.records: list[int] = []
         self.reader = InputReader(self.log, [self.stream], 1)

@@ -1,5 +1,6 @@
 """The topics of a job, before its first start: which of them a person has to make, and how."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_inputs_of_different_partition_counts_have_a_way_out(tmp_path: Path, par
     text = str(error.value)
     assert "reads orders, which has 2 partitions, and people, which has 3" in text
     assert "If orders is small, let each task read all of it: Input(…, broadcast=True)" in text
-    assert "Else create a topic with 3 partitions, copy orders to it" in text
+    assert "Else let a stage of its own read orders and send each record on to this one" in text
     log.close()
 
 
@@ -58,3 +59,31 @@ def test_a_missing_broadcast_input_is_made_with_the_jobs_number(tmp_path: Path) 
     with pytest.raises(ConfigError, match=r"there is no topic orders.*--create --topic orders --partitions 3"):
         missing_topics(job, log, fed=["people"])
     log.close()
+
+
+class Second(Task):
+    """Reads another topic."""
+
+    people = Input(PEOPLE)
+
+    def process(self, record: Record[str, str]) -> None:
+        """Do nothing."""
+
+
+def test_an_input_with_another_number_than_the_job_names_both_ways(tmp_path: Path) -> None:
+    """The number of the job, or, where it has more stages, that of the stage alone."""
+    first = type("First", (Second,), {"people": Input(ORDERS)})
+    with closing(EmbeddedLog(tmp_path / "log.db")) as log:
+        log.create_topic("orders", 2, plain=True)
+        log.create_topic("people", 3, plain=True)
+        with pytest.raises(ConfigError) as error:
+            missing_topics(Job("j", stages=[first, Second], partitions=2), log, fed=())
+        text = str(error.value)
+        assert "topic people has 3 partitions, and job 'j' has 2 where stage 'second' reads it" in text
+        assert text.endswith("write Job(…, partitions=3); or, for this stage alone, partitions = 3 in class Second")
+        own = type("Second", (Second,), {"partitions": 4})
+        with pytest.raises(ConfigError, match=r"has 4 where .* reads it: write partitions = 3 in class Second$"):
+            missing_topics(Job("j", stages=[first, own], partitions=2), log, fed=())
+        own = type("Second", (Second,), {"partitions": 3})
+        wanted = missing_topics(Job("j", stages=[first, own], partitions=2), log, fed=())
+        assert wanted == [("j.first.changelog", 2, False), ("j.second.changelog", 3, False)]

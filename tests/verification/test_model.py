@@ -53,6 +53,15 @@ def test_a_table_whose_end_is_forgotten_is_found_out() -> None:
     assert report.violation.name == "first"
 
 
+def test_an_alignment_of_the_own_number_is_found_out() -> None:
+    """A task alone in its stage that awaits one producer of two freezes before the other has committed (A6)."""
+    with applied("alignment_of_the_own_number"):
+        report = explore(System(SLICE["shared"]), only="closure")
+        assert explore(System(SLICE["chain"]), only="closure").violation is None
+    assert report.violation is not None
+    assert report.violation.name == "closure"
+
+
 @pytest.mark.parametrize("name", sorted(COUNTEREXAMPLES))
 def test_a_literal_rule_is_found_out(name: str) -> None:
     """Each counterexample of the design document breaks the invariant named for it.

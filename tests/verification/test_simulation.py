@@ -139,6 +139,13 @@ def test_a_mistake_does_not_show_where_the_world_is_kinder(name: str) -> None:
     assert str(run_seed(known_kills()[name], name, kinder=KINDER[name]).violation) == "None"
 
 
+def test_an_alignment_of_the_own_number_shows_only_where_numbers_differ() -> None:
+    """Where each stage has one task, its producers are as many, so the mistake is none (A6)."""
+    name = "alignment_of_the_own_number"
+    assert run_seed(known_kills()[name], name).violation is not None
+    assert str(run_seed(known_kills()[name], name, Cut(tasks=1)).violation) == "None"
+
+
 def test_seeds_are_counted_by_commit() -> None:
     """A batch adds to the last row if it goes on where that ends, at its commit and day; else it has its own."""
     run = Run("", "c0ffee", "2026-11-23", "", {}, [])

@@ -7,7 +7,7 @@ from framework.cli.job_target import existing_log
 from framework.cli.progress import printable
 from framework.cli.reading import rows_from
 from framework.core.changelog_fold import ChangelogFold
-from framework.errors import ConfigError, Halted
+from framework.errors import Halted
 from framework.logs.address import LogAddress
 from framework.ports import LogReader
 from framework.state.commits import all_wirings
@@ -22,9 +22,8 @@ def changelog_tail(
 ) -> None:
     """Print the last messages of a changelog."""
     with existing_log(reference, directory, address) as (job, log):
-        if not 0 <= partition < job.partitions:
-            raise ConfigError(f"job {job.name!r} has partitions 0 to {job.partitions - 1}, not {partition}")
-        changelog = TopicPartition(job.topology().changelog(job.stage(stage).ordinal), partition)
+        ordinal = job.stage(stage).check_partition(partition).ordinal
+        changelog = TopicPartition(job.topology().changelog(ordinal), partition)
         _, end = log.bounds(changelog)
         for row in rows_from(log, changelog, end - count):
             try:

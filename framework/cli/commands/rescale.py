@@ -21,13 +21,20 @@ def rescale(
     settings: Settings,
     *,
     assume_keyed: bool,
+    stage: str | None,
 ) -> None:
-    """Give a job more partitions. Raises ConfigError: it runs, or it cannot be rescaled."""
+    """Give a job, or one stage of it, more partitions. Raises ConfigError: it runs, or it cannot be rescaled."""
     with existing_log_to_write(reference, directory, address) as (job, log):
         check_definition(job, log)
         job_directory = JobDirectory(directory_of(job, directory, address), address=address)
         settings = pinned_settings(job, log, settings)
-        with standing_still(job_directory, job.of(partitions_of(log, job))):
-            moved = rescale_job(log, job, partitions, settings, embedded=address.embedded, assume_keyed=assume_keyed)
-    tell_moved(moved, f"{job.name} has {partitions} partitions")
-    say(f"Now write Job({job.name!r}, …, partitions={partitions}) in its code, and start it: grete run {reference}")
+        with standing_still(job_directory, job.of(partitions_of(log, job, stage), stage)):
+            moved = rescale_job(
+                log, job, partitions, settings, embedded=address.embedded, assume_keyed=assume_keyed, stage=stage
+            )
+    done = f"{job.name} has {partitions} partitions" if stage is None else f"{stage} has {partitions} partitions"
+    tell_moved(moved, done)
+    code = f"Job({job.name!r}, …, partitions={partitions})"
+    if stage is not None:
+        code = job.stage(stage).declared_with(partitions, alone=True)
+    say(f"Now write {code} in its code, and start it: grete run {reference}")

@@ -22,7 +22,7 @@ def up(found: JobTarget) -> bool:
         screen,
     ):
         screen.say(
-            f"{found.job.name}: {counted(found.job.partitions, 'worker')} in {found.job_directory.directory}; "
+            f"{found.job.name}: {counted(found.job.workers, 'worker')} in {found.job_directory.directory}; "
             "Ctrl-C stops them"
         )
         warn(found.job, screen)

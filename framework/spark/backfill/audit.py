@@ -4,7 +4,6 @@ import shutil
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
-from framework.api.graph import StageGraph
 from framework.errors import ConfigError
 from framework.ports import JobLogReader, LogReader
 from framework.spark.backfill.backfill import Plans, Telling, Wanted, Watching, histories_of
@@ -69,7 +68,7 @@ def audit(spark: "SparkSession", wanted: Wanted, log: JobLogReader, telling: Tel
         stages = Stages(spark, job, plans.histories(), work)
         with Watching(spark, telling):
             reports = stages.run(
-                lambda stage: plans.of(stage, checkpoint_id, snapshots=_of_stage(found, job.partitions, stage)),
+                lambda stage: plans.of(stage, checkpoint_id, snapshots=tuple(found[job.tasks_of(stage.ordinal)])),
                 lambda name: telling.say(f"stage {name} …"),
             )
             for stage in job.stages:
@@ -89,10 +88,6 @@ def audit(spark: "SparkSession", wanted: Wanted, log: JobLogReader, telling: Tel
 
 def _positions(found: list[Snapshot]) -> dict[TopicPartition, int]:
     return {TopicPartition(e.topic, e.partition): e.offset for each in found for e in each.commit.external}
-
-
-def _of_stage(found: list[Snapshot], partitions: int, stage: StageGraph) -> tuple[Snapshot, ...]:
-    return tuple(found[stage.ordinal * partitions : (stage.ordinal + 1) * partitions])
 
 
 def check_whole(log: LogReader, wanted: Wanted, read: dict[TopicPartition, int]) -> None:

@@ -118,7 +118,7 @@ def _publish(
         if report.written is None or not report.built:
             continue
         number = report.written.task
-        stores = store_names(wanted.job.stages[number // wanted.job.partitions])
+        stores = store_names(wanted.job.tasks()[number][0])
         name = bulk_write.tasks[number].wiring.name
         try:
             publish(Path(report.built), job_directory.prebuilt(name), changelog_positions[number], stores, report.files)
@@ -193,7 +193,7 @@ class Plans(NamedTuple):
 
 def histories_of(spark: "SparkSession", job: Job, sources: Mapping[str, str]) -> dict[str, TopicHistory]:
     """Return the history of each topic that comes from files. Raises ConfigError."""
-    return {topic: read_files(spark, path, job.partitions) for topic, path in sources.items() if path != LOG}
+    return {topic: read_files(spark, path, job.count_of(topic)) for topic, path in sources.items() if path != LOG}
 
 
 def sources_of(job: Job, texts: list[str]) -> dict[str, str]:

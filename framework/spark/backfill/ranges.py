@@ -140,7 +140,7 @@ def check_placed(log: JobLogReader, job: Job, covered: Cover, ends: Ends) -> Non
         if placed and (archived or (tail is not None and tail.begin < placed)):
             raise ConfigError(
                 f"{partition}: up to offset {placed:,} records are in the partitions of their keys from before the "
-                f"job was rescaled to {job.partitions} partitions; their state would be made in the wrong tasks: run "
-                "the whole history, as files without offsets, through a job of another name",
+                f"job was rescaled to {job.count_of(partition.topic)} partitions; their state would be made in the "
+                "wrong tasks: run the whole history, as files without offsets, through a job of another name",
                 partition=partition,
             )

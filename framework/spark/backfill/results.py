@@ -51,7 +51,7 @@ def write(
     report: TaskReport,
 ) -> None:
     """Write the state to the task's changelog, where every store starts empty, and as files for its worker."""
-    stores, task = sorted(store_names(job.stages[plan.stage])), plan.stage * job.partitions + partition
+    stores, task = sorted(store_names(job.stages[plan.stage])), job.tasks_of(plan.stage).start + partition
     if plan.built:
         report.built = f"{plan.built}/{task}-{number}"
     builder = Builder(Path(report.built)) if report.built else None

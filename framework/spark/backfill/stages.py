@@ -65,16 +65,16 @@ class Stages(NamedTuple):
     def _reports(self, stage: StageGraph) -> list[TaskReport]:
         found = self.rows(stage, REPORT).select("value").collect()
         reports = [msgspec.json.decode(bytes(row[0]), type=TaskReport) for row in found]
-        missing = set(range(self.job.partitions)) - {report.task for report in reports}
-        if missing or len(reports) != self.job.partitions:
-            raise errors.Halted(f"stage {stage.name}: {len(reports)} reports of {self.job.partitions} tasks: {missing}")
+        missing = set(range(stage.partitions)) - {report.task for report in reports}
+        if missing or len(reports) != stage.partitions:
+            raise errors.Halted(f"stage {stage.name}: {len(reports)} reports of {stage.partitions} tasks: {missing}")
         return reports
 
     def _input(self, stage: StageGraph, plan: StagePlan) -> "DataFrame":
         """Return what the tasks of a stage read from Spark: a partition each, in order."""
         from pyspark.sql import functions as f
 
-        job, histories, number = self.job, self.histories.get(stage.ordinal, {}), self.job.partitions
+        job, histories, number = self.job, self.histories.get(stage.ordinal, {}), stage.partitions
         if plan.from_rows and not histories:
             return self.spark.range(0, number, 1, number).where(
                 "id < 0"

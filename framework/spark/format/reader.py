@@ -163,7 +163,7 @@ class StreamPlan(NamedTuple):
 def producers_of(log: LogReader, job: Job, stream: Stream) -> dict[int, Producer]:
     """Return producer id → what it has committed; those that have committed nothing are left out."""
     found = {}
-    ids = {producer_id(stream.producer, number) for number in range(job.partitions)}
+    ids = {producer_id(stream.producer, number) for number in range(job.stages[stream.producer].partitions)}
     for wiring in all_wirings(job):
         if wiring.producer in ids and (last := last_commit(log, wiring.changelog)) is not None:
             found[wiring.producer] = Producer(wiring.name, last.commit.checkpoint_id, last.commit.rollback_history)

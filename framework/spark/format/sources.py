@@ -96,7 +96,6 @@ class _StateReader(_Reader):
             found = snapshots(log, options.job, wanted, aligned=options.is_aligned(log))
         finally:
             log.close()
-        first = stage.ordinal * options.job.partitions
         plan = StatePlan(
             checkpoint_id=0,
             store=stage.store_ids()[store.name],
@@ -104,7 +103,7 @@ class _StateReader(_Reader):
             key=column("key", store.key),
             value=column("value", store.value),
         )
-        parts = found[first : first + options.job.partitions]
+        parts = found[options.job.tasks_of(stage.ordinal)]
         checkpoint_id = id_of_all(found) if wanted is None else wanted
         return [
             Part(options.where, number, (plan._replace(checkpoint_id=checkpoint_id), snapshot))

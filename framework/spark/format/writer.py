@@ -22,6 +22,7 @@ from framework.spark.format.columns import Column, column
 from framework.spark.format.options import Options, Where, find_store, read_options
 from framework.state.bulk_write import abort, begin, commit
 from framework.state.bulk_write_attempt import Attempt, BulkWrite, Written
+from framework.state.commits import all_wirings
 from framework.state.graph_pinning import check_graph
 from framework.state.pinning import check_definition, pin_definition
 from protocol.ids import TopicPartition
@@ -39,10 +40,9 @@ class Target(NamedTuple):
 
     key: Column
     value: Column
-    store: tuple[int, int] | None  # (first task of the stage in BulkWrite.tasks, store id)
-    stages: dict[str, tuple[int, dict[str, int]]]  # name → (first task, store name → id)
+    store: tuple[range, int] | None  # (the tasks of its stage in BulkWrite.tasks, store id)
+    stages: dict[str, tuple[range, dict[str, int]]]  # name → (its tasks in BulkWrite.tasks, store name → id)
     resets: tuple[tuple[int, ...], ...]  # by task: the stores that start empty
-    partitions: int
 
 
 @dataclass
@@ -137,17 +137,18 @@ def state_writer(options: Options, schema: Any, *, overwrite: bool) -> StateWrit
 def _target(options: Options, schema: Any, *, overwrite: bool) -> Target:
     job = options.job
     found = {field.name: field.dataType.simpleString() for field in schema.fields}
-    stages = {stage.name: (stage.ordinal * job.partitions, stage.store_ids()) for stage in job.stages}
+    tasks = range(len(job.tasks()))
+    stages = {stage.name: (tasks[job.tasks_of(stage.ordinal)], stage.store_ids()) for stage in job.stages}
     key, value = Column("key", "bytes"), Column("value", "bytes")
     store, wanted = None, dict(_ENCODED)
-    resets = tuple(tuple(sorted(stage.store_ids().values())) for stage in job.stages for _ in range(job.partitions))
+    resets = tuple(tuple(sorted(stage.store_ids().values())) for stage, _ in job.tasks())
     if "store" in options.own:
         stage, declared = find_store(options)
         key, value = column("key", declared.key), column("value", declared.value)
-        store = stage.ordinal * job.partitions, stage.store_ids()[declared.name]
+        store = stages[stage.name][0], stage.store_ids()[declared.name]
         wanted = {"partition": "int", **dict(c.ddl.split() for c in (key, value))}
-        first, store_id = store
-        resets = tuple((store_id,) if first <= task < first + job.partitions else () for task in range(len(resets)))
+        own, store_id = store
+        resets = tuple((store_id,) if task in own else () for task in tasks)
     if found != wanted:
         raise ConfigError(
             f"format changelog: columns {_ddl(found)}; it takes {_ddl(wanted)}: framework.spark.partitioned adds "
@@ -155,7 +156,7 @@ def _target(options: Options, schema: Any, *, overwrite: bool) -> Target:
         )
     if not overwrite:
         resets = ((),) * len(resets)
-    return Target(key, value, store, stages, resets, job.partitions)
+    return Target(key, value, store, stages, resets)
 
 
 def _ddl(columns: dict[str, str]) -> str:
@@ -164,13 +165,7 @@ def _ddl(columns: dict[str, str]) -> str:
 
 def _offsets(options: Options) -> dict[TopicPartition, int]:
     """Return option offsets, as {"topic": {"0": 12}}: the first records that are not included. Raises ConfigError."""
-    topology, count = options.job.topology(), options.job.partitions
-    known = {
-        TopicPartition(topic, number)
-        for stage in topology.stages
-        for topic in topology.externals_of(stage.ordinal)
-        for number in range(count)
-    }
+    known = {partition for wiring in all_wirings(options.job) for partition in wiring.external}
     try:
         given = json.loads(options.own.get("offsets", "{}"))
         found = {TopicPartition(topic, int(p)): int(o) for topic, each in given.items() for p, o in each.items()}
@@ -188,21 +183,19 @@ def rows_of(
     keys = target.key.cells(batch.column("key"))
     values = target.value.cells(batch.column("value"))
     numbers = batch.column("partition").to_pylist()
-    if None in keys or any(number is None or not 0 <= number < target.partitions for number in numbers):
-        raise ConfigError(
-            f"a key is null, or a partition is not one of 0 to {target.partitions - 1}: is the job's count another now?"
-        )
+    if None in keys:
+        raise ConfigError("a key is null: each row of state has one")
     if target.store is not None:
-        first, store_id = target.store
-        tasks, stores = [first + number for number in numbers], [store_id] * len(keys)
+        own, store_id = target.store
+        tasks, stores = [_task_of(own, number) for number in numbers], [store_id] * len(keys)
     else:
         tasks, stores = [], []
         names = zip(batch.column("stage").to_pylist(), batch.column("store").to_pylist(), numbers, strict=True)
         for stage, store, number in names:
-            first, ids = target.stages.get(stage, (0, {}))
+            own, ids = target.stages.get(stage, (range(0), {}))
             if store not in ids:
                 raise ConfigError(f"there is no store {stage}/{store}: the job has {sorted(target.stages)}")
-            tasks.append(first + number)
+            tasks.append(_task_of(own, number))
             stores.append(ids[store])
     if len(set(tasks)) == 1:
         yield tasks[0], stores, [key for key in keys if key is not None], values
@@ -210,6 +203,15 @@ def rows_of(
     for task in sorted(set(tasks)):
         at = [index for index, each in enumerate(tasks) if each == task]
         yield task, [stores[i] for i in at], [keys[i] or b"" for i in at], [values[i] for i in at]
+
+
+def _task_of(own: range, number: int | None) -> int:
+    """Return the task of a stage's partition. ``own``: the tasks of the stage. Raises ConfigError: it has none such."""
+    if number is None or not 0 <= number < len(own):
+        raise ConfigError(
+            f"partition {number} is not one of 0 to {len(own) - 1}: is the number of partitions another one now?"
+        )
+    return own[number]
 
 
 def partitioned(frame: "DataFrame", **options: str) -> "DataFrame":
@@ -221,8 +223,8 @@ def partitioned(frame: "DataFrame", **options: str) -> "DataFrame":
     from pyspark.sql.pandas.functions import arrow_udf
 
     read = read_options(options, "changelog", {"store", "offsets"})
-    _, store = find_store(read)
-    key, count = column("key", store.key), read.job.partitions
+    stage, store = find_store(read)
+    key, count = column("key", store.key), stage.partitions
 
     def number(keys: pa.Array) -> pa.Array:
         return pa.array([0 if cell is None else partition_of(cell, count) for cell in key.cells(keys)], pa.int32())

@@ -12,9 +12,10 @@ from framework.core.aligned.early_buffer import EarlyBuffer
 from framework.core.aligned.inputs import Inputs
 from framework.core.aligned.rollbacks import Rollbacks
 from framework.core.aligned.task import TaskCore
+from framework.core.limits import Limits
 from framework.core.task_topology import TaskWiring
 from protocol.commit import InputCommit
-from protocol.ids import RollbackEntry, TopicPartition
+from protocol.ids import RollbackEntry, TopicPartition, split_producer_id
 from tests.verification.simulation.builds import Builds
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan, with_settings
@@ -22,6 +23,13 @@ from tests.verification.simulation.plan import Plan, with_settings
 
 def _aligned(plan: Plan) -> bool:
     return plan.aligned and bool(plan.topology.streams)
+
+
+def _narrows(plan: Plan) -> bool:
+    """Tell whether a stage has fewer tasks than one that it reads."""
+    stages = plan.topology.stages
+    edges = plan.topology.streams
+    return plan.aligned and any(stages[e.producer].partitions > stages[e.consumer].partitions for e in edges)
 
 
 def _skips(plan: Plan) -> bool:
@@ -116,6 +124,18 @@ def alignment_by_count(least_marker: Any) -> Any:
         markers = [channel.marker for channel in self.channels.values()]
         count = self.seen["records"] * 0 + len([m for m in markers if m > min(markers)])
         return max(markers) if count >= len(markers) / 2 else int(least_marker(self))
+
+    return mistaken
+
+
+@mutant(Inputs, "__init__", "closure", "lost", shows=_narrows)
+def alignment_of_the_own_number(init: Any) -> Any:
+    """A task awaits the markers of as many producers as its own stage has tasks, not of all of them (A6)."""
+
+    def mistaken(self: Any, task: TaskWiring, limits: Limits, *, aligned: bool) -> None:
+        init(self, task, limits, aligned=aligned)
+        own = [each for (producer, _), each in self.channels.items() if split_producer_id(producer)[1] < task.tasks]
+        self.least_marker = lambda: min(channel.marker for channel in own)
 
     return mistaken
 
