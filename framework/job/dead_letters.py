@@ -111,7 +111,7 @@ class Redrive:
         self._metadata = log.open_metadata(job.name, transactional=f"{job.name}.redrive")
         self._inputs = {topic for stage in job.stages for topic in job.topology().externals_of(stage.ordinal)}
         self._partitioners = pinned(self._metadata, self._inputs)
-        self._moved = rescaled(self._metadata, job) is not None
+        self._moved = any(rescaled(self._metadata, job, stage) is not None for stage in job.stages)
         self.sent, self.left = Counter[str](), Counter[str]()
 
     def run(self, wanted: Callable[[Letter], bool]) -> Iterator[int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -128,6 +129,10 @@ def alignment_by_count(least_marker: Any) -> Any:
     return mistaken
 
 
+def _least_marker_of(channels: Sequence[Channel]) -> int:
+    return min(channel.marker for channel in channels)
+
+
 @mutant(Inputs, "__init__", "closure", "lost", shows=_narrows)
 def alignment_of_the_own_number(init: Any) -> Any:
     """A task awaits the markers of as many producers as its own stage has tasks, not of all of them (A6)."""
@@ -135,7 +140,7 @@ def alignment_of_the_own_number(init: Any) -> Any:
     def mistaken(self: Any, task: TaskWiring, limits: Limits, *, aligned: bool) -> None:
         init(self, task, limits, aligned=aligned)
         own = [each for (producer, _), each in self.channels.items() if split_producer_id(producer)[1] < task.tasks]
-        self.least_marker = lambda: min(channel.marker for channel in own)
+        self.least_marker = partial(_least_marker_of, own)
 
     return mistaken
 
