@@ -129,8 +129,10 @@ def alignment_by_count(least_marker: Any) -> Any:
     return mistaken
 
 
-def _least_marker_of(channels: Sequence[Channel]) -> int:
-    return min(channel.marker for channel in channels)
+def _least_marker_of(inputs: Inputs, tasks: int) -> int:
+    return min(
+        channel.marker for (producer, _), channel in inputs.channels.items() if split_producer_id(producer)[1] < tasks
+    )
 
 
 @mutant(Inputs, "__init__", "closure", "lost", shows=_narrows)
@@ -139,8 +141,7 @@ def alignment_of_the_own_number(init: Any) -> Any:
 
     def mistaken(self: Any, task: TaskWiring, limits: Limits, *, aligned: bool) -> None:
         init(self, task, limits, aligned=aligned)
-        own = [each for (producer, _), each in self.channels.items() if split_producer_id(producer)[1] < task.tasks]
-        self.least_marker = partial(_least_marker_of, own)
+        self.least_marker = partial(_least_marker_of, self, task.tasks)
 
     return mistaken
 
