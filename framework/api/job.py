@@ -127,16 +127,20 @@ class Job:
 
         Stages with a number of their own keep it.
         """
-        checked_count(f"job {self.name!r}", partitions)
         other = copy(self)
+        other.recount(partitions, stage)
+        return other
+
+    def recount(self, partitions: int, stage: str | None = None) -> None:
+        """Take over the numbers that ``of`` gives. Raises GraphError."""
+        checked_count(f"job {self.name!r}", partitions)
         if stage is None:
-            other.partitions = partitions
-        other.stages = tuple(
+            self.partitions = partitions
+        self.stages = tuple(
             replace(each, partitions=partitions) if (each.name == stage if stage else each.follows_job) else each
             for each in self.stages
         )
-        other._join()  # noqa: SLF001  # one of this class
-        return other
+        self._join()
 
     def pin(self, ids: Mapping[str, Mapping[str, int]], counts: Mapping[str, int]) -> None:
         """Take over what a job's first start has settled: ``ids`` by stage and store, partition counts by topic.

@@ -80,20 +80,7 @@ def rescale(
     that the stores are keyed as the records are, where the keys cannot show it. Raises ConfigError, before anything is
     changed, for what cannot be rescaled.
     """
-    if "deterministic" in job.modes:
-        raise ConfigError(
-            f"job {job.name!r} is deterministic: it cannot be rescaled once it has run: run its inputs through a job "
-            "of another name with more partitions"
-        )
-    for each in job.stages:
-        if whole := each.topics_broadcast():
-            raise ConfigError(
-                f"stage {each.name} reads all of topic {min(whole)} in each task (broadcast=True), so its state does "
-                f"not move with its keys: start a job of another name with Job(…, partitions={partitions}): it reads "
-                "its inputs from their first records",
-                stage=each.name,
-                topic=min(whole),
-            )
+    _refuse_kinds(job, partitions)
     before = partitions_of(log, job, stage)
     old, new = job.of(before, stage), job.of(partitions, stage)
     check_whole(old, log)
@@ -130,6 +117,24 @@ def rescale(
         raise
     pin_graph(new, log.open_metadata(job.name))
     return Moved(bulk_write.checkpoint_id, entries)
+
+
+def _refuse_kinds(job: Job, partitions: int) -> None:
+    """Refuse jobs of a kind that keeps its number of partitions."""
+    if "deterministic" in job.modes:
+        raise ConfigError(
+            f"job {job.name!r} is deterministic: it cannot be rescaled once it has run: run its inputs through a job "
+            "of another name with more partitions"
+        )
+    for each in job.stages:
+        if whole := each.topics_broadcast():
+            raise ConfigError(
+                f"stage {each.name} reads all of topic {min(whole)} in each task (broadcast=True), so its state does "
+                f"not move with its keys: start a job of another name with Job(…, partitions={partitions}): it reads "
+                "its inputs from their first records",
+                stage=each.name,
+                topic=min(whole),
+            )
 
 
 def _note_ends(log: JobLog, old: Job, new: Job, before: int, stage: str | None) -> None:

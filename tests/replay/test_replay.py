@@ -11,6 +11,7 @@ from framework.replay.replay import replay
 from framework.settings import Settings
 from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
+from protocol.partitioner import partition_of
 
 LINES = Topic("lines", key=utf8, value=utf8)
 WORDS = Topic("words", key=utf8, value=utf8)
@@ -83,6 +84,22 @@ def test_a_deterministic_job_is_made_again_as_it_was() -> None:
     assert (later.difference, later.halted) == (None, None)
     assert later.records < whole.records
     assert later.compared < whole.compared
+
+
+def test_stages_with_numbers_of_their_own_are_made_again() -> None:
+    """D3: one task feeds three, through crashes; a stage that differs is named with the task that it has."""
+    wide = type("Index", (Index,), {"partitions": 3})
+    kit = fed(Job("own", [Split, wide], mode="deterministic"), "to be or", "not to be")
+    kit.feed(LINES, None, "that is the question")
+    kit.run(crashes=5, seed=4)
+    found = replay(kit.job, kit._log, Settings())
+    assert (found.records, found.difference, found.halted) == (3, None, None)
+    assert found.compared >= 10
+    assert all(kit.state(wide.counts, partition) for partition in range(3))
+    loose = fed(Job("own", [LooseSplit, wide], mode="deterministic"), "loose", "to be or not to be")
+    difference = replay(loose.job, loose._log, Settings()).difference
+    assert difference is not None
+    assert difference.producer == f"index-{partition_of(b'word', 3)}"
 
 
 def test_the_first_record_that_differs_is_named_with_both_checkpoints() -> None:

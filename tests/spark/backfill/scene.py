@@ -106,7 +106,7 @@ class Scene:
 
     def taken(self) -> int:
         """Return how many tasks' workers have taken the files of a backfill for their state."""
-        logs = (log.read_text() for log in map(self.job_directory.worker_log, range(2)) if log.exists())
+        logs = (log.read_text() for log in map(self.job_directory.worker_log, range(self.job.workers)) if log.exists())
         return sum(log.count("state taken from files of a backfill") for log in logs)
 
     def prebuilt(self) -> int:
@@ -117,7 +117,8 @@ class Scene:
 
     def sent(self, topic: str) -> int:
         """Return how many records stand in a topic."""
-        partitions = [TopicPartition(f"{topic}{self.suffix}", number) for number in range(2)]
+        name = f"{topic}{self.suffix}"
+        partitions = [TopicPartition(name, number) for number in range(self.log.partitions(name) or 0)]
         return sum(len(self.log.read(partition, 0, 1 << 24)) for partition in partitions)
 
     def state(self) -> tuple[dict[str, int], dict[str, int]]:
