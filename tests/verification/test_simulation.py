@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from benchmarks import results
 from benchmarks.results import Run
+from framework.execution.driver import TaskDriver
 from tests.verification.simulation import kept
 from tests.verification.simulation.__main__ import app
 from tests.verification.simulation.batch import Batch, find, known_kills, run_batch
@@ -144,6 +145,20 @@ def test_an_alignment_of_the_own_number_shows_only_where_numbers_differ() -> Non
     name = "alignment_of_the_own_number"
     assert run_seed(known_kills()[name], name).violation is not None
     assert str(run_seed(known_kills()[name], name, Cut(tasks=1)).violation) == "None"
+
+
+def test_a_turn_without_end_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hunt does not hang on a mistake that makes a task ask the log for ever."""
+
+    def asks_for_ever(driver: TaskDriver) -> bool:
+        while True:
+            driver.parts.log.bounds(driver.parts.wiring.changelog)
+
+    monkeypatch.setattr(TaskDriver, "tick", asks_for_ever)
+    found = run_seed(1, "alignment_by_count")
+    assert found.violation is not None
+    assert found.violation.name == "liveness"
+    assert "a turn does not end: ask for bounds" in str(found.violation)
 
 
 def test_seeds_are_counted_by_commit() -> None:

@@ -9,6 +9,8 @@ from framework.errors import TransientError
 from protocol.changelog import ChangelogType
 from protocol.envelope import MessageType
 
+CROSSINGS_MAX = 20_000  # in a turn of a process; the most of 1,200 runs was 498
+
 SENDS = {
     MessageType.FRAME: "send frame",
     MessageType.MARKER: "send marker",
@@ -66,6 +68,10 @@ EARLY_CALLS = ("take over sink", "release to sink")  # of a deterministic task w
 SIDES = ("before", "after")
 
 
+class TurnWithoutEnd(BaseException):
+    """A process has crossed its boundary more often than any turn takes. As of Crashed, nothing may catch it."""
+
+
 class Crashed(BaseException):
     """The process is gone, at once. Not an Exception: nothing may catch it on its way out."""
 
@@ -104,19 +110,26 @@ class Ambush:
 class Boundary:
     """Counts the crossings of one process. 0 means: not armed."""
 
-    __slots__ = ("ambush", "crash_at", "crossed", "full_at", "hit", "where")
+    __slots__ = ("ambush", "crash_at", "crossed", "full_at", "hit", "turn_ends", "where")
 
     def __init__(self, ambush: Ambush) -> None:
         self.crossed = 0
+        self.turn_ends = CROSSINGS_MAX  # a crossing behind it is of a turn without end
         self.crash_at = 0
         self.full_at = 0
         self.where = ""
         self.ambush = ambush
         self.hit = ambush.hit  # told of each fault that goes off
 
+    def begin_turn(self) -> None:
+        """Begin a turn of the process, or its start: it has an end, or is a finding."""
+        self.turn_ends = self.crossed + CROSSINGS_MAX
+
     def before(self, call: str) -> None:
-        """Cross into a port call. Raises Crashed or TransientError if that is armed."""
+        """Cross into a port call. Raises Crashed or TransientError if that is armed; TurnWithoutEnd."""
         self.crossed += 1
+        if self.crossed > self.turn_ends:
+            raise TurnWithoutEnd(f"a turn does not end: {call} comes behind {CROSSINGS_MAX} crossings of it")
         if self.ambush.count or self.crash_at:
             self._may_crash("before", call)
         if self.full_at and self.crossed >= self.full_at:

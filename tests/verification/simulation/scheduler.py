@@ -10,7 +10,7 @@ from framework.execution.driver import TaskDriver
 from framework.stores.memory import MemoryDisk
 from tests.verification.simulation.arrivals import Arrivals
 from tests.verification.simulation.behaviour import behaviour_of
-from tests.verification.simulation.boundary import Ambush, Crashed
+from tests.verification.simulation.boundary import Ambush, Crashed, TurnWithoutEnd
 from tests.verification.simulation.builds import Builds, check_refused, is_refusal
 from tests.verification.simulation.disk import copy_of
 from tests.verification.simulation.fault_plan import DAMAGES, FAULTY, LOGICAL_DAMAGES, REVEALING, Fault
@@ -153,6 +153,7 @@ class Simulation:
 
     def _turn(self, worker: Worker[Process]) -> bool:
         """Let a process do a few things; True if it did any."""
+        worker.boundary.begin_turn()
         try:
             if not worker.started:
                 worker.start(self.time.now)
@@ -176,6 +177,8 @@ class Simulation:
         except Crashed:
             self.seen[f"crash {worker.boundary.where}"] += 1
             self.population.kill(worker.tasks[0], f"crashed {worker.boundary.where}")
+        except TurnWithoutEnd as error:
+            raise Violation("liveness", str(error)) from error
         except Violation:
             raise
         except Exception as error:  # noqa: BLE001  # whatever it is, it ends the process
