@@ -95,7 +95,7 @@ def test_stages_with_numbers_of_their_own_are_made_again() -> None:
     found = replay(kit.job, kit._log, Settings())
     assert (found.records, found.difference, found.halted) == (3, None, None)
     assert found.compared >= 10
-    assert all(kit.state(wide.counts, partition) for partition in range(3))
+    assert all(kit.state("counts", partition, stage="index") for partition in range(3))
     loose = fed(Job("own", [LooseSplit, wide], mode="deterministic"), "loose", "to be or not to be")
     difference = replay(loose.job, loose._log, Settings()).difference
     assert difference is not None
