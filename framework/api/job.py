@@ -7,6 +7,7 @@ from typing import Any
 
 from framework.api.graph import StageGraph, checked_count, checked_name, describe, refuse_clashes
 from framework.api.mode import Mode
+from framework.api.outside_arguments import refuse_outside_arguments
 from framework.api.task import Task
 from framework.api.topic import Topic
 from framework.core.topology import Stage, Stream, Topology, stream_topic
@@ -193,34 +194,8 @@ class Job:
                 ]
                 if not producers:
                     external[consumer.ordinal] = (*external.get(consumer.ordinal, ()), topic.name)
-                if producers and topic.name in consumer.seen:
-                    raise GraphError(
-                        f"stage {consumer.name!r} drops duplicates of topic {topic.name!r}, which stage "
-                        f"{producers[0].name!r} writes: between stages each record comes once. Leave deduplicate= out, "
-                        "or drop them where the records enter the job",
-                        stage=consumer.name,
-                    )
-                if producers and topic.name in consumer.topics_read_first():
-                    raise GraphError(
-                        f"stage {consumer.name!r} reads topic {topic.name!r} first (bootstrap=True), and stage "
-                        f"{producers[0].name!r} of this job writes it: a stream between stages has no end while the "
-                        f"job runs. Leave bootstrap= out, or let a job of its own write {topic.name!r}",
-                        stage=consumer.name,
-                    )
-                if producers and (argument := _time_argument(consumer, topic.name)) is not None:
-                    raise GraphError(
-                        f"stage {consumer.name!r} reads topic {topic.name!r} with {argument}=, and stage "
-                        f"{producers[0].name!r} of this job writes it: event time comes with the stream. Leave it out, "
-                        f"and declare {argument}= where the records enter the job",
-                        stage=consumer.name,
-                    )
-                if producers and topic.name in consumer.starts():
-                    raise GraphError(
-                        f"stage {consumer.name!r} has start= for topic {topic.name!r}, which stage "
-                        f"{producers[0].name!r} writes: between stages every record is read. Leave start= out, or give "
-                        "it to the inputs where the records enter the job",
-                        stage=consumer.name,
-                    )
+                else:
+                    refuse_outside_arguments(consumer, topic.name, producers[0].name)
                 for producer in producers:
                     log_topic = stream_topic(self.name, producer.name, topic.name, consumer.name)
                     to_all = topic.name in consumer.topics_broadcast()
@@ -339,14 +314,6 @@ class Job:
             self.external_sinks()
         )
         refuse_clashes("log topic", [*sorted(external), *internal], "rename one", fold=_kafka_fold)
-
-
-def _time_argument(stage: StageGraph, topic: str) -> str | None:
-    """Return the name of an argument by which the stage tells time otherwise in the topic; None: there is none."""
-    declared = next(each for each in stage.inputs.values() if each.topic.name == topic)
-    if declared.time != "record":
-        return "time"
-    return "out_of_order_ms" if declared.out_of_order_ms else None if declared.idle_ms is None else "idle_ms"
 
 
 def _kafka_fold(topic: str) -> str:
