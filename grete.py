@@ -4,7 +4,9 @@ from framework.api.avro_serde import avro
 from framework.api.context import Context
 from framework.api.deduplicate import ById, BySequence
 from framework.api.files import Files
+from framework.api.interval_join import IntervalJoin
 from framework.api.job import Job
+from framework.api.joins import Pair
 from framework.api.key_windows import SessionWindow, SlidingWindow
 from framework.api.protobuf_serde import protobuf
 from framework.api.reader import Once
@@ -12,9 +14,11 @@ from framework.api.record import Record
 from framework.api.serdes import Serde, bytes_serde, int64, json, utf8
 from framework.api.store import Store
 from framework.api.table import Table
+from framework.api.table_join import TableJoin
 from framework.api.task import Task
 from framework.api.timers import Timer, Timers
 from framework.api.topic import DeadLetter, Input, Output, Topic
+from framework.api.versioned import VersionedStore
 from framework.api.windows import Every, HoppingWindow, TumblingWindow, Window
 
 __all__ = [
@@ -26,20 +30,24 @@ __all__ = [
     "Files",
     "HoppingWindow",
     "Input",
+    "IntervalJoin",
     "Job",
     "Once",
     "Output",
+    "Pair",
     "Record",
     "Serde",
     "SessionWindow",
     "SlidingWindow",
     "Store",
     "Table",
+    "TableJoin",
     "Task",
     "Timer",
     "Timers",
     "Topic",
     "TumblingWindow",
+    "VersionedStore",
     "Window",
     "avro",
     "bytes_serde",

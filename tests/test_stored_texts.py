@@ -13,6 +13,7 @@ from typing import cast
 import msgspec
 import pytest
 
+from framework.api import interval_join, windows
 from framework.api.graph import FIRST_USER_STORE, RESERVED_STORES
 from framework.api.reader import OUTPUT, PRODUCER, SEQ, TIME
 from framework.core.partitioners import Partitioner
@@ -289,11 +290,11 @@ def test_headers_have_their_names() -> None:
         b"\0\0\0\4\0\1a\0\0\0\1b\0\x0egrete.producer\0\0\0\5j/s-0\0\tgrete.seq\0\0\0\00212\0\7grete.t\0\0\0\00234"
     )
     assert (numbering.ONE, numbering.FORMAT) == (b"headers", b"\2")
-    letters = Path(inspect.getfile(failures)).read_text()
+    letters = "".join(Path(inspect.getfile(module)).read_text() for module in (failures, windows, interval_join))
     assert set(re.findall(r'"(grete\.\w+)"', letters)) == {
         *(
             f"grete.{name}"
             for name in ("error", "stage", "partition", "topic", "source", "offset", "index", "traceback")
         ),
-        *(f"grete.{name}" for name in ("timer", "window", "start", "end", "final")),
+        *(f"grete.{name}" for name in ("timer", "window", "start", "end", "final", "join", "side")),
     }

@@ -11,8 +11,10 @@ import msgspec
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
+from framework.api.joins import Join
 from framework.api.protobuf_serde import RESERVE
 from framework.api.shapes import describe_serde, key_changes, shown, value_changes
+from framework.api.versioned import VersionedStore
 from framework.errors import ConfigError
 
 FORMAT = 1  # of a stored definition: a reader refuses a higher one
@@ -20,9 +22,13 @@ FORMAT = 1  # of a stored definition: a reader refuses a higher one
 Definition = dict[str, Any]  # the JSON value: docs/decisions/0026 has its keys
 DefinitionEntry = dict[
     str, Any
-]  # of a store or a window: id, name, key, value; of a window also kind, its sizes, grace_ms
+]  # of a store or a window: id, name, key, value; of a window also kind, its sizes, grace_ms; of others see _composed
 
-_SIZES = ("size_ms", "advance_ms", "difference_ms", "gap_ms", "grace_ms")  # of windows; each kind has some
+_SIZES = ("size_ms", "advance_ms", "difference_ms", "gap_ms", "before_ms", "after_ms", "grace_ms")  # a kind has some
+_OPEN = {
+    "window": "so open windows would never close",
+    "join": "so what it keeps for matches to come would be joined wrongly or not at all",
+}
 _NEW_NAME = "give the changed one another name, under which it begins empty, and keep the old declaration beside it"
 _WAYS = {  # what a changed value's text says → a way that is shorter than a new name
     "has no default": "give the field a default",
@@ -74,13 +80,23 @@ def _define_stage(stage: StageGraph) -> dict[str, Any]:
         }
         for window in stage.windows.values()
     ]
+    composed = [_composed(each, ids) for each in stage.stateful.values() if isinstance(each, (Join, VersionedStore))]
     inputs = sorted(topic.name for topic in stage.topics_read())
     described: dict[str, Any] = {"name": stage.name, "inputs": inputs, "stores": stores, "windows": windows}
-    if whole := sorted(stage.topics_broadcast()):
-        described["broadcast"] = whole
-    if times := stage.topics_timed():
-        described["times"] = times
-    return described
+    optional = {"broadcast": sorted(stage.topics_broadcast()), "times": stage.topics_timed(), "composed": composed}
+    return described | {name: found for name, found in optional.items() if found}
+
+
+def _composed(declared: Join[Any, Any, Any] | VersionedStore[Any, Any], ids: Mapping[str, int]) -> DefinitionEntry:
+    """Return the entry of what has stores of other names or serdes than its own."""
+    return {
+        "name": declared.name,
+        "what": declared.what,
+        "kind": declared.kind,
+        **declared.sizes,
+        "ids": {store.name: ids[store.name] for store in declared.stores().values()},
+        "serdes": {name: describe_serde(serde) for name, serde in declared.serdes.items()},
+    }
 
 
 def encode_definition(definition: Definition) -> bytes:
@@ -107,7 +123,11 @@ def decode_definition(raw: bytes) -> Definition:
 
 def take_over(definition: Definition, job: Job) -> None:
     """Give a job the store ids and the partition counts of outputs that its definition holds."""
-    ids = {stage["name"]: {entry["name"]: entry["id"] for entry in _entries(stage)} for stage in definition["stages"]}
+    ids: dict[str, dict[str, int]] = {}
+    for stage in definition["stages"]:
+        of_stage = ids[stage["name"]] = {}
+        for entry in _entries(stage):
+            of_stage.update(entry.get("ids") or {entry["name"]: entry["id"]})
     job.pin(ids, definition["outputs"])
 
 
@@ -164,38 +184,49 @@ def changes_of_state(definition: Definition, job: Job) -> list[Change]:
 
 
 def _entries(stage: dict[str, Any]) -> list[DefinitionEntry]:
-    return [*stage["stores"], *stage["windows"]]
+    return [*stage["stores"], *stage["windows"], *stage.get("composed", ())]
 
 
 def _kind(entry: DefinitionEntry) -> str:
-    return "window" if "kind" in entry else "store"
+    return str(entry.get("what") or ("window" if "kind" in entry else "store"))
+
+
+def _serdes(entry: DefinitionEntry) -> Mapping[str, Any]:
+    """Return the serdes by what they are for, "key" first."""
+    return entry.get("serdes") or {"key": entry["key"], "value": entry["value"]}
 
 
 def _entry_changes(where: str, before: DefinitionEntry, now: DefinitionEntry | None) -> list[Change]:
-    """Return the changes of one store or window."""
+    """Return the changes of one store, window or join."""
+    serdes = _serdes(before)
     if now is None:
-        was = f"key {shown(before['key'])}, value {shown(before['value'])}"
+        was = ", ".join(f"{name} {shown(serde)}" for name, serde in serdes.items())
         return [Change(f"{where} ({was}) is gone or has another name, and its state is there", _KEEP)]
     if _kind(before) != _kind(now):
         return [Change(f"{where} is a {_kind(now)} now", _NEW_NAME)]
-    changes = [Change(f"{where}: its key {text}", _NEW_NAME) for text in key_changes(before["key"], now["key"])]
+    changes = [
+        Change(f"{where}: its key {text}", _NEW_NAME) for text in key_changes(serdes["key"], _serdes(now)["key"])
+    ]
     changes += [
-        Change(f"{where}: its value: {text}", next((way for mark, way in _WAYS.items() if mark in text), _NEW_NAME))
-        for text in value_changes(before["value"], now["value"])
+        Change(f"{where}: its {name}: {text}", next((way for mark, way in _WAYS.items() if mark in text), _NEW_NAME))
+        for name in serdes
+        if name != "key"
+        for text in value_changes(serdes[name], _serdes(now)[name])
     ]
     if before.get("kind") != now.get("kind"):
-        was, is_ = (f"{entry['kind']} ({_sizes(entry)})" for entry in (before, now))
-        what = f"{where} was {was} and is {is_}, so open windows would never close"
+        was, is_ = (f"{entry['kind']}{_sizes(entry)}" for entry in (before, now))
+        what = f"{where} was {was} and is {is_}, {_OPEN[_kind(before)]}"
         return [*changes, Change(what, _NEW_NAME)]
     for name in _SIZES:
         if before.get(name) != now.get(name):
-            what = f"{where}: {name} was {before[name]} and is {now[name]}, so open windows would never close"
+            what = f"{where}: {name} was {before[name]} and is {now[name]}, {_OPEN[_kind(before)]}"
             changes.append(Change(what, _NEW_NAME))
     return changes
 
 
 def _sizes(window: DefinitionEntry) -> str:
-    return ", ".join(f"{name} {window[name]}" for name in _SIZES if name in window)
+    sizes = ", ".join(f"{name} {window[name]}" for name in _SIZES if name in window)
+    return f" ({sizes})" if sizes else ""
 
 
 def stage_changes(before: Sequence[str], now: Sequence[str]) -> list[Change]:

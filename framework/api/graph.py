@@ -8,8 +8,10 @@ from typing import Any
 
 from framework.api.deduplicate import ById, BySequence
 from framework.api.files import Files
+from framework.api.joins import Join
 from framework.api.methods import refuse_deferred
 from framework.api.mode import MODES, Mode
+from framework.api.stateful import Stateful
 from framework.api.store import Store
 from framework.api.table import Table
 from framework.api.task import Task
@@ -40,7 +42,7 @@ class StageGraph:
     inputs: dict[str, Input[Any, Any]]
     outputs: dict[str, Output[Any, Any]]
     stores: dict[str, Store[Any, Any]]
-    windows: dict[str, WindowStore[Any, Any]]
+    stateful: dict[str, Stateful]  # windows, joins and versioned stores
     timers: str | None  # the attribute of Timers()
     batch: bool  # process_batch instead of process
     mode: Mode = "aligned"
@@ -56,13 +58,18 @@ class StageGraph:
         return ids | {name: fresh + index for index, name in enumerate(new)}
 
     def store_names(self) -> list[str]:
-        """Return the names of stores, of windows, of what inputs remember, each in order of declaration."""
+        """Return the names of stores, of those of windows and joins, of what inputs remember, as declared."""
         return [store.name for store in self.all_stores()]
 
     def all_stores(self) -> list[Store[Any, Any]]:
-        """Return the stores, those of the windows, and those of inputs that drop duplicates."""
-        panes = (window.panes for window in self.windows.values())
-        return [*self.stores.values(), *panes, *self.seen.values()]
+        """Return the stores, those of windows and joins, and those of inputs that drop duplicates."""
+        theirs = (store for each in self.stateful.values() for store in each.stores().values())
+        return [*self.stores.values(), *theirs, *self.seen.values()]
+
+    @property
+    def windows(self) -> dict[str, WindowStore[Any, Any]]:
+        """Attribute → window."""
+        return {attribute: each for attribute, each in self.stateful.items() if isinstance(each, WindowStore)}
 
     @property
     def seen(self) -> dict[str, Store[Any, Any]]:
@@ -95,7 +102,7 @@ class StageGraph:
     @property
     def goes_by_time(self) -> bool:
         """Whether event time is part of what the stage does (E1)."""
-        return bool(self.windows or self.seen) or self.timers is not None
+        return bool(self.seen) or self.timers is not None or any(each.by_time for each in self.stateful.values())
 
     def topics_read(self) -> list[Topic[Any, Any]]:
         """Return the topics of all inputs."""
@@ -137,8 +144,8 @@ class StageGraph:
         return declared
 
     def policies(self) -> dict[str, Errors]:
-        """Return attribute → error policy of all inputs, windows and of Timers()."""
-        declared: dict[str, Input[Any, Any] | WindowStore[Any, Any] | Timers] = {**self.inputs, **self.windows}
+        """Return attribute → error policy of all inputs, windows, joins and of Timers()."""
+        declared: dict[str, Input[Any, Any] | Stateful | Timers] = {**self.inputs, **self.stateful}
         if self.timers is not None:
             declared[self.timers] = self.declared_timers
         return {attribute: each.errors for attribute, each in declared.items()}
@@ -178,7 +185,7 @@ def describe(task: object, ordinal: int, mode: Mode = "aligned", partitions: int
         inputs={attribute: value for attribute, value in declared.items() if isinstance(value, Input)},
         outputs={attribute: value for attribute, value in declared.items() if isinstance(value, Output)},
         stores={attribute: value for attribute, value in declared.items() if isinstance(value, Store)},
-        windows={attribute: value for attribute, value in declared.items() if isinstance(value, WindowStore)},
+        stateful={attribute: value for attribute, value in declared.items() if isinstance(value, Stateful)},
         timers=timers[0] if timers else None,
         batch=callable(declared.get("process_batch")),
         mode=getattr(task, "mode", None) or mode,
@@ -206,17 +213,22 @@ def _check_methods(stage: StageGraph, declared: dict[str, object], timers: list[
         )
     if timers and not callable(declared.get("on_timer")):
         raise GraphError(f"{where} declares Timers() and has no on_timer(self, timer)")
-    if stage.windows and not callable(declared.get("on_window")):
-        kind = type(next(iter(stage.windows.values()))).__name__
-        raise GraphError(f"{where} declares a {kind} and has no on_window(self, window)")
+    for each in stage.stateful.values():
+        if each.method and not callable(declared.get(each.method)):
+            kind, given = type(each).__name__, "pair" if isinstance(each, Join) else "window"
+            raise GraphError(f"{where} declares a {kind} and has no {each.method}(self, {given})")
     refuse_deferred(where, declared)
 
 
 def _check_names(stage: StageGraph) -> None:
-    """Refuse store names that clash: they are one namespace with windows, and become directories."""
-    for name in stage.store_names():
+    """Refuse store names that clash: they are one namespace with windows and joins, and become directories."""
+    stores = stage.store_names()
+    for name in stores:
         checked_name(f"stage {stage.name!r}: store", name)
-    refuse_clashes(f"stage {stage.name!r}: store", stage.store_names(), "give each its own name")
+    own = [{store.name for store in each.stores().values()} for each in stage.stateful.values()]
+    others = zip(stage.stateful.values(), own, strict=True)
+    names = [*stores, *(each.name for each, theirs in others if each.name not in theirs)]
+    refuse_clashes(f"stage {stage.name!r}: store", names, "give each its own name")
 
 
 def _check_ends(stage: StageGraph) -> None:
@@ -285,7 +297,7 @@ def _check_time(where: str, source: Input[Any, Any]) -> None:
 
 def _meant(stage: StageGraph, found: object, needed: str) -> str:
     """Return the end of an error about what is no ``needed``: an attribute of the class hides a topic of its name."""
-    attributes = {**stage.inputs, **stage.outputs, **stage.stores, **stage.windows}
+    attributes = {**stage.inputs, **stage.outputs, **stage.stores, **stage.stateful}
     for attribute, declared in attributes.items():
         if declared is found:
             return (

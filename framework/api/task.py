@@ -7,11 +7,12 @@ from framework.api.mode import Mode
 
 
 class Task:
-    """The code of one stage. A subclass has Input, Output, Store, Timers and windows as class attributes.
+    """The code of one stage. A subclass has Input, Output, Store, Timers, windows and joins as class attributes.
 
     Its methods:
     - ``process(self, record)`` for each record, or ``process_batch(self, records)`` for a list of them, not both;
-    - ``on_timer(self, timer)`` if it declares Timers, ``on_window(self, window)`` if it declares a window.
+    - ``on_timer(self, timer)`` if it declares Timers, ``on_window(self, window)`` if it declares a window,
+      ``on_join(self, pair)`` if it declares a join.
     They are plain functions that return None: a coroutine, a generator or a value would be dropped, so it is refused.
 
     A new instance is made at each start and after each rollback: only stores are durable, other attributes are caches.

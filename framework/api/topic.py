@@ -49,7 +49,8 @@ class DeadLetter:
     checkpoint like any other.
 
     Of a timer the letter has the key, no value, and ``grete.timer``, the time that it was set for. Of a window it has
-    the bytes of key and value, and ``grete.window``, ``grete.start``, ``grete.end`` and ``grete.final``.
+    the bytes of key and value, and ``grete.window``, ``grete.start``, ``grete.end`` and ``grete.final``. Of a record
+    without a match it has the bytes of key and value, and ``grete.join`` and ``grete.side``.
     """
 
     topic: Topic[Any, Any]
@@ -140,4 +141,4 @@ class Output(Generic[K, V]):
         murmur2(key); without a key, each in turn. To Files and a Table only the value counts. Raises SerdeError, or
         TaskError if the partition does not exist or the task is not running (``init`` and ``close`` may not send).
         """
-        raise TaskError(f"output {self.target!r} is used outside of process, process_batch, on_timer or on_window")
+        raise TaskError(f"output {self.target!r} is used outside of process, process_batch and the on_… methods")

@@ -5,16 +5,17 @@ what is late, when ``on_window`` is called, and the timers that call it.
 """
 
 import struct
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
 from framework.api.serdes import Codec, Serde, functions_of, key_serde
+from framework.api.stateful import ResultLetter, Stateful
 from framework.api.store import Store
 from framework.api.topic import Errors
-from framework.errors import ConfigError, TaskError
+from framework.errors import ConfigError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -43,10 +44,9 @@ class Every(msgspec.Struct, frozen=True):
 
 
 Emit = Literal["final", "update"] | Every
-Give = Callable[[Window[Any, Any], int | None], None]  # a result, and the timestamp of what is sent with it
 
 
-class WindowStore(ABC, Generic[K, V]):
+class WindowStore(Stateful, Generic[K, V]):
     """The base of the four kinds of windows: a class attribute of a task, with one value per key and window.
 
     ``on_window`` gets a window when it closes: once event time (see Timers) has reached its end + ``grace_ms``. With
@@ -60,6 +60,8 @@ class WindowStore(ABC, Generic[K, V]):
     is closed all the same. The early result that a record gives at once fails as part of that record.
     """
 
+    what = "window"
+    method = "on_window"
     kind: ClassVar[str]
     panes: Store[Any, Any]  # where the values are
 
@@ -81,22 +83,17 @@ class WindowStore(ABC, Generic[K, V]):
             raise ConfigError(f"window {name!r}: {given}: need {needed}, grace_ms >= 0")
         if emit not in ("final", "update") and not (isinstance(emit, Every) and emit.ms >= 1):
             raise ConfigError(f"window {name!r}: emit = {emit!r}: need 'final', 'update' or Every(ms) of 1 ms or more")
-        self.name = name
+        super().__init__(name)
         self.sizes = dict(sizes)
         self.key = key_serde(key)
         self.value = value
         self.grace_ms = grace_ms
         self.emit = emit
         self.errors = errors
-        self.late = 0  # records dropped since this task started or rolled back: a metric, not state
-        self.schedule: Callable[[int, str], None] | None = None  # set, with those below, on a running task
-        self.stream_time: Callable[[], int] = lambda: 0
-        self.give: Give = lambda _, __: None  # what the record in process has changed: an error is the record's
-        self.give_due: Give = lambda _, __: None  # with a timer: an error is the window's
 
     @property
     def held_ms(self) -> int:
-        """Return by how much older than event time a final result may be, but for 1 ms."""
+        """As of Stateful."""
         return self.grace_ms
 
     def update(self, key: K, timestamp: int, change: Callable[[V | None], V]) -> bool:
@@ -105,14 +102,13 @@ class WindowStore(ABC, Generic[K, V]):
         Return False if the record is late. Raises TaskError on a window that is not part of a running task, SerdeError
         on a bad key or value.
         """
-        if self.schedule is None:
-            raise TaskError(f"window {self.name!r} is a declaration here: use it on a task that Grete runs")
+        self.check_runs()
         taken = self.take(key, timestamp, change)
         self.late += not taken
         return taken
 
     def fire(self, at: int, key: str) -> None:
-        """Give what falls due with the timer (``at``, ``key``) to ``on_window``. For the runtime."""
+        """As of Stateful: give what falls due to ``on_window``."""
         if not key.startswith(_EARLY):
             self.close(at, key)
             return
@@ -122,6 +118,21 @@ class WindowStore(ABC, Generic[K, V]):
         if (found := self.find(start, pane_key)) is not None:
             end, value = found
             self.give_due(Window(self.name, start, end, pane_key, value, final=False), min(at, end - 1))
+
+    def which(self, result: Window[K, V]) -> str:
+        """As of Stateful."""
+        return f"window {result.name} of {result.key!r} from {result.start} to {result.end}"
+
+    def letter(self, result: Window[K, V]) -> ResultLetter:
+        """As of Stateful."""
+        told = {
+            "grete.window": result.name,
+            "grete.start": str(result.start),
+            "grete.end": str(result.end),
+            "grete.final": str(result.final).lower(),
+        }
+        key, value = functions_of(self.key)[0](result.key), functions_of(self.value)[0](result.value)
+        return key, value, result.end - 1, told
 
     def _changed(self, window: Window[K, V], timestamp: int, closes: int) -> None:
         """Give the early result of a window that a record has changed, now or later."""

@@ -92,7 +92,8 @@ def check_batch(job: Job) -> None:
                 stage=stage.name,
             )
         if stage.mode == "deterministic" and stage.goes_by_time:
-            what = "windows" if stage.windows else "timers" if stage.timers is not None else "deduplicate="
+            kept = [f"{each.what}s" for each in stage.stateful.values() if each.by_time]
+            what = kept[0] if kept else "timers" if stage.timers is not None else "deduplicate="
             raise ConfigError(
                 f"stage {stage.name} is deterministic, with {what}: the order in "
                 "which they meet its records is that of logical time, which records have only once a live job has "

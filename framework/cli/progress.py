@@ -16,8 +16,8 @@ WAITS_S = 60.0  # between two lines about a task that waits for others
 
 DROPPED = {
     "late": (
-        "records dropped, too late for their windows: {count:,} ({parts}): "
-        "raise grace_ms of the window, or event_time_idle_ms (docs/explanation/event-time.md)"
+        "records dropped, too late for their windows or joins: {count:,} ({parts}): "
+        "raise their grace_ms, or event_time_idle_ms (docs/explanation/event-time.md)"
     ),
     "duplicate": "duplicates dropped: {count:,} ({parts}): see deduplicate= (docs/guides/duplicates.md)",
     "failed": 'dropped, because processing failed: {count:,} ({parts}): see errors="drop" (docs/guides/bad-records.md)',

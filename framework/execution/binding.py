@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 from framework.api.methods import refuse_return
 from framework.api.serdes import decode_error, encode_error, functions_of
+from framework.api.stateful import Give, Stateful
 from framework.api.store import Store
-from framework.api.windows import Give, Window, WindowStore
 from framework.execution.outputs import Outputs
 from framework.execution.timers import TimerQueue
 from framework.stores.overlay_store import OverlayStore
 
 T = TypeVar("T")
-W = TypeVar("W", bound=WindowStore[Any, Any])
+S = TypeVar("S", bound=Stateful)
 Rows = Iterator[tuple[bytes, bytes]]
 
 
@@ -148,28 +148,33 @@ def after_prefix(prefix: bytes) -> bytes | None:
     return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None
 
 
-def bind_window(
-    declared: W,
-    overlay: OverlayStore,
+def bind_stateful(
+    declared: S,
+    overlay_of: Callable[[str], OverlayStore],
     timers: TimerQueue,
     outputs: Outputs,
-    on_window: Callable[[Any], object],
+    task: object,
     guard: Callable[[Give], Give],
-) -> W:
-    """Return the window over its store, its timers, the task's event time and its ``on_window``.
+) -> S:
+    """Return a window, join or versioned store over its stores, its timers, the task's event time and its method.
 
-    ``guard`` adds the error policy to the calls that no record makes.
+    ``overlay_of`` gives the overlay of a store by name. ``guard`` adds the error policy to the calls that no record
+    makes.
     """
+    method = declared.method
+    call: Callable[[Any], object] = getattr(task, method) if method else lambda _: None
 
-    def give(window: Window[Any, Any], timestamp: int | None) -> None:
+    def give(result: Any, timestamp: int | None) -> None:
+        before = outputs.timestamp
         if timestamp is not None:
             outputs.timestamp = timestamp
-        if (returned := on_window(window)) is not None:
-            refuse_return("on_window", returned)
+        if (returned := call(result)) is not None:
+            refuse_return(method, returned)
+        outputs.timestamp = before
 
     return bound(
         declared,
-        panes=bind_store(declared.panes, overlay),
+        **{name: bind_store(store, overlay_of(store.name)) for name, store in declared.stores().items()},
         schedule=partial(timers.schedule, declared.name),
         stream_time=lambda: timers.now,
         give=give,

@@ -1,4 +1,4 @@
-"""What becomes of a record, timer or window that fails: the task stops, a dead letter is written, or it is dropped.
+"""What becomes of a record, timer, window or join that fails: the task stops, a letter is written, or it is dropped.
 
 What the call had done is undone before one of these is called. Errors of the machine, and mistakes that no record can
 be blamed for, stop the task whatever the policy.
@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from framework.api.methods import ReturnError
-from framework.api.serdes import decode_error, functions_of
+from framework.api.serdes import decode_error
+from framework.api.stateful import Give, Stateful
 from framework.api.timers import Timer
 from framework.api.topic import DeadLetter, Errors, Input
-from framework.api.windows import Window, WindowStore
 from framework.errors import FrameworkError, SerdeError, TaskError
 from framework.execution.decoding import headers_of
 from framework.execution.site import Site
@@ -24,7 +24,7 @@ DueLetter = tuple[bytes, bytes | None, int, dict[str, str]]  # key, value, times
 
 
 class TimerError(TaskError):
-    """A timer or window failed, not the record that moved the time: it says itself where."""
+    """A timer, window or join failed, not the record that moved the time: it says itself where."""
 
 
 def is_ours(error: Exception) -> bool:
@@ -136,7 +136,7 @@ def _told(site: Site, cause: Exception, error: Exception, where: Mapping[str, st
     return [(name, text.encode(errors="replace")) for name, text in told.items()]
 
 
-# --- Timers and windows ---
+# --- Timers, windows and joins ---
 
 
 def guarded_timer(site: Site, policy: Errors, call: Callable[[Timer], None]) -> Callable[[Timer], None]:
@@ -155,30 +155,14 @@ def guarded_timer(site: Site, policy: Errors, call: Callable[[Timer], None]) -> 
     return guarded
 
 
-def guarded_window(
-    site: Site, declared: WindowStore[Any, Any], call: Callable[[Window[Any, Any], int | None], None]
-) -> Callable[[Window[Any, Any], int | None], None]:
-    """Return ``call``, which gives a window that is due to ``on_window``, with the window's error policy."""
-    encode_key, encode_value = functions_of(declared.key)[0], functions_of(declared.value)[0]
-
-    def which(window: Window[Any, Any]) -> str:
-        return f"window {window.name} of {window.key!r} from {window.start} to {window.end}"
-
-    def letter(window: Window[Any, Any]) -> DueLetter:
-        told = {
-            "grete.window": window.name,
-            "grete.start": str(window.start),
-            "grete.end": str(window.end),
-            "grete.final": str(window.final).lower(),
-        }
-        return encode_key(window.key), encode_value(window.value), window.end - 1, told
-
+def guarded_result(site: Site, declared: Stateful, call: Give) -> Give:
+    """Return ``call``, which gives a result that is due to the task, with the error policy of its window or join."""
     if declared.errors == "fail":
         return call
-    aside = _aside(site, declared.errors, which, letter)
+    aside = _aside(site, declared.errors, declared.which, declared.letter)
 
-    def guarded(window: Window[Any, Any], timestamp: int | None) -> None:
-        _guarded(site, lambda: call(window, timestamp), aside(window))
+    def guarded(result: Any, timestamp: int | None) -> None:
+        _guarded(site, lambda: call(result, timestamp), aside(result))
 
     return guarded
 

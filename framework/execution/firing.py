@@ -1,4 +1,4 @@
-"""Fires the timers and windows of one task that are due."""
+"""Fires the timers, windows and joins of one task that are due."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -6,14 +6,15 @@ from typing import Any
 
 from framework.api.graph import StageGraph
 from framework.api.methods import ReturnError, refuse_return
+from framework.api.stateful import Stateful
 from framework.api.timers import Timer
-from framework.api.windows import WindowStore
 from framework.errors import ConfigError, FrameworkError, TaskError
-from framework.execution.binding import bind_window, bound
-from framework.execution.failures import TimerError, guarded_timer, guarded_window, ways
+from framework.execution.binding import bind_stateful, bound
+from framework.execution.failures import TimerError, guarded_result, guarded_timer, ways
 from framework.execution.site import Site
 from framework.execution.timers import Due
 from framework.execution.user_traceback import user_line
+from framework.stores.overlay_store import OverlayStore
 
 
 class Firing:
@@ -22,24 +23,27 @@ class Firing:
     def __init__(self, stage: StageGraph, site: Site) -> None:
         self._stage, self._site = stage, site
         self._where = f"stage {stage.name}, partition {site.partition}"
-        self._windows: dict[str, WindowStore[Any, Any]] = {}
-        self._late_before = 0  # records that windows of earlier instances dropped
+        self._stateful: dict[str, Stateful] = {}  # by name
+        self._late_before = 0  # records that those of earlier instances dropped
         self._on_timer: Callable[[Timer], None]
 
     @property
     def late(self) -> int:
-        """Records that windows have dropped as late since the process started; a rollback may count some again."""
-        return self._late_before + sum(window.late for window in self._windows.values())
+        """Records that were late for windows and joins since the process started; a rollback may count some again."""
+        return self._late_before + sum(each.late for each in self._stateful.values())
 
     def bind(self, task: Any, ids: Mapping[str, int]) -> None:
-        """Give a new instance its timers and windows; ``ids``: of the stores by name."""
+        """Give a new instance its timers, windows and joins; ``ids``: of the stores by name."""
         site, stage = self._site, self._stage
-        self._late_before, self._windows = self.late, {}
-        for attribute, window in stage.windows.items():
-            overlay = site.overlay.store(ids[window.name])
-            guard = partial(guarded_window, site, window)
-            self._windows[window.name] = bind_window(window, overlay, site.timers, site.outputs, task.on_window, guard)
-            setattr(task, attribute, self._windows[window.name])
+        self._late_before, self._stateful = self.late, {}
+
+        def overlay_of(name: str) -> OverlayStore:
+            return site.overlay.store(ids[name])
+
+        for attribute, each in stage.stateful.items():
+            guard = partial(guarded_result, site, each)
+            self._stateful[each.name] = bind_stateful(each, overlay_of, site.timers, site.outputs, task, guard)
+            setattr(task, attribute, self._stateful[each.name])
         if stage.timers is not None:
             declared = stage.declared_timers
             schedule, cancel = partial(site.timers.schedule, ""), partial(site.timers.cancel, "")
@@ -59,10 +63,11 @@ class Firing:
                 raise self._failure(due, error) from error
 
     def _failure(self, due: Due, error: Exception) -> TimerError:
-        """Return the error that says which timer or window failed, and where."""
+        """Return the error that says which timer, window or join failed, and where."""
         if due.owner:
-            kind = type(self._windows[due.owner]).__name__
-            whose, policy, way = f"window {due.owner}", self._windows[due.owner].errors, ways("such windows", kind)
+            owner = self._stateful[due.owner]
+            whose, policy = f"{owner.what} {due.owner}", owner.errors
+            way = ways(f"such {owner.results}", type(owner).__name__) if owner.method else ""
         else:
             whose, policy, way = f"timer {due.key!r}", self._stage.declared_timers.errors, ways("such timers", "Timers")
         passable = policy != "fail" or isinstance(error, ReturnError)
@@ -72,12 +77,11 @@ class Firing:
     def _fire_one(self, due: Due) -> None:
         if not due.owner:
             self._on_timer(Timer(due.at, due.key))
-        elif (window := self._windows.get(due.owner)) is not None:
-            window.fire(due.at, due.key)
+        elif (owner := self._stateful.get(due.owner)) is not None:
+            owner.fire(due.at, due.key)
         else:
-            raise ConfigError(
-                f"{self._where}: the state has timers of window {due.owner!r}: declare it again", stage=self._stage.name
-            )
+            text = f"{self._where}: the state has timers of a window or join {due.owner!r}: declare it again"
+            raise ConfigError(text, stage=self._stage.name)
 
     def _call_on_timer(self, on_timer: Callable[[Timer], object], timer: Timer) -> None:
         self._site.outputs.timestamp = timer.at

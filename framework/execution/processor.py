@@ -82,7 +82,7 @@ class Processor:
         self._time = event_time_of(wire(topology, stage.ordinal, partition))
         self._context = Context() if context is None else context
         self._context.tell_event_time = self._event_time
-        self._held_ms = max((window.held_ms for window in stage.windows.values()), default=0)
+        self._held_ms = max((each.held_ms for each in stage.stateful.values()), default=0)
         task = f"{stage.name}-{partition}"
         self._outbox = Outbox((topology.job, task), overlay.store(OUTBOX), settings, executor, sinks, early_us)
         self._applied = {
@@ -187,7 +187,7 @@ class Processor:
     def watermark(self) -> tuple[int, bool] | None:
         """The watermark for consumers: this task sends no record before this time (ms); and whether it is idle.
 
-        What a window sends when it closes is older than event time, by ``held_ms`` and 1 ms at most.
+        What windows and joins send later is older than event time, by ``held_ms`` and 1 ms at most.
         """
         if self._time is None:
             return None
@@ -282,7 +282,7 @@ class Processor:
     # --- Binding ---
 
     def _bind_state(self, task: Any) -> None:
-        """Give the instance its stores, timers, windows and context."""
+        """Give the instance its stores, timers, windows, joins and context."""
         ids = self._stage.store_ids()
         for attribute, store in self._stage.stores.items():
             setattr(task, attribute, bind_store(store, self._overlay.store(ids[store.name])))

@@ -237,7 +237,7 @@ def _last(log: JobLogReader, wiring: TaskWiring) -> Snapshot:
 def check_inputs(log: JobLogReader, old: Job, lasts: list[Commit]) -> None:
     """Refuse unless every record is processed, because its key's state moves and it does not.
 
-    Refuse windows and what inputs remember, too: they are kept by partition.
+    Refuse windows, joins and what inputs remember, too: they are kept by partition.
     """
     for last in lasts:
         for entry in last.external:
@@ -250,10 +250,10 @@ def check_inputs(log: JobLogReader, old: Job, lasts: list[Commit]) -> None:
                     offset=entry.offset,
                 )
     for stage in old.stages:
-        if stage.windows:
-            raise ConfigError(
-                f"stage {stage.name} has windows, closed by a partition's event time: {_BACKFILL}", stage=stage.name
-            )
+        for each in stage.stateful.values():
+            has = f"stage {stage.name} has {each.what}s"
+            why = ", closed by a partition's event time" if each.by_time else ""
+            raise ConfigError(f"{has}{why}: {_BACKFILL}", stage=stage.name)
         if stage.seen:
             topic = next(iter(stage.seen))
             raise ConfigError(

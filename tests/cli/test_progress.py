@@ -76,10 +76,10 @@ def test_late_records_are_told_at_once_then_once_a_minute_and_at_the_end() -> No
     screen.dropped({"late": {"count-0": 3, "count-1": 1_000, "other-0": 0}}, {}, finally_=True)
     lines = out.getvalue().splitlines()
     assert [line.split(" (")[0] for line in lines] == [
-        "records dropped, too late for their windows: 1,002",
-        *["records dropped, too late for their windows: 1,003"] * 2,
+        "records dropped, too late for their windows or joins: 1,002",
+        *["records dropped, too late for their windows or joins: 1,003"] * 2,
     ]
-    assert "(count-0: 2, count-1: 1,000): raise grace_ms" in lines[0]
+    assert "(count-0: 2, count-1: 1,000): raise their grace_ms" in lines[0]
     screen.dropped({"duplicate": {"count-0": 7}, "failed": {"count-0": 2}}, {"count-0": "KeyError: 'cents'"})
     assert out.getvalue().splitlines()[3:] == [
         "duplicates dropped: 7 (count-0: 7): see deduplicate= (docs/guides/duplicates.md)",

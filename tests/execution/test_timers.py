@@ -332,7 +332,7 @@ def test_a_window_that_is_no_longer_declared_says_so() -> None:
     feed(rig, ("a", 1))
     rig.commit()
     rig.disk.names.clear()
-    with pytest.raises(ConfigError, match="the state has timers of window 'minute'"):
+    with pytest.raises(ConfigError, match="the state has timers of a window or join 'minute'"):
         run(Rig(Job("j", stages=[Renamed]), disk=rig.disk), ("", 500))
 
 

@@ -14,7 +14,7 @@ from framework.execution.deterministic.lint.scope import Code
 from framework.execution.deterministic.lint.source import ModuleSource, Sources
 from framework.execution.deterministic.lint.state import Effect, StateKey, StateWrite
 
-FOR_RECORDS = ("process", "process_batch", "on_timer", "on_window")
+FOR_RECORDS = ("process", "process_batch", "on_timer", "on_window", "on_join")
 
 
 class Finding(NamedTuple):
