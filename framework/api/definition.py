@@ -22,7 +22,9 @@ FORMAT = 1  # of a stored definition: a reader refuses a higher one
 Definition = dict[str, Any]  # the JSON value: docs/decisions/0026 has its keys
 DefinitionEntry = dict[
     str, Any
-]  # of a store or a window: id, name, key, value; of a window also kind, its sizes, grace_ms; of others see _composed
+    # of a store or a window: id, name, key, value; of a store with ttl_ms also expires; of a window kind, its sizes,
+    # grace_ms; of others see _composed
+]
 
 _SIZES = ("size_ms", "advance_ms", "difference_ms", "gap_ms", "before_ms", "after_ms", "grace_ms")  # a kind has some
 _OPEN = {
@@ -66,6 +68,7 @@ def _define_stage(stage: StageGraph) -> dict[str, Any]:
     ids = stage.store_ids()
     stores = [
         {"id": ids[s.name], "name": s.name, "key": describe_serde(s.key), "value": describe_serde(s.value)}
+        | ({} if s.ttl_ms is None else {"expires": True})
         for s in (*stage.stores.values(), *stage.seen.values())
     ]
     windows = [
@@ -213,6 +216,9 @@ def _entry_changes(where: str, before: DefinitionEntry, now: DefinitionEntry | N
         if name != "key"
         for text in value_changes(serdes[name], _serdes(now)[name])
     ]
+    if (expired := before.get("expires", False)) != now.get("expires", False):
+        has = "ttl_ms has been left out" if expired else "ttl_ms has been added"
+        changes.append(Change(f"{where}: {has}, so its stored values would be misread", _NEW_NAME))
     if before.get("kind") != now.get("kind"):
         was, is_ = (f"{entry['kind']}{_sizes(entry)}" for entry in (before, now))
         what = f"{where} was {was} and is {is_}, {_OPEN[_kind(before)]}"

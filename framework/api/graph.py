@@ -102,7 +102,13 @@ class StageGraph:
     @property
     def goes_by_time(self) -> bool:
         """Whether event time is part of what the stage does (E1)."""
-        return bool(self.seen) or self.timers is not None or any(each.by_time for each in self.stateful.values())
+        by_time = any(each.by_time for each in self.stateful.values())
+        return bool(self.seen or self.expiring_ids()) or self.timers is not None or by_time
+
+    def expiring_ids(self) -> frozenset[int]:
+        """Return the ids of the stores whose entries expire."""
+        ids = self.store_ids()
+        return frozenset(ids[store.name] for store in self.stores.values() if store.ttl_ms is not None)
 
     def topics_read(self) -> list[Topic[Any, Any]]:
         """Return the topics of all inputs."""

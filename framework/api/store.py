@@ -5,7 +5,7 @@ from typing import Generic, TypeVar, overload
 
 from framework.api.avro_serde import refuse_was
 from framework.api.serdes import Serde, key_serde
-from framework.errors import TaskError
+from framework.errors import ConfigError, TaskError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -21,12 +21,20 @@ class Store(Generic[K, V]):
     Every method raises TaskError on a store that is not part of a running task, and SerdeError on a bad key or value.
     """
 
-    def __init__(self, name: str, key: Serde[K], value: Serde[V]) -> None:
-        """Declare the store. The first start pins its name and serdes; docs/guides/upgrade.md says what may change."""
+    def __init__(self, name: str, key: Serde[K], value: Serde[V], *, ttl_ms: int | None = None) -> None:
+        """Declare the store. The first start pins its name and serdes; docs/guides/upgrade.md says what may change.
+
+        ``ttl_ms``: an entry is there until event time (see Timers) is ``ttl_ms`` after the timestamp of the record, or
+        the time of the timer, that put it last; then no read shows it, and it is deleted from the state some time
+        later. Each put begins its time again, and a read does not. Raises ConfigError on a ttl_ms below 1 ms.
+        """
+        if ttl_ms is not None and (type(ttl_ms) is not int or ttl_ms < 1):
+            raise ConfigError(f"store {name!r}: ttl_ms = {ttl_ms!r}: need an int of 1 ms or more, or None")
         refuse_was(key, f"the key of store {name}")
         self.name = name
         self.key = key_serde(key)
         self.value = value
+        self.ttl_ms = ttl_ms
 
     @overload
     def get(self, key: K) -> V | None: ...

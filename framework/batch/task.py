@@ -25,6 +25,7 @@ from framework.execution.processor import Processor
 from framework.execution.sink_targets import no_sinks
 from framework.ports import ExternalRecord
 from framework.settings import Settings
+from framework.stores.expiring_store import horizon
 from framework.stores.overlay import Overlay
 from protocol.control import encode_watermark
 from protocol.envelope import Header, MessageType, encode_header
@@ -91,9 +92,17 @@ def check_batch(job: Job) -> None:
                 "records have their timestamps, or a time of their value, in a job of another name",
                 stage=stage.name,
             )
+        if stage.batch and stage.expiring_ids():
+            raise ConfigError(
+                f"stage {stage.name} has process_batch and a store with ttl_ms: its entries live from the latest "
+                "timestamp of a batch, and a batch computation has other batches. Start the job under another name "
+                "instead: it reads its inputs from their first records",
+                stage=stage.name,
+            )
         if stage.mode == "deterministic" and stage.goes_by_time:
             kept = [f"{each.what}s" for each in stage.stateful.values() if each.by_time]
-            what = kept[0] if kept else "timers" if stage.timers is not None else "deduplicate="
+            kept += ["timers"] * (stage.timers is not None) + ["deduplicate="] * bool(stage.seen)
+            what = [*kept, "a store with ttl_ms"][0]
             raise ConfigError(
                 f"stage {stage.name} is deterministic, with {what}: the order in "
                 "which they meet its records is that of logical time, which records have only once a live job has "
@@ -122,6 +131,7 @@ class BatchTask:
         """
         topology = job.topology()
         names = store_names(stage)
+        self._stage = stage
         self.records: Counter[str] = Counter()  # by topic, as the log names it
         self.refused = 0
         self._bytes_max = settings.uncommitted_state_bytes_max
@@ -209,14 +219,21 @@ class BatchTask:
         self._processor.before_freeze(checkpoint_id)
         self._processor.close()
         self._overlay.freeze()
+        expiring, least = self._stage.expiring_ids(), horizon(self._overlay.event_time)
         left_out = set() if outbox else {RESERVED_STORES["_outbox"]}
         if not self._store.used:
             rows = self._overlay.frozen_items()
-            return ((s, key, value) for s, key, value in rows if value is not None and s not in left_out)
+            found = ((s, key, value) for s, key, value in rows if value is not None and s not in left_out)
+            return (row for row in found if row[0] not in expiring or row[2] >= least)
         self._apply()
         stores = sorted(set(self._overlay.store_ids) - left_out)
         return chain.from_iterable(
-            ((store, key, value) for key, value in self._store.scan(store, b"", None)) for store in stores
+            (
+                (store, key, value)
+                for key, value in self._store.scan(store, b"", None)
+                if store not in expiring or value >= least
+            )
+            for store in stores
         )
 
     def close(self) -> None:

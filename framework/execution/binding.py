@@ -14,6 +14,7 @@ from framework.api.stateful import Give, Stateful
 from framework.api.store import Store
 from framework.execution.outputs import Outputs
 from framework.execution.timers import TimerQueue
+from framework.stores.expiring_store import ExpiringStore
 from framework.stores.overlay_store import OverlayStore
 
 T = TypeVar("T")
@@ -28,7 +29,16 @@ def bound(declaration: T, **methods: object) -> T:
     return twin
 
 
-def bind_store(declared: Store[Any, Any], overlay: OverlayStore) -> Store[Any, Any]:
+def expiring(
+    declared: Store[Any, Any], overlay: OverlayStore, timers: TimerQueue, outputs: Outputs
+) -> OverlayStore | ExpiringStore:
+    """Return the entries of a user's store; with ``ttl_ms`` they live as long after the record that puts them."""
+    if declared.ttl_ms is None:
+        return overlay
+    return ExpiringStore(declared.name, overlay, declared.ttl_ms, lambda: timers.now, lambda: outputs.timestamp)
+
+
+def bind_store(declared: Store[Any, Any], overlay: OverlayStore | ExpiringStore) -> Store[Any, Any]:
     """Return the store over the overlay: encodes at put, decodes at get (A8)."""
     where = f"store {declared.name}: "
     encode_key = functions_of(declared.key)[0]
@@ -71,7 +81,9 @@ def bind_store(declared: Store[Any, Any], overlay: OverlayStore) -> Store[Any, A
     return bound(declared, get=get, put=put, delete=delete, **many, **_scans(declared, overlay, where))
 
 
-def _many(declared: Store[Any, Any], overlay: OverlayStore, where: str) -> dict[str, Callable[..., object]]:
+def _many(
+    declared: Store[Any, Any], overlay: OverlayStore | ExpiringStore, where: str
+) -> dict[str, Callable[..., object]]:
     """Return get_many and put_many."""
     encode_key = functions_of(declared.key)[0]
     encode_value, decode_value = functions_of(declared.value)
@@ -108,7 +120,9 @@ def _many(declared: Store[Any, Any], overlay: OverlayStore, where: str) -> dict[
     return {"get_many": get_many, "put_many": put_many}
 
 
-def _scans(declared: Store[Any, Any], overlay: OverlayStore, where: str) -> dict[str, Callable[..., object]]:
+def _scans(
+    declared: Store[Any, Any], overlay: OverlayStore | ExpiringStore, where: str
+) -> dict[str, Callable[..., object]]:
     """Return range, prefix and all. The scan of the write batch begins at the call, not at the first row."""
     batch_scan = overlay.scan
     encode_key, decode_key = functions_of(declared.key)

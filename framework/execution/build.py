@@ -79,8 +79,9 @@ def check_stage(graph: StageGraph, settings: Settings) -> None:
         )
     if graph.goes_by_time and guarantee == "at-most-once":
         raise ConfigError(
-            f"stage {graph.name!r} has timers, a window or an input with deduplicate: these are state, which a crash "
-            "takes back, so a timer could fire twice. Drop the setting processing_guarantee = at-most-once, or these",
+            f"stage {graph.name!r} has timers, a window, an input with deduplicate or a store with ttl_ms: they go by "
+            "event time, which a crash takes back, so a timer could fire twice. Drop the setting "
+            "processing_guarantee = at-most-once, or these",
             stage=graph.name,
             setting="processing_guarantee",
         )
@@ -89,7 +90,11 @@ def check_stage(graph: StageGraph, settings: Settings) -> None:
 def _overlay(graph: StageGraph, store: StateStore, settings: Settings) -> Overlay:
     uncommitted_bytes, cache_bytes = settings.uncommitted_state_bytes_max, settings.read_cache_bytes_max
     return Overlay(
-        store, list(store_names(graph)), uncommitted_state_bytes_max=uncommitted_bytes, read_cache_bytes_max=cache_bytes
+        store,
+        list(store_names(graph)),
+        uncommitted_state_bytes_max=uncommitted_bytes,
+        read_cache_bytes_max=cache_bytes,
+        expiring=graph.expiring_ids(),
     )
 
 

@@ -8,7 +8,7 @@ from framework.core.actions import WriteData
 from framework.core.damage import unreadable
 from framework.core.events import DataWritten
 from framework.errors import Halted
-from framework.execution.limits import MESSAGE_BYTES_MAX, REWRITE_IDLE_BYTES, REWRITE_SHARE, SLICE_KEYS
+from framework.execution.limits import DELETE_SHARE, MESSAGE_BYTES_MAX, REWRITE_IDLE_BYTES, REWRITE_SHARE, SLICE_KEYS
 from framework.logs.partition_reader import rows_left
 from framework.ports import LogReader, StateStore, Write
 from framework.stores.overlay import Overlay
@@ -35,24 +35,35 @@ class RewriteBudget:
     rewrite would make it three times and cost a tenth of a busy worker (measured). Nothing is rewritten that is not
     paid for, so an idle task does not write its state again and again; a row that is larger than what is left is an
     advance on what comes.
+
+    Deletes of what has expired are paid for apart: each key is deleted once, while a round of what is alive must not
+    wait for them. Little of this is kept for later, for the deletes of a checkpoint are in memory until it is applied.
     """
 
     def __init__(self) -> None:
         self._bytes = 0.0
+        self.deletes = 0.0  # bytes of deletes that may still be written
 
     def appended(self, size: int) -> None:
         """Add what is appended: changed rows, and messages that no rewrite repeats, as commits."""
         self._bytes += REWRITE_SHARE * size
+        self.deletes += DELETE_SHARE * size
 
     def of_slice(self, *, changed: bool) -> float:
         """Return how many bytes a checkpoint may rewrite; commits alone add up until a slice is worth its message."""
-        return self._bytes if changed or self._bytes >= REWRITE_IDLE_BYTES else 0.0
+        paid = self._bytes if changed or self._bytes >= REWRITE_IDLE_BYTES else 0.0
+        return paid if self.deletes > 0 else 0.0
 
-    def rewritten(self, size: int, *, round_done: bool) -> None:
+    def rewritten(self, entries: Sequence[Write], *, round_done: bool) -> None:
         """Take off what was rewritten. Of what a round leaves, only a little pays for the next one."""
-        self._bytes -= size
+        self._bytes -= sum(row_bytes(key, value) for _, key, value in entries if value is not None)
+        self.deletes -= sum(row_bytes(key, value) for _, key, value in entries if value is None)
         if round_done:
             self._bytes = min(self._bytes, REWRITE_IDLE_BYTES)
+
+    def checkpoint_ended(self) -> None:
+        """Keep of what was not used for deletes only a little."""
+        self.deletes = min(self.deletes, MESSAGE_BYTES_MAX)
 
 
 class DataSlices:
@@ -97,6 +108,7 @@ class DataSlices:
         answer = DataWritten(int(message is not None), self._digest, cursor, self._round_done, more)
         if self._overlay.has_frozen and not more:
             self._begin()
+            self._budget.checkpoint_ended()
         return message, answer
 
     def _rewrite(self, cursor: bytes, keys_max: int, bytes_max: int) -> tuple[Sequence[Write], bytes, bool]:
@@ -106,8 +118,9 @@ class DataSlices:
         left = self._budget.of_slice(changed=self._rewrites)
         if left > 0 and min(keys_max, bytes_max) <= 0:
             return (), cursor, True
-        entries, cursor, done = self._overlay.rewrite(cursor, min(left, bytes_max), keys_max)
-        self._budget.rewritten(sum(row_bytes(key, value) for _, key, value in entries), round_done=done)
+        deletes_max = min(self._budget.deletes, bytes_max)
+        entries, cursor, done = self._overlay.rewrite(cursor, min(left, bytes_max), keys_max, deletes_max)
+        self._budget.rewritten(entries, round_done=done)
         self._rewrites, self._round_done = self._rewrites or left > 0, done
         return entries, cursor, not done and self._rewrites and self._budget.of_slice(changed=True) > 0
 

@@ -17,6 +17,7 @@ WAIT_MS_MAX = 20.0  # between two looks at a sink's step that takes long
 MESSAGE_BYTES_MAX = 256 * 1024  # of one data message: small against a broker's limit of 1 MiB, large for its header
 SLICE_KEYS = 1_000  # of one data message: to encode them takes a millisecond or two, in which nothing else is done
 REWRITE_SHARE = 1.1  # bytes rewritten for each byte appended: above 1, a round ends even if keys always come before it
+DELETE_SHARE = 4  # bytes of deletes for each byte appended, on top: what expires is gone sooner than as much comes
 REWRITE_IDLE_BYTES = 64 * 1024  # of commit messages alone, after which a checkpoint without changes rewrites, too
 
 # --- event time ---

@@ -14,7 +14,7 @@ from framework.api.topic import Topic
 from framework.core.task_topology import wire
 from framework.core.topology import Topology
 from framework.errors import Halted, SerdeError, TaskError
-from framework.execution.binding import bind_store, bound
+from framework.execution.binding import bind_store, bound, expiring
 from framework.execution.deduplication import deduplicators_of
 from framework.execution.event_time import BEFORE_ALL, OUTSIDE, TimeSource, event_time_of
 from framework.execution.failures import refuser
@@ -123,6 +123,7 @@ class Processor:
         if self._time is not None:
             self._time.load(self._timers.now, self._entries.get)
         self._outputs.turn = self._entries.number(TURN, 0)
+        self._outputs.timestamp = self._timers.now  # of what ``init`` puts
         self._task = self._call("the class", self._stage.task)
         self._bind_state(self._task)
         self._call("init", partial(run_now, "init", self._task.init))
@@ -261,6 +262,7 @@ class Processor:
         self._outbox.close_checkpoint(checkpoint_id)
         self._timers.settle()
         self._pins.save()
+        self._overlay.event_time = self._timers.now
         time = () if self._time is None else self._time.save()
         self._entries.save([(STREAM_TIME, self._timers.now), (TURN, self._outputs.turn), *time])
 
@@ -285,7 +287,8 @@ class Processor:
         """Give the instance its stores, timers, windows, joins and context."""
         ids = self._stage.store_ids()
         for attribute, store in self._stage.stores.items():
-            setattr(task, attribute, bind_store(store, self._overlay.store(ids[store.name])))
+            entries = expiring(store, self._overlay.store(ids[store.name]), self._timers, self._outputs)
+            setattr(task, attribute, bind_store(store, entries))
         self._firing.bind(task, ids)
         task.ctx = self._context
 

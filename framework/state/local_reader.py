@@ -20,12 +20,15 @@ from framework.api.job import Job
 from framework.api.serdes import Serde, decode_error, functions_of
 from framework.api.store import Store
 from framework.errors import ConfigError, TransientError
+from framework.execution.reserved_stores import META, STREAM_TIME
+from framework.state.live_entries import unexpired_of
 from framework.stores.rocksdb import CHANGELOG_POSITION
 from protocol.partitioner import partition_of
 
 K = TypeVar("K")
 V = TypeVar("V")
 
+_META = f"{META}._meta"  # the column family
 DEFINITION = "definition.json"  # of the job, beside the stores: by which serdes they were written
 
 
@@ -61,8 +64,10 @@ class LocalReader:
     def at(self, store: Store[K, V], key: K, partition: int) -> V | None:
         """Return the value that one partition had when its changelog position was read last, or None."""
         _, family = self._place_of(store)
-        raw = self._seen(self._task_of(store, partition)).get(family, store.key.encode(key))
-        return None if raw is None else decoded_row(store, store.key.encode(key), raw)[1]
+        seen, raw_key = self._seen(self._task_of(store, partition)), store.key.encode(key)
+        raw = seen.get(family, raw_key)
+        rows = () if raw is None else unexpired_of(store, [(raw_key, raw)], seen.get(_META, STREAM_TIME))
+        return next((decoded_row(store, *row)[1] for row in rows), None)
 
     def changelog_position(self, task: str) -> bytes | None:
         """Return what the store of a task says now of the commit that it is the state of. Raises ConfigError: no store.
@@ -77,7 +82,8 @@ class LocalReader:
         They are of the moment when the changelog position of this partition was read last.
         """
         _, family = self._place_of(store)
-        for key, value in self._seen(self._task_of(store, partition)).scan(family, prefix):
+        seen = self._seen(self._task_of(store, partition))
+        for key, value in unexpired_of(store, seen.scan(family, prefix), seen.get(_META, STREAM_TIME)):
             yield decoded_row(store, key, value)
 
     def prefix(self, store: Store[K, V], prefix: K, partition: int | None = None) -> Iterator[tuple[K, V]]:

@@ -19,8 +19,9 @@ from framework.execution.changelog_writer import find_outcome
 from framework.logs.partition_reader import rows
 from framework.ports import LogReader
 from framework.state.commits import all_wirings
+from framework.state.live_entries import rows_of
 from framework.state.local_reader import LocalReader, decoded_row, place_of, store_named
-from framework.state.snapshots import contents, live, newest, refuse_other_graph, segments
+from framework.state.snapshots import newest, refuse_other_graph
 from protocol.changelog_position import ChangelogPosition, decode_changelog_position
 from protocol.ids import split_producer_id
 from protocol.partitioner import partition_of
@@ -95,8 +96,7 @@ class NewestReader:
         snapshot = newest(self._log, self._wirings[f"{stage.name}-{partition}"])
         if snapshot is None:
             return
-        keys, values, _ = live(contents(segments(self._log, snapshot), frozenset({number}))[number])
-        yield from sorted(zip(keys, values, strict=True))
+        yield from sorted(rows_of(self._log, snapshot, store, number))
 
     # --- which of the two answers ---
 

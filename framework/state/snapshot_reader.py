@@ -6,8 +6,9 @@ from typing import Any, TypeVar
 from framework.api.job import Job
 from framework.api.store import Store
 from framework.ports import LogReader
+from framework.state.live_entries import rows_of
 from framework.state.local_reader import decoded_row, place_of, store_named
-from framework.state.snapshots import Snapshot, contents, live, segments
+from framework.state.snapshots import Snapshot
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -43,5 +44,5 @@ class SnapshotReader:
     def _rows(self, store: Store[Any, Any]) -> Iterator[tuple[int, bytes, bytes]]:
         stage, number = place_of(self._job, store)
         for partition, snapshot in enumerate(self._found[self._job.tasks_of(stage.ordinal)]):
-            keys, values, _ = live(contents(segments(self._log, snapshot), frozenset({number}))[number])
-            yield from sorted((partition, key, value) for key, value in zip(keys, values, strict=True))
+            for key, value in sorted(rows_of(self._log, snapshot, store, number)):
+                yield partition, key, value

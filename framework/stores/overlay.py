@@ -5,12 +5,14 @@ commit is valid it is written to the state store in chunks, and goes away with t
 rollback. No step of a commit takes longer the more is dirty: a freeze touches no key, all else goes by the slice.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, islice, repeat
+from math import inf
 
 from framework.errors import ConfigError, Halted
 from framework.ports import StateStore, Write
-from framework.stores.overlay_store import ENTRY_BYTES, Frozen, OverlayStore
+from framework.stores.expiring_store import BEFORE_ALL, horizon
+from framework.stores.overlay_store import ENTRY_BYTES, Frozen, OverlayStore, WriteBatch
 from framework.stores.rewrite_slice import BEGUN, slice_of
 from framework.stores.sorted_view import Item
 
@@ -31,11 +33,12 @@ class Overlay:
         *,
         uncommitted_state_bytes_max: int,
         read_cache_bytes_max: int,
+        expiring: Collection[int] = (),
     ) -> None:
         """``uncommitted_state_bytes_max`` bounds the open write batch (as much again may be frozen).
 
-        ``read_cache_bytes_max`` bounds the read cache. Raises ConfigError for store ids that are not different INT16s
-        ≥ 0.
+        ``read_cache_bytes_max`` bounds the read cache. ``expiring``: the ids of stores whose stored values begin with
+        an expiry. Raises ConfigError for store ids that are not different INT16s ≥ 0.
         """
         if len(set(store_ids)) != len(store_ids) or not all(0 <= store_id < 1 << 15 for store_id in store_ids):
             raise ConfigError(f"store ids {list(store_ids)}: must be different and within 0 to 32767")
@@ -53,6 +56,12 @@ class Overlay:
         self._unsent: Iterator[Write] = iter(())
         self.unsent_count = 0  # frozen writes that ``next_frozen`` has not returned
         self._round_last_keys: dict[int, bytes | None] = {}  # as of the first slice of a round that this process saw
+        self._expiring = frozenset(expiring)
+        # Where entries expire, event time, in a low id, is applied last: a reader beside must not take for expired
+        # what the checkpoint of that time has put again.
+        self._applied_in_order = sorted(self._stores, reverse=bool(expiring))
+        self.event_time = BEFORE_ALL  # ms, of the checkpoint that is frozen: the owner sets it before the freeze
+        self._expired: dict[int, WriteBatch] = {}  # keys that the rewrite has deleted, until they are applied
 
     @property
     def store_ids(self) -> list[int]:
@@ -119,6 +128,7 @@ class Overlay:
         the chunk was written: call it again.
         """
         assert self.has_frozen, "apply_chunk: nothing is frozen"
+        self._freeze_expired()
         taken = self._chunk(keys_max)
         chunk = [(store_id, key, value) for store_id, _, writes in taken for key, value in writes]
         last = len(chunk) == self._frozen_count
@@ -131,7 +141,8 @@ class Overlay:
     def _chunk(self, keys_max: int) -> list[tuple[int, Frozen, list[Item]]]:
         """Return (store id, part, its newest writes) of a chunk."""
         taken, left = [], keys_max
-        for store_id, store in self._stores.items():
+        for store_id in self._applied_in_order:
+            store = self._stores[store_id]
             for part in store.parts:
                 writes = store.newest(part, left, CHUNK_BYTES_MAX)
                 taken.append((store_id, part, writes))
@@ -174,16 +185,39 @@ class Overlay:
     # --- The rewrite ---
 
     def rewrite(
-        self, cursor: bytes, bytes_max: float, keys_max: int = 1000
-    ) -> tuple[list[tuple[int, bytes, bytes]], bytes, bool]:
-        """Return a slice of a rewrite round as ``slice_of`` does, before any of what is frozen is applied (K2)."""
+        self, cursor: bytes, bytes_max: float, keys_max: int = 1000, deleted_bytes_max: float = inf
+    ) -> tuple[list[Write], bytes, bool]:
+        """Return a slice of a rewrite round as ``slice_of`` does, before any of what is frozen is applied (K2).
+
+        What has expired at the event time of the checkpoint, not at that of records since, is deleted with it.
+        """
         if bytes_max > 0 and (cursor in (b"", BEGUN) or not self._round_last_keys):
             self._round_last_keys = {store: self._base.last_key(store) for store in self._stores}
-        last_keys = self._round_last_keys
-        return slice_of(self._base, last_keys, self._is_frozen, cursor, keys_max=keys_max, bytes_max=bytes_max)
+        least = horizon(self.event_time)
+        writes, cursor, done = slice_of(
+            self._base,
+            self._round_last_keys,
+            self._is_frozen,
+            cursor,
+            is_expired=lambda store_id, value: store_id in self._expiring and value < least,
+            keys_max=keys_max,
+            bytes_max=bytes_max,
+            deleted_bytes_max=deleted_bytes_max,
+        )
+        for store_id, key, value in writes:
+            if value is None:
+                self._expired.setdefault(store_id, {})[key] = None
+        return writes, cursor, done
 
     def _is_frozen(self, store_id: int, key: bytes) -> bool:
         return self._stores[store_id].is_frozen(key)
+
+    def _freeze_expired(self) -> None:
+        """Let the state store delete what the rewrite has deleted, below all writes of the checkpoint."""
+        for store_id, deletes in self._expired.items():
+            self._stores[store_id].freeze_below(deletes)
+            self._frozen_count += len(deletes)
+        self._expired = {}
 
     # --- Bounds; called by the stores ---
 
@@ -221,6 +255,7 @@ class Overlay:
         self.has_frozen = False
         self._frozen_count = self._applied_count = self.unsent_count = 0
         self._unsent = iter(())
+        self._expired = {}
 
     def _reset_open(self) -> None:
         self.open_bytes = 0

@@ -189,6 +189,11 @@ class OverlayStore:
         self.drop_open()
         return part
 
+    def freeze_below(self, deletes: WriteBatch) -> None:
+        """Add deletes to the frozen write batch that are older than all of its parts."""
+        self.parts.insert(0, Frozen(deletes, None))
+        self._look_at_parts()
+
     def drop_open(self) -> None:
         """Forget the open write batch.
 

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 
 from framework.errors import Halted
-from framework.ports import StateStore
+from framework.ports import StateStore, Write
 
 StoredEntry = tuple[int, bytes, bytes]  # store id, key, value
 
@@ -20,31 +20,39 @@ def slice_of(
     is_frozen: Callable[[int, bytes], bool],
     cursor: bytes,
     *,
+    is_expired: Callable[[int, bytes], bool],
     keys_max: int,
     bytes_max: float,
-) -> tuple[list[StoredEntry], bytes, bool]:
-    """Return (live keys after ``cursor`` as (store id, key, value), next cursor, whether the round is done) (K2).
+    deleted_bytes_max: float,
+) -> tuple[list[Write], bytes, bool]:
+    """Return (keys after ``cursor`` as (store id, key, value), next cursor, whether the round is done) (K2).
 
     Keys for which ``is_frozen`` are left out, because the commit's own data hold them. So what remains is what the
-    state store and the frozen checkpoint agree on. ``last_keys``: by store, in order, of some moment since the round
-    began; keys behind them have come since, so they are in the changelog. A slice passes ``keys_max`` keys at most,
-    and ends once its rows take ``bytes_max`` bytes; with none it passes no key, and no round ends. Cursor: INT16 store
-    id + key passed last; b"" starts a round, and is what a finished round returns.
+    state store and the frozen checkpoint agree on. A key whose stored value ``is_expired`` comes with None: it is to
+    be deleted. ``last_keys``: by store, in order, of some moment since the round began; keys behind them have come
+    since, so they are in the changelog. A slice passes ``keys_max`` keys at most, and ends once its live rows take
+    ``bytes_max`` bytes or its deletes ``deleted_bytes_max``; with none of either it passes no key, and no round ends.
+    Cursor: INT16 store id + key passed last; b"" starts a round, and is what a finished round returns.
     Raises Halted for a cursor that cannot be one.
     """
     if 0 < len(cursor) < _CURSOR.size:
         raise Halted(
             f"rewrite cursor {cursor!r}: need {_CURSOR.size} bytes of store id and a key; the commit is damaged"
         )
-    rewritten: list[StoredEntry] = []
-    size = 0
-    if bytes_max <= 0:
+    rewritten: list[Write] = []
+    size = deleted = 0
+    if bytes_max <= 0 or deleted_bytes_max <= 0:
         return rewritten, cursor or BEGUN, False
     for passed, (store_id, key, value) in enumerate(_rows_after(base, last_keys, cursor)):
-        if size >= bytes_max or passed == keys_max:
+        if size >= bytes_max or deleted >= deleted_bytes_max or passed == keys_max:
             return rewritten, cursor, False
         cursor = _CURSOR.pack(store_id) + key
-        if not is_frozen(store_id, key):
+        if is_frozen(store_id, key):
+            continue
+        if is_expired(store_id, value):
+            rewritten.append((store_id, key, None))
+            deleted += row_bytes(key, None)
+        else:
             rewritten.append((store_id, key, value))
             size += row_bytes(key, value)
     return rewritten, b"", True

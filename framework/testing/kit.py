@@ -205,7 +205,7 @@ class Kit:
         partitions = range(self.job.stage(name).partitions) if partition is None else [partition]
         rows: dict[bytes, tuple[int, bytes]] = {}
         for number in partitions:
-            for key, value in self._task(name, number).rows(declared.name):
+            for key, value in self._task(name, number).rows(declared):
                 other, _ = rows.setdefault(key, (number, value))
                 if other != number:
                     raise ConfigError(

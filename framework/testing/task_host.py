@@ -5,14 +5,18 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from framework.api.graph import StageGraph
+from framework.api.store import Store
 from framework.core.topology import Topology
 from framework.execution.build import assemble, store_names
 from framework.execution.driver import TaskDriver
+from framework.execution.reserved_stores import META, STREAM_TIME
 from framework.execution.sink_targets import MakeSinks, sinks_of
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.settings import Settings
+from framework.state.live_entries import unexpired_of
 from framework.stores.memory import MemoryDisk, MemoryStore
 from framework.stores.spill import MemorySpill
 
@@ -199,7 +203,8 @@ class HostedTask:
         """Return the producer ids of aligned tasks with records that are processed and not committed here."""
         return [] if self.process is None else self.process.driver.core.inputs.rollback_causes()
 
-    def rows(self, store: str) -> Iterator[tuple[bytes, bytes]]:
-        """Return (key, value) of what a store holds on disk: only what is committed gets there (A9)."""
-        store_id = self.graph.store_ids()[store]
-        return MemoryStore({store_id: store}, self.disk).scan(store_id, b"", None)
+    def rows(self, store: Store[Any, Any]) -> Iterator[tuple[bytes, bytes]]:
+        """Return (key, value) of what a store has on disk: only what is committed gets there (A9)."""
+        ids = self.graph.store_ids()
+        disk = MemoryStore({store_id: name for name, store_id in ids.items()}, self.disk)
+        return unexpired_of(store, disk.scan(ids[store.name], b"", None), disk.get(META, STREAM_TIME))

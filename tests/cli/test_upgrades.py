@@ -110,6 +110,11 @@ REFUSED: list[tuple[str, Changes, list[str]]] = [
         ["window total/years: its key was utf8 and is int64"],
     ),
     (
+        "ttl added",
+        (('"counts", key=utf8, value=int64', '"counts", key=utf8, value=int64, ttl_ms=9'),),
+        ["store total/counts: ttl_ms has been added, so its stored values would be misread", NEW_NAME],
+    ),
+    (
         "store gone",
         (('    counts = Store("counts"', '    counts = Store("sums"'),),
         ["store total/counts (key utf8, value int64) is gone or has another name", "declare it again as it was"],

@@ -43,6 +43,7 @@ class Rig:
             list(names),
             uncommitted_state_bytes_max=checked.uncommitted_state_bytes_max,
             read_cache_bytes_max=1 << 20,
+            expiring=graph.expiring_ids(),
         )
         self.outputs = Outputs(graph, self.topology, checked, lambda _topic: external_partitions)
         self.processor = Processor(graph, self.topology, 0, self.overlay, self.outputs, checked, sinks=sinks)

@@ -247,10 +247,19 @@ class Drops(Split):
     lines = Input(lines, deduplicate=ById(lambda record: record.value, horizon_ms=1_000))
 
 
-@pytest.mark.parametrize("task", [Fires, Closes, Drops])
+class Forgets(Split):
+    """Has a store whose entries expire."""
+
+    name = "timed"
+    known = Store("known", key=utf8, value=int64, ttl_ms=1_000)
+
+
+@pytest.mark.parametrize("task", [Fires, Closes, Drops, Forgets])
 def test_what_a_crash_could_let_happen_twice_is_refused(task: type[Task]) -> None:
     """Timers, windows and known ids are state: a crash takes back that a timer has fired."""
-    with pytest.raises(ConfigError, match=r"stage 'timed' has timers, a window or an input with deduplicate"):
+    with pytest.raises(
+        ConfigError, match=r"stage 'timed' has timers, a window, an input with deduplicate or a store with ttl_ms"
+    ):
         Kit(Job("timed", [task]), processing_guarantee="at-most-once").run()
 
 

@@ -13,8 +13,8 @@ LINES_MAX = 60
 
 
 def test_each_rung_is_short_and_has_a_test_of_its_own() -> None:
-    """Seven files of at most 60 lines; every example of the folder is a rung, or the larger one."""
-    assert len(RUNGS) == 7
+    """Files of at most 60 lines; every example of the folder is a rung, or the larger one."""
+    assert len(RUNGS) == len(set(RUNGS)) >= 6
     assert {path.name for path in TASKS.glob("*.py")} == {*RUNGS, "inverted_index.py", "__init__.py"}
     lengths = {name: len((TASKS / name).read_text("utf-8").splitlines()) for name in RUNGS}
     assert {name: n for name, n in lengths.items() if n > LINES_MAX} == {}

@@ -12,7 +12,9 @@ from framework.execution.reserved_stores import EVENT_TIME, STREAM_TIME
 from framework.spark.backfill.plans import StagePlan, TaskReport
 from framework.spark.backfill.schema import STATE, batch
 from framework.state.bulk_write_attempt import Attempt, BulkWrite
+from framework.state.live_entries import event_time_of
 from framework.state.snapshots import Entries, Snapshot, contents, segments
+from framework.stores.expiring_store import horizon
 from framework.stores.sst_snapshot import Builder
 
 _Difference = tuple[int, bytes, bytes | None, bytes | None]  # store id, key, found, expected
@@ -89,7 +91,11 @@ class Recorded:
         finally:
             log.close()
         raw, _ = self._found[_META].get(STREAM_TIME, (None, 0))
-        self.event_time_ms: int | None = None if raw is None else int.from_bytes(raw, "big", signed=True)
+        self.event_time_ms: int | None = None if raw is None else event_time_of(raw)
+        least = horizon(event_time_of(raw))
+        for store in stage.expiring_ids():  # when it is deleted depends on commits
+            entries = self._found[store].items()
+            self._found[store] = {key: cell for key, cell in entries if cell[0] is not None and cell[0] >= least}
         if stage.mode == "deterministic":  # logical times, and digests of them
             del self._found[_META]
 

@@ -4,19 +4,23 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from framework.api.job import Job
 from framework.core.changelog_fold import is_rolled_back
 from framework.core.task_topology import TaskWiring
 from framework.core.topology import Stream
 from framework.errors import Halted, OffsetOutOfRange
+from framework.execution.reserved_stores import META, STREAM_TIME
 from framework.logs.partition_reader import rows
 from framework.ports import LogReader
 from framework.spark.format.columns import Column
 from framework.spark.format.latest_values import Newest
 from framework.spark.format.options import Where
 from framework.state.commits import all_wirings, last_commit
+from framework.state.live_entries import event_time_of
 from framework.state.snapshots import Snapshot, commits, segments
+from framework.stores.expiring_store import EXPIRY_BYTES, horizon
 from protocol.commit import Commit
 from protocol.envelope import MessageType, decode_header
 from protocol.errors import DecodeError
@@ -34,6 +38,7 @@ class StatePlan(NamedTuple):
     name: str
     key: Column
     value: Column
+    expires: bool  # each value begins with its expiry
 
 
 def state(where: Where, plan: StatePlan, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
@@ -45,6 +50,8 @@ def state(where: Where, plan: StatePlan, snapshot: Snapshot) -> Iterator[pa.Reco
         newest = Newest(plan.store)
         newest.feed(parts)
         keys, values, numbers = newest.columns()
+        if plan.expires:
+            keys, values, numbers = _unexpired(keys, values, numbers, _event_time(log, snapshot))
     finally:
         log.close()
     checkpoint_ids, generations, offsets = (pa.array(column, pa.int64()) for column in zip(*written, strict=True))
@@ -65,6 +72,21 @@ def state(where: Where, plan: StatePlan, snapshot: Snapshot) -> Iterator[pa.Reco
             ],
             names=["key", "value", "store", "partition", "checkpoint_id", "written", "generation", "offset"],
         )
+
+
+def _event_time(log: LogReader, snapshot: Snapshot) -> int:
+    own = Newest(META)
+    own.feed(segments(log, snapshot))
+    keys, values, _ = own.columns()
+    at = pc.index(keys, pa.scalar(STREAM_TIME, pa.large_binary())).as_py()
+    return event_time_of(None if at < 0 else values[at].as_py())
+
+
+def _unexpired(keys: Any, values: Any, numbers: Any, event_time: int) -> tuple[Any, Any, Any]:
+    """Return the columns of what is alive, values without their expiry."""
+    alive = pc.greater_equal(values, pa.scalar(horizon(event_time), pa.large_binary()))
+    shown = pc.binary_replace_slice(values.filter(alive), 0, EXPIRY_BYTES, b"")
+    return keys.filter(alive), shown, numbers.filter(alive)
 
 
 def _noting(parts: Iterator[Any], written: list[tuple[int, int, int]]) -> Iterator[Any]:

@@ -102,6 +102,7 @@ class _StateReader(_Reader):
             name=store.name,
             key=column("key", store.key),
             value=column("value", store.value),
+            expires=store.ttl_ms is not None,
         )
         parts = found[options.job.tasks_of(stage.ordinal)]
         checkpoint_id = id_of_all(found) if wanted is None else wanted

@@ -144,6 +144,13 @@ def _target(options: Options, schema: Any, *, overwrite: bool) -> Target:
     resets = tuple(tuple(sorted(stage.store_ids().values())) for stage, _ in job.tasks())
     if "store" in options.own:
         stage, declared = find_store(options)
+        if declared.ttl_ms is not None:
+            raise ConfigError(
+                f"store {stage.name}/{declared.name} has ttl_ms = {declared.ttl_ms}: its entries live from the "
+                "timestamp of the record that put them, and rows of a DataFrame have none: build the state from the "
+                "job's inputs, with grete backfill",
+                stage=stage.name,
+            )
         key, value = column("key", declared.key), column("value", declared.value)
         store = stages[stage.name][0], stage.store_ids()[declared.name]
         wanted = {"partition": "int", **dict(c.ddl.split() for c in (key, value))}

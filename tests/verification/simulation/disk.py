@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from framework.errors import StoreCorrupted
 from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TURN
@@ -258,10 +259,10 @@ class SimOverlay(Overlay):
         return 0 < self.unsent_count and self.slices > 0 and self.slices + self.unsent_count // self.chunk_keys >= LARGE
 
     def rewrite(
-        self, cursor: bytes, bytes_max: float, keys_max: int = 1000
-    ) -> tuple[list[tuple[int, bytes, bytes]], bytes, bool]:
+        self, cursor: bytes, bytes_max: float, keys_max: int = 1000, deleted_bytes_max: float = inf
+    ) -> tuple[list[Write], bytes, bool]:
         """Return a few keys to rewrite."""
-        return super().rewrite(cursor, bytes_max, min(keys_max, self.chunk_keys))
+        return super().rewrite(cursor, bytes_max, min(keys_max, self.chunk_keys), deleted_bytes_max)
 
     def apply_chunk(self, changelog_position: bytes, keys_max: int = 1000) -> bool:
         """Write the next few dirty keys."""
