@@ -20,6 +20,7 @@ QUOTING = (
     "docs/GLOSSARY.md",
     "docs/TRACEABILITY.md",
     "tests/windows/peers/",
+    "tests/joins/peers/",
     "tests/protocol/golden.py",
     "tests/protocol/test_golden.py",
     "tests/test_stored_texts.py",

@@ -10,6 +10,7 @@ lefts = Topic("lefts", key=utf8, value=utf8)
 rights = Topic("rights", key=utf8, value=utf8)
 pairs_topic = Topic("pairs", key=utf8, value=json(dict[str, Any]))
 late_topic = Topic("late", key=utf8, value=utf8)
+marks = Topic("marks", key=utf8, value=utf8)  # moves event time, or holds it back
 Text = dict[str, Any]
 TEXTS: Text = {"key": utf8, "left": utf8, "right": utf8}
 
@@ -33,8 +34,11 @@ def tables(how: Any = "inner") -> TableJoin[str, str, str]:
     return TableJoin("texts", **TEXTS, how=how)
 
 
-def job_of(declared: Join[str, str, str], mode: Any = "aligned", partitions: int = 1) -> Job:
-    """Return the job that sends the pairs of a join, and late records to a topic of their own."""
+def job_of(declared: Join[str, str, str], mode: Any = "aligned", partitions: int = 1, *, marked: bool = False) -> Job:
+    """Return the job that sends the pairs of a join, and late records to a topic of their own.
+
+    ``marked``: it has a third input, so that event time waits for that, too.
+    """
 
     class Match(Task):
         name = "match"
@@ -45,6 +49,8 @@ def job_of(declared: Join[str, str, str], mode: Any = "aligned", partitions: int
         late = Output(late_topic)
 
         def process(self, record: Record[str, str]) -> None:
+            if record.topic == marks.name:
+                return
             put = self.join.put_left if record.topic == lefts.name else self.join.put_right
             if put(record.key, record.timestamp, record.value) is False:
                 self.late.send(record.key, record.value)
@@ -52,6 +58,8 @@ def job_of(declared: Join[str, str, str], mode: Any = "aligned", partitions: int
         def on_join(self, pair: Pair[str, str, str]) -> None:
             self.out.send(pair.key, None if pair.gone else {"left": pair.left, "right": pair.right})
 
+    if marked:
+        Match.marks = Input(marks)  # type: ignore[attr-defined]  # an input more
     return Job("joins", stages=[Match], mode=mode, partitions=partitions)
 
 
