@@ -58,6 +58,8 @@ SOMETIMES = {
     "rolled-back watermarks dropped": "a watermark of a dead incarnation is read (E3)",
     "known watermarks dropped": "a watermark is read again (E3)",
     "late records": "a window refuses a record (E5)",
+    "early results of windows": "a record changes a window, and its task tells so (0053)",
+    "early results that replace others": "a session takes others in, or begins earlier (0053)",
     "batches in one turn": "a task takes several records at once",
     "batches that fail and go record by record": "all that a batch did is undone, and done again one by one",
     "dead letters": "a record fails: what it did is undone, and it leaves the job as it came",

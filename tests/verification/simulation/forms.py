@@ -7,6 +7,7 @@ from framework.core.task_topology import wire
 from protocol.ids import split_producer_id
 from tests.verification.simulation.feeds import as_tasks_see, expected_of, table_of
 from tests.verification.simulation.plan import NEVER_IDLE_MS, Plan, with_settings
+from tests.verification.simulation.window_kinds import TUMBLING, WINDOWS
 
 KEYS_MANY = 150
 
@@ -75,6 +76,12 @@ def with_event_time(plan: Plan) -> Plan:
     idle_ms = r.choice((2 * interval, 10 * interval, NEVER_IDLE_MS, NEVER_IDLE_MS))
     plan = with_settings(plan, event_time_idle_ms=idle_ms)
     return replace(plan, topology=topology, wirings=wirings, disorder=r.choice((0, 0, 9)))
+
+
+def with_windows(plan: Plan) -> Plan:
+    """Return the same job with windows of another kind than tumbling ones in the tasks that set timers."""
+    r = random.Random(f"windows {plan.seed}")
+    return replace(plan, window=r.choice([name for name in WINDOWS if name != TUMBLING]))
 
 
 def with_forms(plan: Plan) -> Plan:

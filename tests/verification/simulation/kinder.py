@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tests.verification.simulation.plan import Plan
+from tests.verification.simulation.window_kinds import TUMBLING
 
 Kinder = Callable[[Plan], Plan]
 
@@ -51,6 +52,10 @@ def _of_one_build(plan: Plan) -> Plan:
 
 def _in_order(plan: Plan) -> Plan:
     return replace(plan, reordered=False)
+
+
+def _tumbling(plan: Plan) -> Plan:
+    return replace(plan, window=TUMBLING)
 
 
 UNKINDNESSES = (
@@ -136,6 +141,15 @@ UNKINDNESSES = (
         "checkpoints of hundreds of keys, and a hot key",
         ("checkpoints of many slices", "crashes between two slices of many"),
         {"cache_kept_over_a_large_checkpoint": _with_few_keys, "rollback_between_two_slices": _with_few_keys},
+    ),
+    Unkindness(
+        "windows with grace, and windows whose timers have keys",
+        ("early results of windows", "early results that replace others"),
+        {
+            "timers_of_keys_not_reloaded": _tumbling,
+            "one_timer_for_each_moment": _tumbling,
+            "time_told_ahead_of_windows": _tumbling,
+        },
     ),
     Unkindness("repeats that come behind later records", ("numbers out of order",), {"lower_numbers_known": _in_order}),
 )

@@ -106,7 +106,7 @@ class TaskHistory:
         self._external, time = [], self.time
         turn: list[Record] = []
         for step in steps:
-            self._time_before = 0 if time is None else time.now
+            self._time_before = 0 if time is None else time.watermark[0]
             if step.draw >= 0:
                 turn.append((step.value, step.draw, step.timestamp, step.key))
                 if not step.more:
@@ -133,10 +133,13 @@ class TaskHistory:
             self._external.append(ExternalRecord(partition, key, value, timestamp))
 
     def time_before(self, partition: TopicPartition, record: int) -> int:
-        """Return the task's time before it sent the record of this number (from 1) to a partition; or now."""
+        """Return what a task could tell of its time before it sent a partition's record of this number (from 1).
+
+        Or now, if it has not sent that record.
+        """
         assert self.time is not None
         told = self._told[partition]
-        return told[record - 1] if record <= len(told) else self.time.now
+        return told[record - 1] if record <= len(told) else self.time.watermark[0]
 
     def close(self, commit: Commit, offset: int) -> None:
         """Take a valid commit, after its steps were replayed."""

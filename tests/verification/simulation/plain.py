@@ -3,6 +3,7 @@
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from framework.api.timers import Timer
@@ -22,13 +23,12 @@ from tests.verification.simulation.usercode import (
     IN,
     OUTSIDE_OUTPUT,
     PANES,
-    WINDOW_MS,
     SimTask,
     StageCode,
-    TimedTask,
     Unwanted,
     task_class,
 )
+from tests.verification.simulation.window_kinds import NAME, WINDOWS, held_plainly
 
 Content = dict[tuple[int, bytes], bytes]
 Sent = Callable[[TopicPartition, bytes | None, bytes, int], None]  # partition, key, value, timestamp
@@ -89,31 +89,6 @@ class PlainTimers:
         return due
 
 
-class PlainWindow:
-    """A tumbling window: its values are in a store, by start and key."""
-
-    def __init__(self, name: str, content: Content, timers: PlainTimers, now: Callable[[], int]) -> None:
-        self.name = name
-        self._content, self._timers, self._now = content, timers, now
-
-    def update(self, key: bytes, timestamp: int, change: Callable[[bytes | None], bytes]) -> bool:
-        """Replace the key's value in the window of a timestamp; False if that is closed."""
-        start = timestamp - timestamp % WINDOW_MS
-        if start + WINDOW_MS <= self._now():
-            return False
-        place = PANES, _start(start) + key
-        self._timers.schedule(start + WINDOW_MS, owner=self.name)
-        self._content[place] = change(self._content.get(place))
-        return True
-
-    def close(self, end: int, on_window: Callable[[Window[bytes, bytes]], None]) -> None:
-        """Hand out and forget what the window that ends here holds, in the order of the keys."""
-        start = end - WINDOW_MS
-        for place in sorted(p for p in self._content if p[0] == PANES and p[1].startswith(_start(start))):
-            on_window(Window(self.name, start, end, place[1][8:], self._content[place]))
-            del self._content[place]
-
-
 class PlainOutput:
     """An output that hands each record on. ``turns`` are the task's, in its state."""
 
@@ -149,8 +124,10 @@ class PlainFiles:
 class PlainTime:
     """Event time by the rule alone (E1, E4): all sources are looked at each time."""
 
-    def __init__(self, wiring: TaskWiring) -> None:
+    def __init__(self, wiring: TaskWiring, held_ms: int) -> None:
+        """``held_ms``: by how much what a window sends may be older than event time."""
         self.now = BEFORE_ALL
+        self._held_ms = held_ms
         self._read = {(OUTSIDE, partition) for partition in wiring.external}
         self.reached = dict.fromkeys([*wiring.channels, *sorted(self._read)], BEFORE_ALL)
         self._logged = wiring.deterministic
@@ -158,8 +135,8 @@ class PlainTime:
 
     @property
     def watermark(self) -> tuple[int, bool]:
-        """The time, and whether all sources are idle."""
-        return self.now, len(self._idle) == len(self.reached)
+        """The time that consumers may count on, and whether all sources are idle."""
+        return max(BEFORE_ALL, self.now - self._held_ms), len(self._idle) == len(self.reached)
 
     def record(self, source: TimeSource, at: int) -> None:
         """Take a record."""
@@ -195,7 +172,8 @@ class PlainRun:
     """The task of a stage over one dict: a failure-free run, record by record, without any of the framework's code."""
 
     def __init__(self, code: StageCode, wiring: TaskWiring, content: Content, sent: Sent) -> None:
-        self.time = PlainTime(wiring) if wiring.keeps_time else None
+        held_ms = WINDOWS[code.window].held_ms if code.timed else 0
+        self.time = PlainTime(wiring, held_ms) if wiring.keeps_time else None
         self.timestamp = 0
         self.turn = 0
         self.code = code
@@ -215,7 +193,8 @@ class PlainRun:
         self._timers = PlainTimers(content)
         if code.timed:
             task.timers = self._timers
-            task.panes = self._window = PlainWindow(TimedTask.panes.name, content, self._timers, lambda: self._now)
+            rows, schedule = PlainStore(PANES, content), partial(self._timers.schedule, owner=NAME)
+            task.panes = self._window = held_plainly(code.window, rows, schedule, lambda: self._now, self._give)
         self.task: SimTask = task
 
     @property
@@ -293,12 +272,18 @@ class PlainRun:
         task: Any = self.task
         while (due := self._timers.pop(self._now)) is not None:
             if due.owner:
-                self.timestamp = due.at - 1
-                self._window.close(due.at, task.on_window)
+                self._window.fire(due.at, due.key)
             else:
                 self.timestamp = due.at
                 task.on_timer(Timer(due.at, due.key))
             self._sent_now()
+
+    def _give(self, window: Window[bytes, bytes], timestamp: int | None) -> None:
+        task: Any = self.task
+        self.timestamp = self.timestamp if timestamp is None else timestamp
+        self.seen["early results of windows"] += not window.final
+        self.seen["early results that replace others"] += bool(window.replaces)
+        task.on_window(window)
 
     def close(self) -> None:
         """Keep what the runtime keeps in a task's state."""

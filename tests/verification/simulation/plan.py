@@ -14,6 +14,7 @@ from protocol.ids import TopicPartition, split_producer_id
 from tests.verification.simulation.fault_plan import Fault
 from tests.verification.simulation.feeds import Rows
 from tests.verification.simulation.unkind import KIND, Unkind
+from tests.verification.simulation.window_kinds import TUMBLING
 
 World = Literal["aligned", "deterministic", "mixed"]
 WORLDS: tuple[World, ...] = ("aligned", "deterministic", "mixed")  # of each seed; in the first some run at least once
@@ -97,6 +98,7 @@ class Plan:
     wide: bool = False  # some records change all keys of a task, and most records change the same one
     together: bool = False  # the tasks of one number, of all stages, are in one process
     builds: bool = True  # others may be at work, where the seed says so
+    window: str = TUMBLING  # of the tasks that set timers; which of WINDOWS
     reordered: bool = False  # what comes to the inputs of ``once`` may come behind later records of its partition
 
     @property

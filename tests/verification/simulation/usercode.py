@@ -20,16 +20,16 @@ from framework.api.store import Store
 from framework.api.task import Task
 from framework.api.timers import Timer, Timers
 from framework.api.topic import DeadLetter, Input, Output, Topic
-from framework.api.windows import TumblingWindow, Window
+from framework.api.windows import Window, WindowStore
 from protocol.ids import TopicPartition, split_producer_id
 from tests.verification.simulation.feeds import BROADCAST
 from tests.verification.simulation.plan import SOURCE_KEYS, Plan, out_topic
 from tests.verification.simulation.sink import DIRECTORY
+from tests.verification.simulation.window_kinds import TUMBLING, WINDOWS
 
 COUNTS, CHAINS, PANES = FIRST_USER_STORE, FIRST_USER_STORE + 1, FIRST_USER_STORE + 2  # store ids
-LATE = b"~late"  # in COUNTS: records whose window was closed
+LATE = b"~late"  # in COUNTS: records whose windows were closed
 ORDER = b"~order"  # in COUNTS of a deterministic task: a hash of all that was processed, in its order
-WINDOW_MS = 16
 FOR_EVER_MS = 1 << 40
 OF_A_SESSION = 9  # records, of who feeds a partition
 IN, TABLE = "in.", "table."  # begin the names of external inputs; a table is read first
@@ -50,6 +50,7 @@ class StageCode:
     external: tuple[TopicPartition, ...]  # the partitions of its external topic, if it writes one
     files: bool  # it writes files through an outbox instead (S2)
     timed: bool  # it has timers and a window
+    window: str  # which of WINDOWS
     letters: bool  # it fails on some records, which go to its external topic as they came
     batch: bool  # it takes batches
     once: bool  # it drops what comes a second time from the outside
@@ -150,7 +151,7 @@ class SimTask(Task):
 class TimedTask(SimTask):
     """The same, by event time."""
 
-    panes = TumblingWindow("panes", WINDOW_MS, bytes_serde, bytes_serde)
+    panes: WindowStore[bytes, bytes] = WINDOWS[TUMBLING]
     timers = Timers()
 
     def set_timers(self, draw: int, at: int) -> None:
@@ -167,14 +168,19 @@ class TimedTask(SimTask):
         self._fire(b"%d" % timer.at, timer.key.encode(), timer.at)
 
     def on_window(self, window: Window[bytes, bytes]) -> None:
-        """Take the value of a window that closes."""
-        self._fire(b"%d %s" % (window.end, window.value), window.key, window.end - 1)
+        """Take the value of a window that closes, or of one that has changed: then the state alone changes."""
+        text = b"%d %s" % (window.end, window.value)
+        if window.final:
+            self._fire(text, window.key, window.end - 1)
+            return
+        replaced = b"".join(b" %d" % start for start in window.replaces)
+        self._fire(b"%s so far%s" % (text, replaced), window.key)
 
-    def _fire(self, what: bytes, key: bytes, at: int) -> None:
-        """Change the state; a deterministic task sends, too."""
+    def _fire(self, what: bytes, key: bytes, at: int | None = None) -> None:
+        """Change the state; a deterministic task sends, too, at the time given."""
         chain = crc32(what, int(self.chains.get(key) or 0))
         self.chains.put(key, b"%d" % chain)
-        if self.code.deterministic:
+        if self.code.deterministic and at is not None:
             draw = self._next(what + key)
             self._send(draw, None, b"%s%d;%s;%x" % (OF_TIMER, at, self.code.name, draw))
 
@@ -209,6 +215,7 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
         tuple(TopicPartition(out_topic(stage), p) for p in range(plan.out_partitions.get(stage, 0))),
         stage in plan.files,
         stage in plan.topology.timed,
+        plan.window,
         stage in plan.letters,
         stage in plan.batches,
         stage in plan.once,
@@ -245,6 +252,8 @@ def task_class(code: StageCode) -> type[SimTask]:
         declared[OUTSIDE_OUTPUT] = Output(_topic(code.external[0].topic))
     if code.files:
         declared[FILES_OUTPUT] = Output(Files(DIRECTORY, bytes_serde))
+    if code.timed:
+        declared["panes"] = WINDOWS[code.window]
     base = TimedTask if code.timed else SimTask
     declared["process_batch" if code.batch else "process"] = base.all if code.batch else base.one
     return type("Stage", (base,), {"name": code.stage, "code": code, **declared})

@@ -27,6 +27,7 @@ from tests.verification.simulation.forms import (
     with_many_keys,
     with_numbers,
     with_table,
+    with_windows,
     with_workers,
 )
 from tests.verification.simulation.plan import JOB, WHOLE, Cut, Knobs, Plan, World, limits_of, with_settings
@@ -150,6 +151,8 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     plan = plan if world == "aligned" else _deterministic(plan) if world == "deterministic" else _mixed(plan)
     plan = with_forms(with_event_time(plan))
     plan = with_numbers(plan) if seed >= WITHOUT_TABLES else plan
+    has_windows = seed >= WITHOUT_TABLES and random.Random(f"kinds of windows {seed}").random() < 0.4
+    plan = with_windows(plan) if has_windows else plan
     interval_ms = plan.settings.checkpoint_interval_ms
     unkind = draw_unkind(seed, world, interval_ms, compare_and_append=plan.compare_and_append)
     plan = replace(plan, unkind=unkind, faults=with_unkind(seed, plan.faults))

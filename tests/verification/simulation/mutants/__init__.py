@@ -19,6 +19,7 @@ from tests.verification.simulation.mutants import (
     of_time,
     of_unkind_logs,
     of_unkind_sinks,
+    of_windows,
     of_workers,
 )
 from tests.verification.simulation.mutants.registry import MUTANTS, Mutant, applied
@@ -45,5 +46,6 @@ __all__ = [
     "of_time",
     "of_unkind_logs",
     "of_unkind_sinks",
+    "of_windows",
     "of_workers",
 ]
