@@ -3,7 +3,9 @@
 from framework.api.avro_serde import avro
 from framework.api.context import Context
 from framework.api.deduplicate import ById, BySequence
+from framework.api.external import External
 from framework.api.files import Files
+from framework.api.http import Http
 from framework.api.interval_join import IntervalJoin
 from framework.api.job import Job
 from framework.api.joins import Pair
@@ -27,8 +29,10 @@ __all__ = [
     "Context",
     "DeadLetter",
     "Every",
+    "External",
     "Files",
     "HoppingWindow",
+    "Http",
     "Input",
     "IntervalJoin",
     "Job",

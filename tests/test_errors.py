@@ -141,7 +141,6 @@ PUBLIC = [
     "framework/client",
     "framework/testing/kit.py",
     "framework/settings.py",
-    "framework/sinks/sink.py",
 ]
 Functions = dict[str, tuple[ast.FunctionDef, str]]  # by name, "Class.name" for a method; and what documents it
 

@@ -16,6 +16,7 @@ import pytest
 from framework.api import interval_join, windows
 from framework.api.graph import FIRST_USER_STORE, RESERVED_STORES
 from framework.api.reader import OUTPUT, PRODUCER, SEQ, TIME
+from framework.api.sink import Owner, Released
 from framework.core.partitioners import Partitioner
 from framework.core.topology import changelog_topic, stream_topic
 from framework.execution import early_release, failures, outbox, sink_targets
@@ -31,7 +32,6 @@ from framework.logs.kafka.job_metadata import KafkaMetadataReader
 from framework.logs.kafka.reader import KafkaReader
 from framework.settings import Settings
 from framework.sinks.files import FilesSink
-from framework.sinks.sink import Owner, Released
 from framework.sinks.sql import ACCOUNT_DDL
 from framework.sinks.sql_released import RELEASED_DDL
 from framework.spark.format import options

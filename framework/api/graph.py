@@ -7,7 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from framework.api.deduplicate import ById, BySequence
+from framework.api.external import External
 from framework.api.files import Files
+from framework.api.http import Http
 from framework.api.joins import Join
 from framework.api.methods import refuse_deferred
 from framework.api.mode import MODES, Mode
@@ -271,10 +273,10 @@ def _check_ends(stage: StageGraph) -> None:
                 stage=stage.name,
             )
     for attribute, sink in stage.outputs.items():
-        if not isinstance(sink.target, (Topic, Files, Table)):
+        if not isinstance(sink.target, (Topic, Files, Table, Http, External)):
             raise GraphError(
                 f"stage {stage.name!r}: output {attribute!r} is of "
-                f"{_meant(stage, sink.target, 'a Topic, Files or a Table')}",
+                f"{_meant(stage, sink.target, 'a Topic, Files, a Table, Http or External')}",
                 stage=stage.name,
             )
     refuse_clashes(
@@ -282,6 +284,8 @@ def _check_ends(stage: StageGraph) -> None:
     )
     directories = (sink.target.directory for sink in stage.outputs.values() if isinstance(sink.target, Files))
     refuse_clashes(f"stage {stage.name!r}: output directory", directories, "one output per directory")
+    names = (sink.target.name for sink in stage.outputs.values() if isinstance(sink.target, External))
+    refuse_clashes(f"stage {stage.name!r}: External", names, "one output for each name", fold=str)
     tables = [sink.target for sink in stage.outputs.values() if isinstance(sink.target, Table)]
     for table in tables:
         if tables.count(table) > 1:

@@ -7,7 +7,9 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from framework.api.avro_serde import refuse_was
 from framework.api.deduplicate import Deduplicate
+from framework.api.external import External
 from framework.api.files import Files
+from framework.api.http import Http
 from framework.api.serdes import Serde
 from framework.api.table import Table
 from framework.errors import TaskError
@@ -112,15 +114,18 @@ class Input(Generic[K, V]):
 
 
 class Output(Generic[K, V]):
-    """A class attribute of a task: write this topic, files or table. On the running task ``send`` is bound."""
+    """A class attribute of a task: write this topic, or to files, a table, a web service or a system of your own.
 
-    target: Topic[K, V] | Files[V] | Table[V]
+    On the running task ``send`` is bound.
+    """
+
+    target: Topic[K, V] | Files[V] | Table[V] | Http[V] | External[V]
 
     @overload
     def __init__(self, target: Topic[K, V]) -> None: ...
 
     @overload
-    def __init__(self: "Output[None, V]", target: Files[V] | Table[V]) -> None: ...
+    def __init__(self: "Output[None, V]", target: Files[V] | Table[V] | Http[V] | External[V]) -> None: ...
 
     def __init__(self, target: Any) -> None:
         """Declare the output."""
@@ -138,7 +143,8 @@ class Output(Generic[K, V]):
         """Write a record of the current checkpoint.
 
         ``timestamp`` (ms) is that of the record or timer in process unless given. ``partition`` is that of Kafka's
-        murmur2(key); without a key, each in turn. To Files and a Table only the value counts. Raises SerdeError, or
-        TaskError if the partition does not exist or the task is not running (``init`` and ``close`` may not send).
+        murmur2(key); without a key, each in turn. Where the target is no topic, only the value counts. Raises
+        SerdeError, or TaskError if the partition does not exist or the task is not running (``init`` and ``close`` may
+        not send).
         """
         raise TaskError(f"output {self.target!r} is used outside of process, process_batch and the on_… methods")

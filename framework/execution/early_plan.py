@@ -4,11 +4,11 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
+from framework.api.sink import EarlySink, Released, Sink
 from framework.errors import Halted
 from framework.execution.early_release import Bundle, EarlyReleases
 from framework.execution.outbox_executor import Step, StepPlan
 from framework.execution.sink_targets import TargetSinks
-from framework.sinks.sink import EarlySink, Released, Sink
 
 _UNKNOWN = -1  # instead of a digest
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from framework.sinks.sink import Released
+from framework.api.sink import Released
 from framework.stores.overlay_store import OverlayStore
 from protocol.frames import digest_outputs
 

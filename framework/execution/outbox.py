@@ -15,17 +15,22 @@ from typing import Any
 
 import msgspec
 
-from framework.api.files import Files
-from framework.api.table import Table
+from framework.api.sink import EarlySink, Entry, Owner, Sink
 from framework.errors import ConfigError, Halted
 from framework.execution.early_plan import EarlyPlan
 from framework.execution.early_release import EarlyReleases
 from framework.execution.outbox_executor import AtOnce, Background, Step, StepPlan
-from framework.execution.sink_targets import TABLE, MakeSinks, SinkOutputs, TargetSinks, sinks_of, target_of
+from framework.execution.sink_targets import (
+    FILES,
+    MakeSinks,
+    SinkOutputs,
+    SinkTarget,
+    TargetSinks,
+    encoder_of,
+    sinks_of,
+    target_of,
+)
 from framework.settings import Settings
-from framework.sinks.files import line_encoder
-from framework.sinks.sink import EarlySink, Entry, Owner, Sink
-from framework.sinks.sql import row_encoder
 from framework.stores.overlay_store import OverlayStore
 
 _NUMBER = struct.Struct(">Q")  # checkpoints and block numbers: never negative
@@ -108,10 +113,9 @@ class Outbox:
         """The reason why a sink refuses or does not answer, if one does."""
         return self._background.trouble
 
-    def sender(self, attribute: str, target: Files[Any] | Table[Any]) -> Callable[..., None]:
-        """Return Output.send for these files or this table. After ``reload``."""
-        encode = line_encoder(target) if isinstance(target, Files) else row_encoder(target)
-        name, early = target_of(attribute, target), self.early
+    def sender(self, attribute: str, target: SinkTarget) -> Callable[..., None]:
+        """Return Output.send for what is no topic. After ``reload``."""
+        encode, name, early = encoder_of(target), target_of(attribute, target), self.early
         if early is not None and isinstance(self._sinks.by_target[name], EarlySink):
 
             def release(_key: object, value: object, **_: object) -> None:
@@ -174,7 +178,7 @@ class Outbox:
             self._keep_nonce()
         self._seal()
         if self._next > self._first:
-            if any(target.startswith(TABLE) for target in self._targets):
+            if not all(target.startswith(FILES) for target in self._targets):
                 self._keep_nonce()
             self._closing = _Closed(checkpoint_id, self._first, self._next, self._size, self._targets)
             self._store.put(_CLOSED + _NUMBER.pack(checkpoint_id), msgspec.json.encode(self._closing))

@@ -1,20 +1,25 @@
-"""The sinks of a task by target: a directory, or the attribute of an Output to a table, whose url may hold a secret."""
+"""The sinks of a task by target: a directory, a name, or the attribute of an Output, whose url may hold a secret."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from framework.api.external import External
 from framework.api.files import Files
-from framework.api.serdes import bytes_serde
+from framework.api.http import Http
+from framework.api.serdes import bytes_serde, encode_error, functions_of
+from framework.api.sink import Sink
 from framework.api.table import Table
 from framework.errors import ConfigError
 from framework.sinks.discard import DiscardSink
-from framework.sinks.files import FilesSink
+from framework.sinks.files import FilesSink, line_encoder
+from framework.sinks.http import HttpSink
 from framework.sinks.open import sql_sinks
-from framework.sinks.sink import Sink
+from framework.sinks.sql import row_encoder
 
-FILES, TABLE = "files:", "table:"  # how a target begins
+FILES, TABLE, HTTP, EXTERNAL = "files:", "table:", "http:", "external:"  # how a target begins
 
-SinkOutputs = dict[str, Files[Any] | Table[Any]]  # attribute of the task → where it goes
+SinkTarget = Files[Any] | Table[Any] | Http[Any] | External[Any]
+SinkOutputs = dict[str, SinkTarget]  # attribute of the task → where it goes
 MakeSinks = Callable[[SinkOutputs], dict[str, Sink]]  # returns target → sink: the one place where a task gets its sinks
 
 
@@ -22,6 +27,11 @@ def sinks_of(outputs: SinkOutputs) -> dict[str, Sink]:
     """Return target → sink; nothing is opened. Raises ConfigError."""
     tables = {name: target for name, target in outputs.items() if isinstance(target, Table)}
     sinks: dict[str, Sink] = {TABLE + name: sink for name, sink in sql_sinks(tables).items()}
+    for name, target in outputs.items():
+        if isinstance(target, Http):
+            sinks[HTTP + name] = HttpSink(name, target)
+        elif isinstance(target, External):
+            sinks[EXTERNAL + target.name] = target.connect()
     directories = {target.directory for target in outputs.values() if isinstance(target, Files)}
     return sinks | {FILES + directory: FilesSink(directory) for directory in sorted(directories)}
 
@@ -31,9 +41,31 @@ def no_sinks(outputs: SinkOutputs) -> dict[str, Sink]:
     return {target: DiscardSink(target) for target in map(target_of, outputs, outputs.values())}
 
 
-def target_of(attribute: str, output: Files[Any] | Table[Any]) -> str:
+def target_of(attribute: str, output: SinkTarget) -> str:
     """Return the target of an Output."""
-    return FILES + output.directory if isinstance(output, Files) else TABLE + attribute
+    if isinstance(output, Files):
+        return FILES + output.directory
+    if isinstance(output, External):
+        return EXTERNAL + output.name
+    return (TABLE if isinstance(output, Table) else HTTP) + attribute
+
+
+def encoder_of(target: SinkTarget) -> Callable[[object], bytes]:
+    """Return value → bytes that wait in the state. It raises SerdeError."""
+    if isinstance(target, Files):
+        return line_encoder(target)
+    if isinstance(target, Table):
+        return row_encoder(target)
+    encode = functions_of(target.value)[0]
+    where = f"output to {target!r}: " if isinstance(target, Http) else f"output to {target.name}: "
+
+    def encoded(value: object) -> bytes:
+        try:
+            return encode(value)
+        except Exception as error:
+            raise encode_error(target.value, value, error, where) from error
+
+    return encoded
 
 
 class TargetSinks:
@@ -72,10 +104,12 @@ class TargetSinks:
                 directory = Files(target.removeprefix(FILES), bytes_serde)
                 sink = self.by_target[target] = self._make({"": directory})[target]
             if sink is None:
+                kind, _, name = target.partition(":")
+                what = "rows" if kind == "table" else "outputs"
                 raise ConfigError(
-                    f"task {self._task}: committed rows of output {target.removeprefix(TABLE)!r} are not applied "
-                    "yet: declare the table under this name again, until they are",
+                    f"task {self._task}: committed {what} of output {name!r} are not applied yet: declare the {kind} "
+                    "under this name again, until they are",
                     task=self._task,
                 )
-            found.setdefault(id(sink), (sink, {}))[1][index] = target.removeprefix(TABLE)
+            found.setdefault(id(sink), (sink, {}))[1][index] = target.partition(":")[2]
         yield from found.values()

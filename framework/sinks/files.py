@@ -9,9 +9,9 @@ from typing import BinaryIO
 
 from framework.api.files import Files
 from framework.api.serdes import encode_error, functions_of
+from framework.api.sink import Entry, Owner, Released
 from framework.errors import SerdeError, TransientError
 from framework.sinks.released_files import ReleasedFiles, sync_directory
-from framework.sinks.sink import Entry, Owner, Released
 
 
 def line_encoder(target: Files[object]) -> Callable[[object], bytes]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from framework.api.sink import Entry, Owner, Released
 from framework.errors import Fenced, Halted
-from framework.sinks.sink import Entry, Owner, Released
 
 _DIGITS = 15  # so that names in their order are releases in their order
 _GONE = ".gone"  # of a directory of drafts that is being deleted

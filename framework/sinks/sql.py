@@ -6,9 +6,9 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from framework.api.serdes import encode_error, functions_of
+from framework.api.sink import Entry, Owner, Released
 from framework.api.table import Table
 from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, TransientError
-from framework.sinks.sink import Entry, Owner, Released
 from framework.sinks.sql_dialect import Dialect
 from framework.sinks.sql_released import ReleaseAccount
 

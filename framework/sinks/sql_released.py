@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from framework.api.sink import Owner, Released
 from framework.errors import ConfigError, Fenced, Halted, TransientError
-from framework.sinks.sink import Owner, Released
 from framework.sinks.sql_dialect import Dialect
 
 RELEASED = "grete_released"

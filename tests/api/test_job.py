@@ -155,7 +155,10 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         "'t': errors='skip': need 'fail', 'drop' or DeadLetter",
     ),
     "an input of a name": (lambda: Job("j", [stage("x", [Input("a")])]), "need a Topic"),  # type: ignore[arg-type]  # the mistake
-    "an output of a name": (lambda: Job("j", [stage("x", [A], ["b"])]), "need a Topic, Files or a Table"),
+    "an output of a name": (
+        lambda: Job("j", [stage("x", [A], ["b"])]),
+        "need a Topic, Files, a Table, Http or External",
+    ),
     "an output of a store that hides a topic": (
         lambda: Job("j", [stage("x", [A], [(hidden := Store("b", utf8, utf8))], b=hidden)]),
         "output 'out_0' is of the Store 'b' of the same class, which hides what is called 'b' outside of it",

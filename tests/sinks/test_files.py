@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from framework.api.sink import Owner
 from framework.errors import TransientError
 from framework.sinks.files import FilesSink
-from framework.sinks.sink import Owner
 
 OWNER = Owner("job", "stage-3", "nonce")
 

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from framework.api.sink import Entry, Owner
 from framework.errors import ConfigError
 from framework.ports import Write
-from framework.sinks.sink import Entry, Owner
 
 
 class Disk:
@@ -98,7 +98,7 @@ class Place:
 
 
 class ListSink:
-    """A sink: framework.sinks.sink.Sink."""
+    """A sink: framework.api.sink.Sink."""
 
     name = "a list"
 

@@ -12,7 +12,7 @@ class Owner(NamedTuple):
     nonce: str
 
 
-Entry = tuple[str, bytes]  # attribute of the task's Output, encoded value
+Entry = tuple[str, bytes]  # attribute of the task's Output, or the name of External; encoded value
 
 
 class Sink(Protocol):

@@ -1,0 +1,58 @@
+"""A system of one's own as the target of an Output: the sink of the shipped contract's example, in a job."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from framework.api.mode import Mode
+from framework.errors import GraphError
+from framework.testing import Kit
+from grete import DeadLetter, External, Input, Job, Output, Record, Store, Task, Topic, int64, json, utf8
+from tests.testing.third_party import ListSink, Place
+
+LINES = Topic("lines", key=utf8, value=utf8)
+LETTERS = Topic("letters", key=utf8, value=utf8)
+
+
+def keeping(*targets: Any, mode: Mode = "aligned") -> Job:
+    """Return a job that counts, and sends each count to all targets."""
+    outputs = {f"out_{number}": Output(target) for number, target in enumerate(targets)}
+
+    class Base(Task):
+        lines = Input(LINES, errors=DeadLetter(LETTERS))
+        counts = Store("counts", key=utf8, value=int64)
+
+        def process(self, record: Record[str, str]) -> None:
+            count = self.counts.get("all", 0) + 1
+            self.counts.put("all", count)
+            for name in outputs:
+                row: Any = {"task": "t", "number": count} if record.value != "fail" else object()
+                getattr(self, name).send(None, row)
+
+    return Job("keeping", stages=[type("Keep", (Base,), outputs)], mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["aligned", "deterministic"])
+@pytest.mark.parametrize("seed", range(3))
+def test_each_output_is_there_once(mode: Mode, seed: int) -> None:
+    """Two systems of one task, through crashes; a value that its serde refuses makes a dead letter."""
+    places = Place(), Place()
+    targets = [External(f"place {n}", json, partial(ListSink, place)) for n, place in enumerate(places)]
+    kit = Kit(keeping(*targets, mode=mode))
+    for number in range(20):
+        kit.feed(LINES, "k", "fail" if number == 7 else "x", timestamp=number)
+        if number % 5 == 4:
+            kit.advance(300)
+    kit.run(crashes=4, seed=seed)
+    kit.stop()
+    assert [place.rows for place in places] == [[("t", n) for n in range(1, 20)]] * 2
+    assert len(kit.outputs(LETTERS)) == 1
+
+
+def test_two_outputs_of_a_name_are_refused() -> None:
+    """The state tells them apart by it."""
+    place = Place()
+    target = External("place", json, partial(ListSink, place))
+    with pytest.raises(GraphError, match="External 'place' clashes with 'place': one output for each name"):
+        keeping(target, target)
