@@ -1,5 +1,6 @@
 """Bound stores: what a task reads is what it put, encoded; scans; and how bad use is refused."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -39,6 +40,20 @@ def test_a_value_is_what_it_was_when_put() -> None:
     basket.items.append("b")
     baskets.get("k").items.append("c")
     assert baskets.get("k") == Basket(["a"])
+
+
+@pytest.mark.parametrize("serde", ["utf8", "int64"])
+def test_a_record_without_a_key_is_told_to_test_for_it(serde: str) -> None:
+    """A key of None, as a Kafka record may have it, is no key of a store: the error says whose it is, and the way."""
+    task = Rig(JOB).task
+    store: Any = task.words if serde == "utf8" else task.numbers
+    told = (
+        f"store {store.name}: serde {serde} cannot encode None: a record's key or value is None where its producer "
+        "gave none: test for it in the task, or let the producer give one"
+    )
+    for use in (store.get, store.delete, lambda key: store.put(key, None)):
+        with pytest.raises(SerdeError, match=re.escape(told)):
+            use(None)
 
 
 def test_get_put_delete() -> None:
