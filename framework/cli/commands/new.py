@@ -1,52 +1,9 @@
-"""`grete new`: a project to start from."""
+"""`grete new`: a project to start from, which is one of the examples with its test."""
 
 import re
 from pathlib import Path
 
 from framework.errors import ConfigError
-
-TASK = '''"""{name}: counts words. Run it: echo 'so it goes, so it goes' | grete run {module}.py --input sentences=-"""
-
-from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-
-sentences = Topic("sentences", key=utf8, value=utf8)
-totals = Topic("word-totals", key=utf8, value=int64)
-
-
-class CountWords(Task):
-    """Sentences → for each of their words its new total."""
-
-    lines = Input(sentences)
-    counts = Store("counts", key=utf8, value=int64)
-    out = Output(totals)
-
-    def process(self, record: Record[str, str]) -> None:
-        """Count the words of one sentence."""
-        for word in record.value.split():
-            n = self.counts.get(word, 0) + 1
-            self.counts.put(word, n)
-            self.out.send(word, n)
-
-
-job = Job("{name}", stages=[CountWords])
-'''
-
-TEST = '''"""Tests of {module}.py. Run them: pytest"""
-
-from {module} import CountWords, job, sentences, totals
-
-from framework.testing import Kit
-
-
-def test_words_are_counted() -> None:
-    """Each word has its total, and each new total is sent once, although the task crashes on the way."""
-    kit = Kit(job)
-    kit.feed(sentences, "1", "so it goes")
-    kit.feed(sentences, "2", "so it went")
-    kit.run(crashes=3)
-    assert {expected_state} == kit.state(CountWords.counts)
-    assert [("goes", 1), ("it", 1), ("it", 2), ("so", 1), ("so", 2), ("went", 1)] == sorted(kit.pairs(totals))
-'''
 
 PROJECT = """[build-system]
 requires = ["hatchling"]
@@ -56,7 +13,7 @@ build-backend = "hatchling.build"
 name = "{name}"
 version = "0.1.0"
 requires-python = ">=3.11"
-dependencies = ["grete"]
+dependencies = ["{grete}"]
 
 [project.optional-dependencies]
 dev = ["pytest>=8"]
@@ -69,24 +26,51 @@ pythonpath = ["."]
 """
 
 
-def new(name: str) -> None:
-    """Write the project. Raises ConfigError: a bad name, or something of that name is there."""
+EXAMPLES = Path(__file__).parent / "examples"  # of the wheel, which has copies; in the repository they are tasks/
+REPOSITORY = Path(__file__).parents[3]
+NEEDS = {"registry": "grete[registry]"}  # of examples that need an extra
+
+DEFAULT = "word_count"
+
+
+def templates() -> list[str]:
+    """Return the names of the examples that a project can begin with."""
+    jobs, tests = _folders()
+    names = (path.stem for path in jobs.glob("*.py"))
+    return sorted(name for name in names if name != "inverted_index" and (tests / f"test_{name}.py").is_file())
+
+
+def new(name: str, template: str = DEFAULT) -> None:
+    """Write the project. Raises ConfigError: a bad name, no such template, or something of that name is there."""
     if not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
         raise ConfigError(f"{name!r} cannot name a project: use lower-case letters, digits and dashes, like word-count")
+    example = template.replace("-", "_")
+    if example not in templates():
+        raise ConfigError(f"no template {template!r}: there are {', '.join(templates())}")
     root, module = Path(name), name.replace("-", "_")
     try:
         root.mkdir()
     except OSError as error:
         raise ConfigError(f"cannot make {root}: {error.strerror}: choose another name or folder") from error
-    state = '{"so": 2, "it": 2, "goes": 1, "went": 1}'
+    jobs, tests = _folders()
+    code = (jobs / f"{example}.py").read_text("utf-8")
+    test = (tests / f"test_{example}.py").read_text("utf-8")
     files = {
-        f"{module}.py": TASK.format(name=name, module=module),
-        f"test_{module}.py": TEST.format(module=module, expected_state=state),
-        "pyproject.toml": PROJECT.format(name=name, module=module),
+        f"{module}.py": re.sub(r'\bJob\("[^"]+"', f'Job("{name}"', code),
+        f"test_{module}.py": test.replace(f"from tasks.{example} import", f"from {module} import"),
+        "pyproject.toml": PROJECT.format(name=name, module=module, grete=NEEDS.get(example, "grete")),
         ".gitignore": ".grete/\n__pycache__/\n",
     }
     for path, text in files.items():
         (root / path).write_text(text, encoding="utf-8")
     print(f"Wrote {root}/: {', '.join(files)}")
     print(f"  cd {root} && pip install -e '.[dev]' && pytest")
-    print(f"  echo 'so it goes' | grete run {module}.py --input sentences=-")
+    if example == DEFAULT:
+        print(f"  echo 'so it goes' | grete run {module}.py --input sentences=-")
+
+
+def _folders() -> tuple[Path, Path]:
+    """Return where the examples are, and where their tests."""
+    if EXAMPLES.is_dir():
+        return EXAMPLES, EXAMPLES
+    return REPOSITORY / "tasks", REPOSITORY / "tests" / "tasks"
