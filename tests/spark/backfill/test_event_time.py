@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,11 +33,13 @@ SETTINGS = Settings(checkpoint_interval_ms=100, event_time_idle_ms=600)
 class Delays:
     """The job of three stages with a log of its own."""
 
+    code: ModuleType = delays
+
     def __init__(self, directory: Path) -> None:
         """Make its topics."""
         self.directory = JobDirectory(directory)
         self.log: JobLog = self.directory.open_log()
-        self.metadata = prepare(delays.job, self.log, self.directory, SETTINGS, fed=["events"])
+        self.metadata = prepare(self.code.job, self.log, self.directory, SETTINGS, fed=["events"])
         self._at = [0, 40_000, 300]  # of the partitions
 
     def feed(self, count: int) -> None:
@@ -51,22 +54,22 @@ class Delays:
 
     def run(self) -> None:
         """Let real workers process what there is, until all inputs are idle, and stop them."""
-        with LocalJob(delays.job, "tests.support.delays", self.directory, SETTINGS) as local:
+        with LocalJob(self.code.job, self.code.__name__, self.directory, SETTINGS) as local:
             drain(local)
             local.stop()
 
     def held(self) -> int:
         """Return the sum of what waits for a timer or in a window."""
-        delay, sum_, total = delays.job.stages
+        delay, sum_, total = self.code.job.stages
         stores = [delay.stores["waiting"], sum_.windows["sums"].panes, total.windows["totals"].panes]
-        with LocalReader(self.directory.state_directory, delays.job) as reader:
+        with LocalReader(self.directory.state_directory, self.code.job) as reader:
             return sum(value for store in stores for _, value in reader.all(store))
 
     def wanted(self) -> Wanted:
         """Return what a backfill from the log is asked for."""
         where = Where("embedded", "", str(self.directory.directory / "log.db"))
         work = str(self.directory.directory / "spark")
-        return Wanted(delays.job, "tests.support.delays", where, SETTINGS, {"events": "kafka"}, work)
+        return Wanted(self.code.job, self.code.__name__, where, SETTINGS, {"events": "kafka"}, work)
 
     def audit(self, spark: "SparkSession") -> Audited:
         """Audit from the log."""
