@@ -13,6 +13,7 @@ from framework.api.key_windows import SessionWindow, SlidingWindow
 from framework.api.protobuf_serde import protobuf
 from framework.api.reader import Once
 from framework.api.record import Record
+from framework.api.repartition import repartition
 from framework.api.serdes import Serde, bytes_serde, int64, json, utf8
 from framework.api.store import Store
 from framework.api.table import Table
@@ -58,5 +59,6 @@ __all__ = [
     "int64",
     "json",
     "protobuf",
+    "repartition",
     "utf8",
 ]

@@ -48,8 +48,10 @@ def test_the_public_names_are_these() -> None:
         "Context",
         "DeadLetter",
         "Every",
+        "External",
         "Files",
         "HoppingWindow",
+        "Http",
         "Input",
         "IntervalJoin",
         "Job",
@@ -75,6 +77,7 @@ def test_the_public_names_are_these() -> None:
         "int64",
         "json",
         "protobuf",
+        "repartition",
         "utf8",
     ]
     assert all(hasattr(grete, name) for name in grete.__all__)
