@@ -120,6 +120,10 @@ class StageGraph:
         """Return the names of the topics that are read to their ends before the others (A2c)."""
         return frozenset(declared.topic.name for declared in self.inputs.values() if declared.bootstrap)
 
+    def priorities(self) -> dict[str, int]:
+        """Return topic → the priority with which it is read, of those that have another than 0."""
+        return {each.topic.name: each.priority for each in self.inputs.values() if each.priority}
+
     def starts(self) -> dict[str, StartPosition]:
         """Return topic → where a job begins to read it, of those that do not begin with their first record."""
         return {each.topic.name: each.start for each in self.inputs.values() if each.start != "earliest"}
@@ -263,6 +267,12 @@ def _check_ends(stage: StageGraph) -> None:
             raise GraphError(
                 f"stage {stage.name!r}: input {attribute!r}: deduplicate={source.deduplicate!r}: need ById(…) or "
                 "BySequence(…)",
+                stage=stage.name,
+            )
+        if type(source.priority) is not int:
+            raise GraphError(
+                f"stage {stage.name!r}: input {attribute!r}: priority={source.priority!r}: need an int; the highest is "
+                "read first",
                 stage=stage.name,
             )
         _check_time(f"stage {stage.name!r}: input {attribute!r}", source)

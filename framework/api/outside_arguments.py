@@ -19,6 +19,13 @@ def refuse_outside_arguments(consumer: StageGraph, topic: str, producer: str) ->
             f"its own write {topic!r}",
             stage=consumer.name,
         )
+    if topic in consumer.priorities():
+        raise GraphError(
+            f"stage {consumer.name!r} reads topic {topic!r} with priority=, and stage {producer!r} of this job writes "
+            "it: a checkpoint needs the records of all streams between stages, so none of them may wait. Leave it out, "
+            "and give priority= to the inputs where the records enter the job",
+            stage=consumer.name,
+        )
     if (argument := _time_argument(consumer, topic)) is not None:
         raise GraphError(
             f"stage {consumer.name!r} reads topic {topic!r} with {argument}=, and stage {producer!r} of this job "

@@ -78,6 +78,9 @@ class Input(Generic[K, V]):
     ``bootstrap``: at each start the task reads this topic, which others write, to the end that it has then, before it
     reads its other inputs (Samza: bootstrap stream).
 
+    ``priority``: while records of this topic, which others write, are at hand, the task reads none of its other topics
+    from outside that have a lower number (Samza: MessageChooser). Equal ones are read in the order of time.
+
     ``broadcast``: each task of the stage reads every record of the topic, however many partitions that has (Kafka
     Streams: GlobalKTable; Flink: broadcast state); for what is small.
 
@@ -96,6 +99,7 @@ class Input(Generic[K, V]):
         start: StartPosition = "earliest",
         deduplicate: Deduplicate[K, V] | None = None,
         bootstrap: bool = False,
+        priority: int = 0,
         broadcast: bool = False,
         time: Time[V] = "record",
         out_of_order_ms: int = 0,
@@ -107,6 +111,7 @@ class Input(Generic[K, V]):
         self.start = start
         self.deduplicate = deduplicate
         self.bootstrap = bootstrap
+        self.priority = priority
         self.broadcast = broadcast
         self.time: Time[V] = time
         self.out_of_order_ms = out_of_order_ms

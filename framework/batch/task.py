@@ -85,6 +85,13 @@ def check_batch(job: Job) -> None:
                 "name instead: it reads its inputs from their first records",
                 stage=stage.name,
             )
+        if waiting := stage.priorities():
+            raise ConfigError(
+                f"stage {stage.name} reads topic {min(waiting)} with priority=: which of its records were at hand "
+                "before those of other topics is not recorded, so such a stage cannot be recomputed in batch. Start "
+                "the job under another name instead: it reads its inputs from their first records",
+                stage=stage.name,
+            )
         if taken := [topic for topic, time in stage.topics_timed().items() if time == "intake"]:
             raise ConfigError(
                 f"stage {stage.name} gives the records of topic {taken[0]} the time at which a task takes them in "

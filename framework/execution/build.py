@@ -1,8 +1,8 @@
 """Builds one task from core, overlay, user code and driver: the same for a worker and for the test kit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from framework.api.context import Context, wall_clock_us
 from framework.api.graph import StageGraph
@@ -109,6 +109,7 @@ class TaskIO:
     settings: Settings
     mono_ms: Callable[[], float]
     times: InputTimes | None = None
+    priorities: Mapping[str, int] = field(default_factory=dict)  # by topic from outside
 
     def parts(self, owner: int, core: Core, runner: Runner) -> TaskParts:
         """Return what a driver and its mode work with."""
@@ -121,6 +122,7 @@ class TaskIO:
             settings=self.settings,
             mono_ms=self.mono_ms,
             times=self.times,
+            priorities=self.priorities,
         )
 
 
@@ -168,7 +170,8 @@ def assemble(
         _connect(log, owner, wiring.changelog, store.changelog_position(), transactions=aligned and releases)
     logical = LogicalOutputs(topology.job, wiring, releases=releases) if graph.mode == "deterministic" else None
     outputs = Outputs(graph, topology, settings, _counts(graph, log), mode=logical)
-    io = TaskIO(log, store, overlay, spill, settings, mono_ms, input_times(graph, wall_us))
+    times = input_times(graph, wall_us)
+    io = TaskIO(log, store, overlay, spill, settings, mono_ms, times, graph.priorities())
     if logical is not None:
         code = LogicalProcessor(
             graph, topology, partition, overlay, outputs, settings, logical=logical, executor=executor, sinks=sinks

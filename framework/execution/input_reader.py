@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from framework.errors import Halted, TransientError
+from framework.execution.limits import GIVE_WAY_ROWS
 from framework.ports import Log, LogRow
 from protocol.ids import TopicPartition
 
@@ -14,7 +15,8 @@ class InputReader:
     """Input partitions with their positions. A seek drops what was read ahead, so nothing stale can follow it.
 
     Of the ``ordered`` partitions it holds at most a batch each, and gives the rows of the one whose next timestamp is
-    the least, up to where another one's is. One that has nothing to read holds back no other.
+    the least, up to where another one's is. One that has nothing to read holds back no other. One of a higher priority
+    comes before all that have a lower one, and what comes to it interrupts them.
     """
 
     def __init__(
@@ -25,8 +27,13 @@ class InputReader:
         *,
         ordered: Sequence[TopicPartition] = (),
         times: Mapping[str, TimeOfRow] = MappingProxyType({}),
+        priorities: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """``times``: by topic, the time of a row that is to be ordered by another than its timestamp."""
+        """Read the partitions from where they are sought.
+
+        ``times``: by topic, the time of a row that is to be ordered by another than its timestamp. ``priorities``: by
+        topic, of the ``ordered`` ones; 0 where it is not in there.
+        """
         self._log = log
         self._batch_bytes_max = batch_bytes_max
         self._ordered = tuple(ordered) if len(ordered) > 1 else ()
@@ -35,6 +42,8 @@ class InputReader:
             self._turn.append(None)  # all of them take one turn
         self._position: dict[TopicPartition, int] = {}
         self._times = times
+        self._priority = {partition: priorities.get(partition.topic, 0) for partition in self._ordered}
+        self._highest = max(self._priority.values(), default=0)
         # rows, their times, the first that was not given
         self._held: dict[TopicPartition, tuple[list[LogRow], list[int], int]] = {}
         self.more = False  # the last batch was cut: the rest of it is at hand
@@ -76,7 +85,7 @@ class InputReader:
         return None
 
     def _next_in_order(self, first: Collection[TopicPartition]) -> tuple[TopicPartition, list[LogRow]] | None:
-        """Return the rows that come before those of every other partition, by their timestamps."""
+        """Return the rows that come before those of every other partition, by their priorities and timestamps."""
         held, heads = self._held, []
         for partition in self._ordered:
             if first and partition not in first:
@@ -89,15 +98,17 @@ class InputReader:
                 times = [row.timestamp_ms for row in rows] if time_of is None else [time_of(row) for row in rows]
                 held[partition] = rows, times, 0
             _, times, start = held[partition]
-            heads.append((times[start], partition))
+            heads.append((-self._priority[partition], times[start], partition))
         if not heads:
             return None
-        heads.sort(key=lambda head: head[0])
-        partition = heads[0][1]
+        heads.sort(key=lambda head: head[:2])
+        partition = heads[0][2]
         rows, times, start = held.pop(partition)
         stop = len(rows)
-        if len(heads) > 1:
-            bound = heads[1][0]
+        if self._priority[partition] < self._highest:
+            stop = min(stop, start + GIVE_WAY_ROWS)
+        if len(heads) > 1 and heads[1][0] == heads[0][0]:
+            bound = heads[1][1]
             stop = next((i for i in range(start, stop) if times[i] > bound), stop)
         self._position[partition] = rows[stop - 1].offset + 1
         if stop < len(rows):

@@ -8,6 +8,7 @@ AGAIN_MS = 5  # between two looks at consumers while they are behind: one round 
 REPORTED_PARTS = 4  # a consumer reports its position when it has gone on this part of what producers may be ahead
 REPORTED_MS = 5_000  # and if it has gone on at all: what lag tools see is no older, as with any consumer
 LAG_PER_PRODUCER = 25  # messages: a second of markers, or what an idle source sends until its consumer has reported it
+GIVE_WAY_ROWS = 256  # of an input, between two looks whether one of a higher priority has brought something: some ms
 LOOK_MS = 1_000  # between two looks where a partition of outputs ends, or what is held and asked for
 ASK_PARTS = 4  # a task that holds this part of its bound asks for a checkpoint: three more may come until it is closed
 WAIT_MS_MAX = 20.0  # between two looks at a sink's step that takes long

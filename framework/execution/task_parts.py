@@ -1,7 +1,8 @@
 """What the driver of a task and its mode work with: the core and what it has asked for, the log, the user's code."""
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from framework.core import actions as do
 from framework.core import events as on
@@ -37,8 +38,12 @@ class TaskParts:
         settings: Settings,
         mono_ms: Callable[[], float],
         times: InputTimes | None = None,
+        priorities: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """``mono_ms`` is a clock that only goes forward; ``times``: how the inputs tell time, if not as by default."""
+        """``mono_ms`` is a clock that only goes forward; ``times``: how the inputs tell time, if not as by default.
+
+        ``priorities``: by topic from outside; 0 where it is not in there.
+        """
         self.owner, self.core, self.wiring = owner, core, core.task
         self.log, self.overlay, self.runner = log, overlay, runner
         self.outbox = runner.outbox
@@ -52,9 +57,12 @@ class TaskParts:
         self.pending_sends = PendingSends(self.wiring.name, settings.send_timeout_ms)
         self.internal = dict.fromkeys(partition for _, partition in self.wiring.channels)
         self.inputs: tuple[TopicPartition, ...] = (*self.internal, *self.wiring.external)
-        ordered = self.wiring.external if self.wiring.keeps_time or not self.wiring.deterministic else ()
+        in_order = self.wiring.keeps_time or not self.wiring.deterministic or priorities
+        ordered = self.wiring.external if in_order else ()
         times = InputTimes() if times is None else times
-        self.input_reader = InputReader(log, self.inputs, settings.batch_bytes_max, ordered=ordered, times=times.times)
+        self.input_reader = InputReader(
+            log, self.inputs, settings.batch_bytes_max, ordered=ordered, times=times.times, priorities=priorities
+        )
         self.holes = InputHoles()
         self.event_time = EventTimeOut(core, runner, self.input_reader, settings, times.idle_ms)
         lag_max = settings.downstream_lag_messages_max

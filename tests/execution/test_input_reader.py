@@ -1,15 +1,19 @@
 """Reading inputs: in turn, in order, and from where the core says (R5)."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from framework.errors import Halted, OffsetOutOfRange
 from framework.execution.input_reader import InputReader
+from framework.execution.limits import GIVE_WAY_ROWS
 from framework.logs.memory import MemoryLog, MemoryLogData
 from protocol.ids import TopicPartition
 
-P, Q = TopicPartition("p", 0), TopicPartition("q", 0)
+P, Q, R = TopicPartition("p", 0), TopicPartition("q", 0), TopicPartition("r", 0)
 
 
 def reader(rows: dict[TopicPartition, int], batch_bytes_max: int = 1) -> tuple[InputReader, MemoryLogData]:
@@ -27,7 +31,9 @@ def reader(rows: dict[TopicPartition, int], batch_bytes_max: int = 1) -> tuple[I
 
 
 def in_order(
-    stamps: dict[TopicPartition, list[int]], batch_bytes_max: int = 1_000
+    stamps: dict[TopicPartition, list[int]],
+    batch_bytes_max: int = 1_000,
+    priorities: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[InputReader, MemoryLogData]:
     """Return an input reader over partitions of records with these timestamps, in the order of time."""
     data = MemoryLogData(lambda: 0)
@@ -36,7 +42,7 @@ def in_order(
         log.create_topic(partition.topic, 1)
         for at in times:
             data.append(partition, None, b"x", at, None)
-    into = InputReader(log, list(stamps), batch_bytes_max, ordered=list(stamps))
+    into = InputReader(log, list(stamps), batch_bytes_max, ordered=list(stamps), priorities=priorities)
     for partition in stamps:
         into.seek(partition, 0)
     return into, data
@@ -164,3 +170,53 @@ def test_unsorted_partitions_keep_their_own_order(times: list[list[int]], batch_
     found = runs(into)
     for partition, each in stamps.items():
         assert [at for topic, batch in found if topic == partition.topic for at in batch] == each
+
+
+def test_a_higher_priority_is_read_first_and_equal_ones_by_time() -> None:
+    """Whatever their timestamps: of the two that have none, the older rows come first, as ever."""
+    last = TopicPartition("last", 0)
+    into, _ = in_order({Q: [5, 9], P: [50, 60], last: [1, 7], R: [6]}, priorities={"p": 2, "last": -1})
+    assert runs(into) == [("p", [50, 60]), ("q", [5]), ("r", [6]), ("q", [9]), ("last", [1, 7])]
+
+
+def test_what_comes_to_a_higher_priority_interrupts_the_others() -> None:
+    """It waits for the rows that are in hand, not for the rest of a batch (a read is larger)."""
+    into, data = in_order({P: [], Q: [*range(600)]}, batch_bytes_max=1_000_000, priorities={"p": 1})
+    batch = into.next_batch()
+    assert batch is not None
+    assert (batch[0], len(batch[1]), into.more) == (Q, GIVE_WAY_ROWS, True)
+    data.append(P, None, b"x", 1_000, None)
+    assert [(topic, len(stamps)) for topic, stamps in runs(into)] == [("p", 1), ("q", 256), ("q", 88)]
+
+
+def test_an_input_that_waits_for_one_of_a_higher_priority_has_rows_at_hand() -> None:
+    """So it is not idle, and holds event time back (E4)."""
+    into, _ = in_order({P: [1, 2], Q: [3]}, batch_bytes_max=1, priorities={"p": 1})
+    assert into.next_batch() is not None
+    assert (into.where(P), into.where(Q)) == ((1, 2), None)
+
+
+@given(
+    st.lists(st.tuples(st.integers(-1, 2), st.lists(st.integers(0, 9), max_size=6)), min_size=2, max_size=4),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=8),
+    st.integers(1, 300),
+)
+def test_no_row_comes_while_one_of_a_higher_priority_is_there(
+    inputs: list[tuple[int, list[int]]], more: list[tuple[int, int]], batch_bytes_max: int
+) -> None:
+    """Whatever comes meanwhile: each row once, in the order of its partition."""
+    partitions = [TopicPartition(f"t{index}", 0) for index in range(len(inputs))]
+    priority = {partition: inputs[index][0] for index, partition in enumerate(partitions)}
+    stamps = {partition: inputs[index][1] for index, partition in enumerate(partitions)}
+    into, data = in_order(stamps, batch_bytes_max, {partition.topic: priority[partition] for partition in partitions})
+    found: dict[TopicPartition, list[int]] = {partition: [] for partition in partitions}
+    coming = iter(more)
+    while (batch := into.next_batch()) is not None or (arrived := next(coming, None)) is not None:
+        if batch is not None:
+            waiting = [p for p in partitions if len(found[p]) < len(data.partitions[p].rows)]
+            assert priority[batch[0]] == max(priority[p] for p in waiting)
+            found[batch[0]] += [row.offset for row in batch[1]]
+            arrived = next(coming, None)
+        if arrived is not None:
+            data.append(partitions[arrived[0] % len(partitions)], None, b"x", arrived[1], None)
+    assert found == {p: [*range(len(data.partitions[p].rows))] for p in partitions}

@@ -17,6 +17,7 @@ SOMETIMES = {
     "checkpoints left out": "a task that no other waits for has nothing new, and does not commit (A1, A6)",
     "duplicate markers": "a marker says what is known",
     "known records dropped": "a record is read again, or was appended twice",
+    "reads while an input of a lower priority waits": "a task has rows of both at hand",
     "rolled-back records dropped": "a record is dropped that its producer has taken back (R3)",
     "rollback markers ahead of the task": "a producer restarts at a checkpoint that the reader has not reached (R4)",
     "stale rollback markers": "a rollback marker is read again, or comes late from a zombie (R4)",

@@ -27,12 +27,14 @@ def with_early_sinks(plan: Plan) -> Plan:
 def with_table(plan: Plan) -> Plan:
     """Return the same job with a table from outside beside a stage's inputs (A2c, A2d)."""
     topology, rows = table_of(plan.seed, plan.topology)
+    priority = random.Random(f"priority of a table {plan.seed}").choice((1, -1, 0, 0))
     edges = tuple((stream.producer, stream.consumer) for stream in topology.streams)
     return replace(
         plan,
         topology=topology,
         wirings={task: wire(topology, *split_producer_id(task)) for task in plan.wirings},
         inputs={**plan.inputs, **rows},
+        priorities={partition.topic: priority for partition in rows if priority},
         expected=plan.expected | expected_of(edges, as_tasks_see(topology, rows), {*plan.out_partitions, *plan.files}),
     )
 

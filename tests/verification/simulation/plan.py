@@ -1,7 +1,7 @@
 """A world before anything has happened in it: a job, its settings, its inputs and a load of faults. Plain data."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
@@ -99,6 +99,7 @@ class Plan:
     together: bool = False  # the tasks of one number, of all stages, are in one process
     builds: bool = True  # others may be at work, where the seed says so
     window: str = TUMBLING  # of the tasks that set timers; which of WINDOWS
+    priorities: Mapping[str, int] = field(default_factory=dict)  # of topics from outside; 0 where it is not in there
     reordered: bool = False  # what comes to the inputs of ``once`` may come behind later records of its partition
 
     @property

@@ -23,6 +23,7 @@ from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.oracle import Recorder
 from tests.verification.simulation.plan import Plan
+from tests.verification.simulation.priorities import check_priorities
 from tests.verification.simulation.runners import Recording, aligned_processor, logical_processor
 from tests.verification.simulation.sink import SimEarlySink, SimSink, SlowSteps
 from tests.verification.simulation.step_text import tell_steps
@@ -97,6 +98,8 @@ class Process:
         self.core: SimCore | DeterministicCore
         self.driver: TaskDriver
         self.core, self.driver = self._deterministic(code) if code.deterministic else self._aligned(code)
+        if priorities := stage_graph(code).priorities():
+            check_priorities(self.driver.parts.input_reader, self.name, priorities, self._seen)
         host.in_use = True
         if around.checked:
             check_steps(self.core, self.name)
@@ -111,7 +114,7 @@ class Process:
         executor = self.sink_steps if code.files and plan.unkind.sink_ms else None
         runner = aligned_processor(plan, self.task, code, self.overlay, sink, executor)
         runner.recording = self._recording
-        return core, aligned_driver(self.owner, core, runner, self._io())
+        return core, aligned_driver(self.owner, core, runner, self._io(code))
 
     def _deterministic(self, code: StageCode) -> tuple[DeterministicCore, TaskDriver]:
         plan = self._around.plan
@@ -122,17 +125,18 @@ class Process:
         executor = self.sink_steps if code.files and plan.unkind.sink_ms else None
         runner = logical_processor(plan, self.task, code, self.overlay, sink, executor)
         runner.recording = self._recording
-        return core, deterministic_driver(self.owner, core, runner, self._io())
+        return core, deterministic_driver(self.owner, core, runner, self._io(code))
 
     @property
     def _recording(self) -> Recording:
         suffix = b"!" if self.task in self._around.changed else b""
         return Recording(self._froze, self._around.draw, self._seen, suffix)
 
-    def _io(self) -> TaskIO:
+    def _io(self, code: StageCode) -> TaskIO:
         """Return what the task reads and writes; at a limit of outputs it would halt, and ask for a higher one."""
         settings = msgspec.structs.replace(self._around.plan.settings, uncommitted_state_bytes_max=OUTPUT_BYTES_MAX)
-        return TaskIO(self.log, self.store, self.overlay, SimSpill(self.boundary), settings, self._mono_ms)
+        spill, priorities = SimSpill(self.boundary), stage_graph(code).priorities()
+        return TaskIO(self.log, self.store, self.overlay, spill, settings, self._mono_ms, priorities=priorities)
 
     def _mono_ms(self) -> int:
         return self._around.now() - self._born

@@ -59,6 +59,7 @@ class StageCode:
     deterministic: bool
     disorder: int
     topics: tuple[str, ...]  # that it reads, as its declarations name them
+    priorities: tuple[int, ...]  # of these
     whole: frozenset[str]  # of those from stages, the ones that each task reads whole
     copied: tuple[bool, ...]  # whether a stream that it writes is broadcast
     sends_to: tuple[str, ...]  # of each stream, the topic as its declarations name it
@@ -205,7 +206,7 @@ def draws_of(salt: int) -> Callable[[int, bytes], int]:
 def stage_code(plan: Plan, producer: int) -> StageCode:
     """Return the code of a task's stage."""
     stage = split_producer_id(producer)[0]
-    streams = plan.topology.streams_out_of(stage)
+    streams, external = plan.topology.streams_out_of(stage), plan.topology.externals_of(stage)
     read = [stream.user_topic for stream in plan.topology.streams_into(stage)]
     return StageCode(
         b"%d" % stage,
@@ -223,7 +224,8 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
         stage in plan.numbered,
         stage in plan.topology.deterministic,
         plan.disorder,
-        tuple(dict.fromkeys([*read, *plan.topology.externals_of(stage)])),
+        tuple(topics := dict.fromkeys([*read, *external])),
+        tuple(plan.priorities.get(topic, 0) if topic in external else 0 for topic in topics),
         frozenset(stream.user_topic for stream in plan.topology.streams_into(stage) if stream.broadcast),
         tuple(stream.broadcast for stream in streams),
         tuple(stream.user_topic for stream in streams),
@@ -243,6 +245,7 @@ def task_class(code: StageCode) -> type[SimTask]:
             errors,
             deduplicate=once if name.startswith(IN) else None,
             bootstrap=name.startswith(TABLE),
+            priority=code.priorities[index],
             broadcast=name.startswith(BROADCAST) or name in code.whole,
         )
         for index, name in enumerate(code.topics)

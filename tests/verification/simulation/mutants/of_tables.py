@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from framework.core.external_inputs import Bounds, ExternalInputs
+from framework.execution.input_reader import InputReader
 from framework.execution.outputs import Outputs
 from protocol.commit import Commit, ExternalInput
 from tests.verification.simulation.forms import with_broadcast, with_table
@@ -51,5 +52,19 @@ def bootstrap_end_forgotten(resume: Any) -> Any:
     def mistaken(self: ExternalInputs, commit: Commit, bounds: Bounds) -> None:
         resume(self, commit, bounds)
         self._ends = dict.fromkeys(self._ends, 0)
+
+    return mistaken
+
+
+def _with_priority(plan: Plan) -> Plan:
+    return plan if plan.priorities else with_table(plan)
+
+
+@mutant(InputReader, "__init__", "priority", shows=lambda plan: bool(with_table(plan).priorities), focus=_with_priority)
+def priority_forgotten(init: Any) -> Any:
+    """A task reads all of its inputs in the order of time, whatever their priorities."""
+
+    def mistaken(self: InputReader, *arguments: Any, **more: Any) -> None:
+        init(self, *arguments, **more | {"priorities": {}})
 
     return mistaken
