@@ -3,13 +3,12 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
-from framework.api.deduplicate import ById, BySequence
 from framework.api.external import External
 from framework.api.files import Files
 from framework.api.http import Http
+from framework.api.input_arguments import check_arguments
 from framework.api.joins import Join
 from framework.api.methods import refuse_deferred
 from framework.api.mode import MODES, Mode
@@ -29,7 +28,6 @@ RESERVED_STORES = {"_timers": 0, "_meta": 1, "_outbox": 2}
 FIRST_USER_STORE = 10  # ids below are Grete's own stores: there is room for more of them
 PARTITIONS_MAX = 1_000  # of a stage: each number is a worker process, and a partition of its streams and changelog
 
-MS_MAX = 1 << 62  # of a time or a span, in ms: what is added to it stays an INT64
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -256,26 +254,7 @@ def _check_ends(stage: StageGraph) -> None:
                 f"stage {stage.name!r}: input {attribute!r} is of {_meant(stage, source.topic, 'a Topic')}",
                 stage=stage.name,
             )
-        known = source.start in ("earliest", "latest")
-        if not known and not (isinstance(source.start, datetime) and source.start.tzinfo is not None):
-            raise GraphError(
-                f"stage {stage.name!r}: input {attribute!r}: start={source.start!r}: need 'earliest', 'latest' or a "
-                "datetime with a time zone, such as datetime(2026, 11, 1, tzinfo=UTC)",
-                stage=stage.name,
-            )
-        if source.deduplicate is not None and not isinstance(source.deduplicate, (ById, BySequence)):
-            raise GraphError(
-                f"stage {stage.name!r}: input {attribute!r}: deduplicate={source.deduplicate!r}: need ById(…) or "
-                "BySequence(…)",
-                stage=stage.name,
-            )
-        if type(source.priority) is not int:
-            raise GraphError(
-                f"stage {stage.name!r}: input {attribute!r}: priority={source.priority!r}: need an int; the highest is "
-                "read first",
-                stage=stage.name,
-            )
-        _check_time(f"stage {stage.name!r}: input {attribute!r}", source)
+        check_arguments(f"stage {stage.name!r}: input {attribute!r}", source, stage.name)
     for attribute, policy in stage.policies().items():
         if policy not in ("fail", "drop") and not isinstance(policy, DeadLetter):
             raise GraphError(
@@ -300,19 +279,6 @@ def _check_ends(stage: StageGraph) -> None:
     for table in tables:
         if tables.count(table) > 1:
             raise GraphError(f"stage {stage.name!r}: two outputs are {table!r}: declare it once", stage=stage.name)
-
-
-def _check_time(where: str, source: Input[Any, Any]) -> None:
-    """Refuse what is no way to tell time."""
-    if source.time not in ("record", "intake") and not callable(source.time):
-        raise GraphError(
-            f"{where}: time={source.time!r}: need 'record', 'intake' or a function of the value, for instance "
-            'time=lambda click: click["at"]'
-        )
-    if type(source.out_of_order_ms) is not int or not 0 <= source.out_of_order_ms < MS_MAX:
-        raise GraphError(f"{where}: out_of_order_ms={source.out_of_order_ms!r}: need an int of 0 ms or more")
-    if source.idle_ms is not None and (type(source.idle_ms) is not int or not 1 <= source.idle_ms < MS_MAX):
-        raise GraphError(f"{where}: idle_ms={source.idle_ms!r}: need an int of 1 ms or more")
 
 
 def _meant(stage: StageGraph, found: object, needed: str) -> str:

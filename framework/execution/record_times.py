@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from framework.api.context import Context
-from framework.api.graph import MS_MAX, StageGraph
+from framework.api.graph import StageGraph
+from framework.api.input_arguments import MS_MAX
 from framework.api.serdes import functions_of
 from framework.api.topic import Input
 from framework.errors import TaskError

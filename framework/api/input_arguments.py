@@ -1,0 +1,37 @@
+"""What the arguments of an input may be, wherever its topic comes from."""
+
+from datetime import datetime
+from typing import Any
+
+from framework.api.deduplicate import ById, BySequence
+from framework.api.topic import Input
+from framework.errors import GraphError
+
+MS_MAX = 1 << 62  # of a time or a span, in ms: what is added to it stays an INT64
+
+
+def check_arguments(where: str, source: Input[Any, Any], stage: str) -> None:
+    """Raise GraphError if an argument of an input is none that it can be. ``where``: names the input."""
+    known = source.start in ("earliest", "latest")
+    if not known and not (isinstance(source.start, datetime) and source.start.tzinfo is not None):
+        raise GraphError(
+            f"{where}: start={source.start!r}: need 'earliest', 'latest' or a datetime with a time zone, such as "
+            "datetime(2026, 11, 1, tzinfo=UTC)",
+            stage=stage,
+        )
+    if source.deduplicate is not None and not isinstance(source.deduplicate, (ById, BySequence)):
+        raise GraphError(f"{where}: deduplicate={source.deduplicate!r}: need ById(…) or BySequence(…)", stage=stage)
+    if type(source.priority) is not int:
+        raise GraphError(f"{where}: priority={source.priority!r}: need an int; the highest is read first", stage=stage)
+    if source.time not in ("record", "intake") and not callable(source.time):
+        raise GraphError(
+            f"{where}: time={source.time!r}: need 'record', 'intake' or a function of the value, for instance "
+            'time=lambda click: click["at"]',
+            stage=stage,
+        )
+    if type(source.out_of_order_ms) is not int or not 0 <= source.out_of_order_ms < MS_MAX:
+        raise GraphError(
+            f"{where}: out_of_order_ms={source.out_of_order_ms!r}: need an int of 0 ms or more", stage=stage
+        )
+    if source.idle_ms is not None and (type(source.idle_ms) is not int or not 1 <= source.idle_ms < MS_MAX):
+        raise GraphError(f"{where}: idle_ms={source.idle_ms!r}: need an int of 1 ms or more", stage=stage)
