@@ -28,7 +28,6 @@ RESERVED_STORES = {"_timers": 0, "_meta": 1, "_outbox": 2}
 FIRST_USER_STORE = 10  # ids below are Grete's own stores: there is room for more of them
 PARTITIONS_MAX = 1_000  # of a stage: each number is a worker process, and a partition of its streams and changelog
 
-
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 

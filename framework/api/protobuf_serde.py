@@ -118,10 +118,10 @@ def _shown_type(field: Any, messages: Any, open_: frozenset[str]) -> str:
 
 def message_changes(before: DescribedMessage, now: DescribedMessage) -> list[str]:
     """Return what of messages that were written cannot be read, or would be read as something else."""
-    return _Comparing(before["messages"], now["messages"]).of(before["root"], now["root"])
+    return _ComparingMessages(before["messages"], now["messages"]).of(before["root"], now["root"])
 
 
-class _Comparing:
+class _ComparingMessages:
     """Walks two message types at once. Names mean nothing on the wire, and numbers everything."""
 
     def __init__(self, before: Any, now: Any) -> None:

@@ -193,7 +193,7 @@ def ask(task: Scenario, checkpoint_id: int) -> None:
 
 
 def sends(task: Scenario, size: int) -> None:
-    """Let a source send a record of about so many bytes."""
+    """Let a source send a record of about that many bytes."""
     task.emit(T, "x" * size)
     task.flush()
 

@@ -1,4 +1,4 @@
-"""The rate limit: a burst, a steady client, and that a crash gives nobody a request more."""
+"""The rate limit: a burst, a steady client, and that a crash gives no client a request more."""
 
 import pytest
 
