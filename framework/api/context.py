@@ -17,6 +17,10 @@ def _no_task() -> int | None:
     raise TaskError("ctx.event_time: the task is not running: use it on a task that Grete runs")
 
 
+def _no_commit(_token: str) -> None:
+    raise TaskError("ctx.commit: the task is not running: use it on a task that Grete runs")
+
+
 class Context:
     """A task's ``self.ctx``: the time, random numbers and identifiers of the record that is being processed.
 
@@ -28,6 +32,16 @@ class Context:
         """``wall_us``: the wall clock, in µs since 1970."""
         self._wall_us = wall_us
         self.tell_event_time: Callable[[], int | None] = _no_task  # set on a running task
+        self.ask_commit: Callable[[str], None] = _no_commit  # likewise
+
+    def commit(self, token: str = "") -> None:
+        """Ask for a checkpoint soon, before ``checkpoint_interval_ms`` is over; ``on_commit`` hears when it is done.
+
+        ``token`` is what ``on_commit`` gets then, once for any number of the same. Requests are gathered: a task that
+        asks with each record has one checkpoint in 50 ms at most. In aligned mode a task behind other stages commits
+        when their markers come, so there its checkpoint is no earlier. Raises TaskError for a token that is no str.
+        """
+        self.ask_commit(token)
 
     def event_time(self) -> int | None:
         """Return the task's event time in ms, by which timers fire and windows close; None: no record moved it yet.

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from framework.errors import GraphError, TaskError
 
-METHODS = ("process", "process_batch", "on_timer", "on_window", "on_join", "init", "close")
+METHODS = ("process", "process_batch", "on_timer", "on_window", "on_join", "on_commit", "init", "close")
 
 
 class ReturnError(TaskError):

@@ -12,7 +12,7 @@ class Task:
     Its methods:
     - ``process(self, record)`` for each record, or ``process_batch(self, records)`` for a list of them, not both;
     - ``on_timer(self, timer)`` if it declares Timers, ``on_window(self, window)`` if it declares a window,
-      ``on_join(self, pair)`` if it declares a join.
+      ``on_join(self, pair)`` if it declares a join; ``on_commit(self, tokens)`` if it asks for checkpoints.
     They are plain functions that return None: a coroutine, a generator or a value would be dropped, so it is refused.
 
     A new instance is made at each start and after each rollback: only stores are durable, other attributes are caches.
@@ -26,6 +26,13 @@ class Task:
 
     def init(self) -> None:
         """Prepare: stores and timers hold the restored state; sending is not possible yet."""
+
+    def on_commit(self, tokens: tuple[str, ...]) -> None:
+        """Hear that what the records of these ``ctx.commit(token)`` have done is committed, and survives any crash.
+
+        Tokens come in the order in which they were asked first. A crash between commit and call leaves the call out.
+        Stores may be read; to change one, or to send, is refused: it would belong to no record.
+        """
 
     def close(self) -> None:
         """Release what ``init`` took. Called at a graceful end and before a rollback, never after a crash."""

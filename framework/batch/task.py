@@ -176,6 +176,7 @@ class BatchTask:
         self._processor.reset()
         for piece in merged(pieces, len(self._channels)):
             self._take(piece)
+            self._processor.requests.forget()  # all of the history is one checkpoint
             if self._overlay.open_bytes > self._bytes_max:
                 self._make_room()
             yield from self._sent(tell=self._untold_bytes >= self._untold_bytes_max)

@@ -186,7 +186,8 @@ class Applied(Struct, frozen=True):
 class Tick(Struct, frozen=True):
     """Time has passed; ``open_bytes`` as in Processed. ``observed``: a logical time that others wait for, or 0.
 
-    ``asked``: the last checkpoint that a task holds much of, and asks to have closed (A9), or 0.
+    ``asked``: the last checkpoint that a task holds much of, and asks to have closed (A9), or 0. ``requested``: the
+    code of this task asks for a checkpoint.
     """
 
     mono_ms: int
@@ -194,6 +195,7 @@ class Tick(Struct, frozen=True):
     mono_us: int = 0
     observed: int = 0
     asked: int = 0
+    requested: bool = False
 
 
 class Stop(Struct, frozen=True):

@@ -95,12 +95,23 @@ class TaskDriver:
             return self._read_changelog()
         if self._changelog_position is not None and not self._committed_last:
             return self._apply_chunk(self._changelog_position)
+        if parts.runner.requests.waiting and self._ask():
+            return True
         self._committed_last = False  # in turn with input: a large checkpoint does not stall the task (A8)
         if mode.on_time() or mode.look_for_idle() or mode.flush() or mode.read():
             return True
         if parts.todo:
             return self._perform_next()
         return self._changelog_position is not None and self._apply_chunk(self._changelog_position)
+
+    def _ask(self) -> bool:
+        """Tell the core that the code asks for a checkpoint, unless it did so just now; True if it was told."""
+        parts, now = self.parts, self.parts.mono_ms()
+        if not parts.ready or not parts.runner.requests.take(now):
+            return False
+        tick = on.Tick(int(now), parts.overlay.open_bytes, mono_us=int(now * 1_000), asked=parts.asked, requested=True)
+        parts.tell(tick)
+        return True
 
     @property
     def _slice_alone(self) -> bool:
@@ -111,7 +122,8 @@ class TaskDriver:
     def due_in_ms(self) -> float:
         """Return how long a driver with nothing to do may wait."""
         now = self.parts.mono_ms()
-        due = min(self.mode.due_in_ms(now), self.parts.backpressure.due_in_ms)
+        requests = self.parts.runner.requests
+        due = min(self.mode.due_in_ms(now), self.parts.backpressure.due_in_ms, requests.due_in_ms(now))
         due = min(due, LATE_MS) if self.restore.pending else due
         return due if self.outbox is None or not self.parts.ready else min(due, self.outbox.due_in_ms(now))
 

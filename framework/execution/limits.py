@@ -15,6 +15,7 @@ WAIT_MS_MAX = 20.0  # between two looks at a sink's step that takes long
 
 # --- the changelog ---
 
+REQUEST_MS = 50  # between two checkpoints that code asks for: with each record it would write more commits than data
 MESSAGE_BYTES_MAX = 256 * 1024  # of one data message: small against a broker's limit of 1 MiB, large for its header
 SLICE_KEYS = 1_000  # of one data message: to encode them takes a millisecond or two, in which nothing else is done
 REWRITE_SHARE = 1.1  # bytes rewritten for each byte appended: above 1, a round ends even if keys always come before it

@@ -136,6 +136,11 @@ class Outputs:
         self.mark()
         return taken
 
+    @property
+    def collected(self) -> int:
+        """Records that were sent since they were taken last."""
+        return sum(len(buffer.keys) for buffer in self._used) + len(self._external)
+
     def clear(self) -> None:
         """Forget everything collected (rollback of the task, R4)."""
         for buffer in self._used:

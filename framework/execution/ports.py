@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from framework.execution.commit_requests import CommitRequests
 from framework.ports import ExternalRecord, LogRow
 from protocol.ids import TopicPartition
 
@@ -42,6 +43,8 @@ class Waiting(Protocol):
 
 class Runner(Protocol):
     """Runs the user's task over the overlay; framework.execution.processor is the real one."""
+
+    requests: CommitRequests  # what the code asks for by ctx.commit
 
     def reset(self) -> None:
         """Make a new task instance over the committed state; drop collected outputs."""

@@ -15,6 +15,7 @@ from framework.core.task_topology import wire
 from framework.core.topology import Topology
 from framework.errors import Halted, SerdeError, TaskError
 from framework.execution.binding import bind_store, bound, expiring
+from framework.execution.commit_requests import CommitRequests
 from framework.execution.deduplication import deduplicators_of
 from framework.execution.event_time import BEFORE_ALL, OUTSIDE, TimeSource, event_time_of
 from framework.execution.failures import refuser
@@ -82,6 +83,8 @@ class Processor:
         self._time = event_time_of(wire(topology, stage.ordinal, partition))
         self._context = Context() if context is None else context
         self._context.tell_event_time = self._event_time
+        self.requests = CommitRequests()
+        self._context.ask_commit = self.requests.ask
         self._held_ms = max((each.held_ms for each in stage.stateful.values()), default=0)
         task = f"{stage.name}-{partition}"
         self._outbox = Outbox((topology.job, task), overlay.store(OUTBOX), settings, executor, sinks, early_us)
@@ -116,6 +119,7 @@ class Processor:
         if self._task is not None:
             self.close()
         self._pins.check()
+        self.requests.forget()
         self._outputs.clear()
         self._outbox.reload(self._applied)
         self._entries.reload()
@@ -259,6 +263,7 @@ class Processor:
 
     def before_freeze(self, checkpoint_id: int) -> None:
         """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
+        self.requests.froze()
         self._outbox.close_checkpoint(checkpoint_id)
         self._timers.settle()
         self._pins.save()
@@ -267,8 +272,10 @@ class Processor:
         self._entries.save([(STREAM_TIME, self._timers.now), (TURN, self._outputs.turn), *time])
 
     def after_commit(self) -> None:
-        """Let committed outputs go to files and tables (S2)."""
+        """Let committed outputs go to files and tables (S2), and tell the code what it has asked for."""
         self._outbox.committed()
+        if self._task is not None:
+            self._call("on_commit", partial(self.requests.committed, self._task, self._overlay, self._outputs))
 
     @property
     def outbox(self) -> Outbox:

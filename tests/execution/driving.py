@@ -12,6 +12,7 @@ from framework.core.events import Event
 from framework.core.limits import Limits
 from framework.core.task_topology import TaskWiring
 from framework.execution.build import TaskIO, aligned_driver
+from framework.execution.commit_requests import CommitRequests
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import Delivery, ExternalRecord, LogRow, Write
 from framework.settings import Settings
@@ -126,6 +127,8 @@ class KeyRunner(Timeless):
         self.processed: list[str] = []
         self.resets = 0
         self.outside = OUTSIDE  # where records for outside go
+
+    requests = CommitRequests()
 
     def reset(self) -> None:
         """Forget what was collected."""

@@ -31,6 +31,7 @@ class AlignedClosing:
         self.by_timer = task.is_source or not aligned
         self.open_bytes = 0  # in the open write batch
         self._asked, self._is_asked = 0, False  # the last checkpoint that a task asked for; whether it is open (A9)
+        self.requested = False  # by the code of this task
         self.stopping = False
         self._sent_bytes = 0  # to other tasks, of the open checkpoint
         self._sent_max = limits.uncommitted_state_bytes_max // SENT_PARTS
@@ -74,7 +75,7 @@ class AlignedClosing:
     def begin_checkpoint(self) -> None:
         """Note that nothing is in the open checkpoint any more, or yet."""
         self.open_bytes = self._sent_bytes = 0
-        self._is_asked = False
+        self._is_asked = self.requested = False
 
     def next_due_ms(self, frozen: int, mono_ms: int) -> int:
         """Return in how many ms the timer can close the checkpoint behind ``frozen``."""
@@ -99,7 +100,7 @@ class AlignedClosing:
     def _due_by_timer(self, frozen: int, mono_ms: int) -> int | None:
         open_checkpoint, boundary = self.idleness.closed(frozen) + 1, self.clock.boundary(mono_ms)
         self._last_is_closed = self.stopping
-        due = self.stopping or boundary >= open_checkpoint
+        due = self.stopping or self.requested or boundary >= open_checkpoint
         if not due and (self._is_asked or self.sent_much):
             self._seen["checkpoints closed for the tasks behind"] += 1
             due = True

@@ -126,7 +126,8 @@ class TaskCore:
             case on.Tick():
                 self._mono_ms, self.closing.open_bytes = event.mono_ms, event.open_bytes
                 self.closing.ask(event.asked, self.frozen)
-                self.idleness.news |= event.open_bytes > 0  # a timer has fired
+                self.closing.requested |= event.requested
+                self.idleness.news |= event.open_bytes > 0 or event.requested  # a timer has fired
             case on.DataWritten():
                 actions = self.commits.data_written(event)
             case on.ChangelogAppended():

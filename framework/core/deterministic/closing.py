@@ -14,6 +14,7 @@ class Closing:
         self.idleness = Idleness(*intervals, awaited=False)
         self.open_bytes = 0  # in the open write batch
         self._frozen_bytes = 0  # of parts of the open checkpoint that are sent ahead; then of the one being committed
+        self.requested = False  # by the code of this task
         self.stopping = False
         self.last_is_closed = False  # that of a graceful stop
         self._limits = limits
@@ -43,13 +44,16 @@ class Closing:
         """
         if self.stopping or self.batch_is_full or self.input_is_long or self._frozen_bytes:
             return True
+        if self.requested and mono_ms >= self._rest_until_ms:
+            return True
         is_due = self.clock.due(self.idleness.closed(frozen) + 1, mono_ms) and mono_ms >= self._rest_until_ms
         return is_due and not self.idleness.leave_out(frozen, self.clock.boundary(mono_ms))
 
     def next_due_ms(self, frozen: int, mono_ms: float) -> float:
         """Return in how many ms the checkpoint behind ``frozen`` can be closed by the clock."""
         open_checkpoint = self.idleness.closed(frozen) + 1
-        return max(self.clock.next_due_ms(open_checkpoint, int(mono_ms)), self._rest_until_ms - mono_ms)
+        by_clock = 0 if self.requested else self.clock.next_due_ms(open_checkpoint, int(mono_ms))
+        return max(by_clock, self._rest_until_ms - mono_ms)
 
     def checkpoint_id(self, frozen: int, mono_ms: int) -> int:
         """Return the number under which the checkpoint behind ``frozen`` is closed."""
@@ -72,7 +76,7 @@ class Closing:
         """Begin the next checkpoint."""
         self.part_frozen()
         self._untrimmed_bytes = 0
-        self._frozen_ms, self.idleness.news = mono_ms, False
+        self._frozen_ms, self.idleness.news, self.requested = mono_ms, False, False
 
     def applied(self) -> None:
         """Note that the state store has what was frozen."""

@@ -156,6 +156,7 @@ class DeterministicCore:
             case on.Tick():
                 self._mono_ms = event.mono_ms
                 self.closing.opened(event.open_bytes)
+                self.closing.requested |= event.requested
                 self._mono_us = event.mono_us or event.mono_ms * 1000
                 self.time.observe(event.observed, self._mono_us)
                 actions = self._emit_progress()

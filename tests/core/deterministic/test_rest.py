@@ -1,8 +1,12 @@
 """The time between a commit and the next checkpoint, which decisions and releases need (D2, D5)."""
 
+from dataclasses import replace
+
 from framework.core import actions as do
+from framework.core import events as on
 from framework.core.limits import REST_MS_MAX
 from tests.core.deterministic.scenario import Logical
+from tests.core.scenario import LIMITS
 from tests.core.streams import SOURCE, Log
 
 
@@ -40,3 +44,30 @@ def test_a_commit_that_an_outage_held_up_is_followed_by_a_short_rest() -> None:
     assert task.core.frozen == committed
     task.tick(101)
     assert task.core.frozen > committed
+
+
+def test_a_checkpoint_that_the_code_requests_waits_for_the_rest_and_no_longer() -> None:
+    """Its interval is not awaited; and it is closed once."""
+    task = Logical(Log(), SOURCE, limits=replace(LIMITS, checkpoint_interval_ms=600_000)).start()
+
+    def request() -> None:
+        task.step(on.Tick(task.mono_ms, mono_us=1_000 * task.mono_ms, requested=True))
+
+    task.hold = {do.WriteData}
+    before = task.core.frozen
+    request()
+    committed = task.core.frozen
+    assert committed > before
+    task.mono_ms += 400
+    task.log.now_ms += 400
+    task.release()
+    request()
+    assert (task.core.frozen, task.core.due_in_ms(task.mono_ms) <= 1_200) == (committed, True)
+    task.tick(1_199)
+    assert task.core.frozen == committed
+    task.tick(1)
+    requested = task.core.frozen
+    assert requested > committed
+    task.release()
+    task.tick(10_000)
+    assert task.core.frozen == requested
