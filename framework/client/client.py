@@ -14,9 +14,10 @@ from framework.api.reader import OUTPUT, Once
 from framework.api.record import Record
 from framework.api.store import Store
 from framework.api.topic import Topic
+from framework.client.source import ExternalSource, feed
 from framework.client.writer import Writer
 from framework.errors import ConfigError
-from framework.job.directory import directory_of
+from framework.job.directory import JobDirectory, directory_of
 from framework.logs.address import LogAddress, check_address, open_reader
 from framework.logs.partition_reader import PartitionFollower, rows_left
 from framework.ports import JobLogReader, LogRow
@@ -73,6 +74,16 @@ class Client:
         for writer in self._writers.values():
             sent &= writer.flush(None if until_s is None else max(0.0, until_s - time.monotonic()))
         return sent
+
+    def feed(self, topic: Topic[K, V], source: ExternalSource[K, V], *, follow: bool = False) -> int:
+        """Bring all that a source has into a topic that the job reads, each record once; return how many came now.
+
+        It goes on behind what earlier calls brought. ``follow``: without end, for a program that does nothing else; a
+        source in trouble is tried again. Raises ConfigError, SerdeError, TransientError, and Fenced if another process
+        has taken the source over.
+        """
+        place = JobDirectory(self._place, address=self._address)
+        return max(feed(self.job, topic, source, place, follow=follow), default=0)
 
     # --- Outputs ---
 

@@ -65,6 +65,10 @@ class JobDirectory:
         """Become the one that sends dead letters again; the lock ends with the process. Raises ConfigError."""
         return self._lock("redrive.lock", "is where `grete dlq redrive` runs")
 
+    def lock_source(self, topic: str) -> int:
+        """Become the one that feeds a topic from a source; the lock ends with the process. Raises ConfigError."""
+        return self._lock(f"source-{topic}.lock", f"is where another process feeds topic {topic!r}")
+
     def _lock(self, name: str, said: str) -> int:
         path = self.directory / name
         try:

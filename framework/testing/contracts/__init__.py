@@ -1,4 +1,4 @@
-"""What a log, a state store and a sink must keep, as tests for any back end: ours are held to them, yours can be.
+"""What logs, state stores, sinks and sources must keep, as tests for any back end: ours are held to them, yours can be.
 
 They need pytest. Subclass a contract in a test module, say how your back end is opened, and run pytest:
 
@@ -16,13 +16,16 @@ Each test is one clause. A test that fails raises ContractBroken, whose text is 
 import pytest
 
 # Before the imports: the differences that a failed assertion shows come from pytest's own reading of the modules.
-pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("fenced_log", "log", "log_world", "sink", "store")))
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{name}" for name in ("fenced_log", "log", "log_world", "sink", "source", "store"))
+)
 
 from framework.testing.contracts.clauses import ContractBroken
 from framework.testing.contracts.fenced_log import FencedLogContract
 from framework.testing.contracts.log import LogContract
 from framework.testing.contracts.log_world import LogWorld
 from framework.testing.contracts.sink import EarlySinkContract, SinkContract, SinkWorld
+from framework.testing.contracts.source import SourceContract, SourceWorld
 from framework.testing.contracts.store import StoreContract
 
 __all__ = [
@@ -33,5 +36,7 @@ __all__ = [
     "LogWorld",
     "SinkContract",
     "SinkWorld",
+    "SourceContract",
+    "SourceWorld",
     "StoreContract",
 ]
