@@ -13,17 +13,21 @@ from protocol.changelog import (
 )
 from protocol.errors import DecodeError, UnsupportedFormat
 
-IDLE = 1  # the kind; 2 to 4 are reserved
+IDLE, ENDED = 1, 5  # the kinds; 2 to 4 are reserved
 _KIND = struct.Struct(">b")
 _IDLE = struct.Struct(">biqb")  # kind, partition, t, idle
 
 
 class IdleNote(NamedTuple):
-    """At logical time ``t`` µs a source took an external partition for idle, until it next takes rows of it (E4)."""
+    """At logical time ``t`` µs a source took an external partition for idle, until it next takes rows of it (E4).
+
+    ``ended``: not its clock, but a person has said that nothing follows, so that what waits for time fires (E7).
+    """
 
     topic: str
     partition: int
     t: int
+    ended: bool = False
 
     @property
     def first_t(self) -> int:
@@ -39,9 +43,8 @@ class IdleNote(NamedTuple):
 def encode_note(header: ChangelogHeader, note: IdleNote) -> bytes:
     """Return a note. Raises ValueError out of range."""
     head = encode_header_of(ChangelogType.NOTE, header)
-    return (
-        head + _wire.pack("note", _IDLE, IDLE, note.partition, note.t, 1) + _wire.pack_text("note: topic", note.topic)
-    )
+    body = _wire.pack("note", _IDLE, ENDED if note.ended else IDLE, note.partition, note.t, 1)
+    return head + body + _wire.pack_text("note: topic", note.topic)
 
 
 def decode_note(message: bytes) -> IdleNote:
@@ -49,8 +52,10 @@ def decode_note(message: bytes) -> IdleNote:
     decode_changelog_header_of(ChangelogType.NOTE, message)
     _wire.check_room("note: kind", message, CHANGELOG_HEADER_SIZE, _KIND.size)
     (kind,) = _KIND.unpack_from(message, CHANGELOG_HEADER_SIZE)
-    if kind != IDLE:
-        raise UnsupportedFormat(f"note of kind {kind}, this build reads {IDLE} (idle): upgrade before reading")
+    if kind not in (IDLE, ENDED):
+        raise UnsupportedFormat(
+            f"note of kind {kind}, this build reads {IDLE} (idle) and {ENDED} (ended): upgrade before reading"
+        )
     at = CHANGELOG_HEADER_SIZE + _IDLE.size
     if len(message) < at:
         raise _wire.truncated("note", at, message)
@@ -59,4 +64,4 @@ def decode_note(message: bytes) -> IdleNote:
     _wire.check_size("note", message, end)
     if idle != 1:
         raise DecodeError(f"note: idle = {idle}: must be 1, a partition becomes active by an input decision")
-    return IdleNote(topic, _wire.check_range("note: partition", partition), t)
+    return IdleNote(topic, _wire.check_range("note: partition", partition), t, kind == ENDED)

@@ -88,7 +88,7 @@ def test_every_rule_is_told() -> None:
         *(f"R{n}" for n in range(1, 7)),
     ]
     rules += [
-        *(f"E{n}" for n in range(1, 7)),
+        *(f"E{n}" for n in range(1, 8)),
         "K1",
         "K2",
         "K3",

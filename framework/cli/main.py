@@ -62,6 +62,12 @@ def run(
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on until Ctrl-C, and feed each change in the folder.")
     ] = False,
+    drain: Annotated[
+        bool,
+        typer.Option(
+            "--drain", help="At the end of the input fire the timers and windows that wait for a later record."
+        ),
+    ] = False,
     directory: Directory = None,
     log: LogOption = None,
     kafka_config: KafkaConfig = None,
@@ -72,8 +78,12 @@ def run(
     from framework.cli.commands.run import run as run_job
     from framework.cli.job_target import target
 
+    if drain and follow:
+        raise ConfigError(
+            "--drain acts at the end of the input, and with --follow there is none: leave one of them out"
+        )
     found = target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
-    _end(waiting=run_job(found, folder=input_dir, lines=input or [], keys=keys, follow=follow))
+    _end(waiting=run_job(found, folder=input_dir, lines=input or [], keys=keys, follow=follow, drain=drain))
 
 
 @app.command()

@@ -182,13 +182,14 @@ class ProcessRecords(Struct, frozen=True):
 
 
 class ProcessIdle(Struct, frozen=True):
-    """Deterministic mode: from logical time ``t`` µs on take an external partition for idle (E4); answer Ran.
+    """Deterministic mode: from logical time ``t`` µs on take an external partition for idle (E4), or ended (E7).
 
     Before: none. After: none. Answer: Ran.
     """
 
     partition: TopicPartition
     t: int
+    ended: bool = False
 
 
 class ProcessExternal(Struct, frozen=True):

@@ -132,10 +132,14 @@ class ExternalBatch(Struct, frozen=True):
 
 
 class InputIdle(Struct, frozen=True):
-    """Deterministic mode: an external input was read to its end and has brought nothing for long enough (E4)."""
+    """Deterministic mode: an external input was read to its end and has brought nothing for long enough (E4).
+
+    ``ended``: or the job is drained, and nothing more is read of it (E7).
+    """
 
     partition: TopicPartition
     mono_us: int
+    ended: bool = False
 
 
 class Advance(NamedTuple):

@@ -100,7 +100,8 @@ class AlignedMode:
         idle = parts.event_time.next_idle(now) if parts.core.wants_input else None
         if idle is None:
             return False
-        parts.runner.input_is_idle(idle)
+        partition, ended = idle
+        parts.runner.input_is_idle(partition, ended=ended)
         self._unflushed = True  # timers may have fired
         parts.tell(on.Tick(int(now), parts.overlay.open_bytes))
         return True

@@ -63,6 +63,10 @@ class TaskDriver:
         """Ask for a graceful stop (R6); ``exit`` is set when it is done."""
         self.mode.stop()
 
+    def end_inputs(self) -> None:
+        """The job is drained: all inputs from outside have ended (E7). Again for each process until it has finished."""
+        self.event_time.end_inputs()
+
     def delivered(self, delivery: Delivery) -> bool:
         """Take the log's answer to one of our sends; return whether a ``tick`` can do something now."""
         parts = self.parts

@@ -2,7 +2,8 @@
 
 A source is a channel (producer × stream partition) or an external partition. Of a channel counts the watermark that its
 producer sent last; of an external partition the highest timestamp read. An idle source does not count; if all are idle,
-time is at the highest that one has reached, whichever became idle last.
+time is at the highest that one has reached, whichever became idle last. Once all have ended, because the job is
+drained, what waits for a later time is due (E7); a source that goes on after that has not ended any more.
 """
 
 import struct
@@ -17,7 +18,8 @@ TimeSource = tuple[int, TopicPartition]  # producer id, or OUTSIDE
 OUTSIDE = -1  # the producer of an external partition
 BEFORE_ALL = -(1 << 63)  # what a source has reached before its first record or watermark
 AFTER_ALL = (1 << 63) - 1  # as late as a timestamp can be: it holds nothing back
-_ENTRY = struct.Struct(">iqb")  # producer, reached, idle
+_ENTRY = struct.Struct(">iqb")  # producer, reached, idle: 1, or _ENDED
+_ENDED = 2  # in the idle byte: idle, and more
 
 
 class EventTime:
@@ -37,6 +39,7 @@ class EventTime:
         self._read = dict.fromkeys(read)  # in their order: the saved bytes must not depend on a hash
         self._reached = dict.fromkeys([*watermarked, *self._read], BEFORE_ALL)
         self._idle: set[TimeSource] = set()
+        self._ended: set[TimeSource] = set()  # of those that are idle
         self._logged = logged
 
     @property
@@ -44,9 +47,15 @@ class EventTime:
         """Whether every source is idle."""
         return len(self._idle) == len(self._reached)
 
+    @property
+    def ended(self) -> bool:
+        """Whether every source has ended."""
+        return len(self._ended) == len(self._reached)
+
     def begin(self, source: TimeSource) -> None:
         """Records of ``source`` follow: it is not idle. Those of a channel do not move time, its watermarks do."""
         self._idle.discard(source)
+        self._ended.discard(source)
         if source in self._read:
             self.highest, self.ceiling = self._reached[source], self._least(source)
         else:
@@ -65,26 +74,34 @@ class EventTime:
     def watermarks(self, marks: Iterable[tuple[TimeSource, int, bool]]) -> None:
         """Take watermarks of several channels, which are true at one time, as one."""
         for source, watermark, idle in marks:
-            if watermark >= self._reached[source]:
+            if watermark == AFTER_ALL:
+                self._idle.add(source)
+                self._ended.add(source)
+            elif watermark >= self._reached[source]:
                 self._reached[source] = watermark
+                self._ended.discard(source)
                 (self._idle.add if idle else self._idle.discard)(source)
         self._advance()
 
-    def set_idle(self, source: TimeSource) -> None:
+    def set_idle(self, source: TimeSource, *, ended: bool = False) -> None:
         """Note that nothing comes from ``source`` for now: it holds event time back no more until its next record."""
         self._idle.add(source)
+        if ended:
+            self._ended.add(source)
         self._advance()
 
     def catch_up(self, now: int) -> None:
-        """Note that time was ``now`` here in another run over the same input, where sources were idle for a while."""
+        """Let time be at least ``now``, whatever the sources have reached: all have ended, or a live run was there."""
         self.now = max(self.now, now)
 
     def save(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield the state as (key, value): one entry for each partition."""
         entries: dict[TopicPartition, list[bytes]] = {}
         for source, reached in self._reached.items():
-            # of those read, the clock of this process decided, unless that is logged
-            idle = source in self._idle and (self._logged or source not in self._read)
+            # of those read, the clock of this process decided, unless that is logged; but not that they have ended
+            idle = int(source in self._idle and (self._logged or source not in self._read))
+            if source in self._ended:
+                idle = _ENDED
             entries.setdefault(source[1], []).append(_ENTRY.pack(source[0], reached, idle))
         for partition, entry in entries.items():
             yield _key(partition), b"".join(entry)
@@ -95,7 +112,7 @@ class EventTime:
         A source that is not in the state begins afresh.
         """
         self.now = now
-        self._idle = set()
+        self._idle, self._ended = set(), set()
         for source in self._reached:
             self._reached[source] = BEFORE_ALL
         for partition in {partition for _, partition in self._reached}:
@@ -105,6 +122,8 @@ class EventTime:
                     self._reached[source] = reached
                     if idle:
                         self._idle.add(source)
+                    if idle == _ENDED:
+                        self._ended.add(source)
 
     def _least(self, besides: TimeSource | None = None) -> int:
         """Return what every source that is not idle has reached, ``besides`` aside; AFTER_ALL if there is none."""

@@ -62,6 +62,20 @@ class Firing:
                     raise
                 raise self._failure(due, error) from error
 
+    def drain(self) -> None:
+        """Fire what is set, one timer after another, as if time went on up to the last one (E7). Raises TimerError.
+
+        What is set meanwhile fires, too, up to that time; windows do beyond it. So a timer that sets itself again ends.
+        """
+        timers, time = self._site.timers, self._site.time
+        assert time is not None
+        until, _ = timers.last()
+        while until is not None:
+            while timers.move_to_next(until):
+                time.catch_up(timers.now)
+                self.fire()
+            _, until = timers.last()
+
     def _failure(self, due: Due, error: Exception) -> TimerError:
         """Return the error that says which timer, window or join failed, and where."""
         if due.owner:

@@ -62,6 +62,15 @@ class InputReader:
         self._held.pop(partition, None)
         self.more = False
 
+    def leave(self, partitions: Collection[TopicPartition]) -> None:
+        """Read no more of these partitions."""
+        gone = set(partitions)
+        self._ordered = tuple(each for each in self._ordered if each not in gone)
+        self._turn = [each for each in self._turn if each not in gone and (each is not None or self._ordered)]
+        for partition in gone:
+            self._held.pop(partition, None)
+        self.more = False
+
     def next_batch(self, first: Collection[TopicPartition] = ()) -> tuple[TopicPartition, list[LogRow]] | None:
         """Return the next batch of the partition whose turn it is, or of the first after it that has one.
 

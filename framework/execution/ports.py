@@ -58,8 +58,8 @@ class Runner(Protocol):
         """Process rows of an external input."""
         ...
 
-    def input_is_idle(self, partition: TopicPartition) -> None:
-        """Note that nothing comes from an external partition for now (E4)."""
+    def input_is_idle(self, partition: TopicPartition, *, ended: bool = False) -> None:
+        """Note that nothing comes from an external partition for now (E4); ``ended``: as the job is drained (E7)."""
         ...
 
     @property
@@ -70,6 +70,11 @@ class Runner(Protocol):
     @property
     def progress(self) -> tuple[int, ...]:
         """What changes with each batch, record and timer; another thread looks at it."""
+        ...
+
+    @property
+    def waiting_timers(self) -> int:
+        """How many timers are set, those of windows among them."""
         ...
 
     @property

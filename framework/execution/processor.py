@@ -17,7 +17,7 @@ from framework.errors import Halted, SerdeError, TaskError
 from framework.execution.binding import bind_store, bound, expiring
 from framework.execution.commit_requests import CommitRequests
 from framework.execution.deduplication import deduplicators_of
-from framework.execution.event_time import BEFORE_ALL, OUTSIDE, TimeSource, event_time_of
+from framework.execution.event_time import AFTER_ALL, BEFORE_ALL, OUTSIDE, TimeSource, event_time_of
 from framework.execution.failures import refuser
 from framework.execution.firing import Firing
 from framework.execution.outbox import Outbox
@@ -126,6 +126,7 @@ class Processor:
         self._timers.reload(self._entries.number(STREAM_TIME, BEFORE_ALL))
         if self._time is not None:
             self._time.load(self._timers.now, self._entries.get)
+            self._drained = self._time.ended
         self._outputs.turn = self._entries.number(TURN, 0)
         self._outputs.timestamp = self._timers.now  # of what ``init`` puts
         self._task = self._call("the class", self._stage.task)
@@ -163,7 +164,7 @@ class Processor:
         if self._time is None:
             self._loops[batch.source.topic](batch)
             return
-        source = producer, batch.source
+        source, self._drained = (producer, batch.source), False
         self._time.begin(source)
         self._loops[batch.source.topic](batch)
         self._time.end(source)
@@ -182,20 +183,23 @@ class Processor:
             cells = headers if any(headers) else None
             self.process_batch(OUTSIDE, RecordBatch(keys, values, timestamps, cells, source=partition, offset=offsets))
 
-    def input_is_idle(self, partition: TopicPartition) -> None:
-        """Note that nothing comes from an external partition for now, until its next record (E4)."""
+    def input_is_idle(self, partition: TopicPartition, *, ended: bool = False) -> None:
+        """Note that nothing comes from an external partition for now, until its next record (E4); ``ended``: E7."""
         if self._time is not None:
-            self._time.set_idle((OUTSIDE, partition))
+            self._time.set_idle((OUTSIDE, partition), ended=ended)
             self._time_moved()
 
     @property
     def watermark(self) -> tuple[int, bool] | None:
         """The watermark for consumers: this task sends no record before this time (ms); and whether it is idle.
 
-        What windows and joins send later is older than event time, by ``held_ms`` and 1 ms at most.
+        What windows and joins send later is older than event time, by ``held_ms`` and 1 ms at most. AFTER_ALL: the task
+        sends no more, as all that it reads has ended.
         """
         if self._time is None:
             return None
+        if self._time.ended:
+            return AFTER_ALL, True
         return max(BEFORE_ALL, self._time.now - self._held_ms), self._time.idle
 
     def take_watermark(self, source: TimeSource, watermark: int, *, idle: bool) -> None:
@@ -224,6 +228,9 @@ class Processor:
         self._timers.now = self._time.now
         if self._site.fire is not None and self._timers.due <= self._timers.now:
             self._site.fire()
+        drained, self._drained = self._drained, self._time.ended
+        if self._site.fire is not None and self._drained and not drained:
+            self._firing.drain()
 
     def _fire(self) -> None:
         self._firing.fire()
@@ -246,6 +253,11 @@ class Processor:
     def progress(self) -> tuple[int, ...]:
         """What changes with each batch, record and timer; for another thread."""
         return self._site.reading.progress
+
+    @property
+    def waiting_timers(self) -> int:
+        """How many timers are set, those of windows among them, as of the last batch."""
+        return self._timers.waiting
 
     @property
     def dropped(self) -> dict[str, int]:

@@ -102,6 +102,31 @@ class TimerQueue:
                 return _decode(raw)
         return None
 
+    def move_to_next(self, until: int) -> bool:
+        """Move time to the first timer that is set, if that is at most ``until``; return whether there is one."""
+        while self.due <= until:
+            if self._store.get(self._first()[0]) is not None:
+                self.now = max(self.now, self.due)
+                return True
+            raw = heappop(self._first())
+            self._in_heap.discard(raw)
+            self._gone.discard(raw)
+            self._set_due()
+        return False
+
+    def last(self) -> tuple[int | None, int | None]:
+        """Return the times of the last timer and of the last one of a window; None: there is none. Reads all."""
+        last = last_of_windows = None
+        for raw, _ in self._store.scan():
+            last, owner, _ = _decode(raw)
+            last_of_windows = last if owner else last_of_windows
+        return last, last_of_windows
+
+    @property
+    def waiting(self) -> int:
+        """How many timers are set, as of the last ``settle``."""
+        return len(self._in_heap) - len(self._gone)
+
     def _first(self) -> list[bytes]:
         """Return the heap with the first timer; an empty one if there is none."""
         heap, left = self._heap, self._left

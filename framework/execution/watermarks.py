@@ -14,6 +14,7 @@ from framework.settings import Settings
 from protocol.ids import TopicPartition
 
 NEVER_MS = float("inf")  # later than any clock
+IdleInput = tuple[TopicPartition, bool]  # an input, whether it has ended
 TimeAndIdle = tuple[int, bool]  # event time in ms, whether the task is idle
 
 
@@ -37,7 +38,9 @@ class EventTimeOut:
         every_ms = max(EVERY_MS, partitions, settings.checkpoint_interval_ms // PER_CHECKPOINT)
         self._every_ms = every_ms if partitions else NEVER_MS
         self._told_ms = -NEVER_MS
-        self._found_idle: deque[TopicPartition] = deque()  # the task is still to be told of
+        self._found_idle: deque[IdleInput] = deque()  # the task is still to be told of
+        self._external = task.external
+        self._draining = self._ends_told = False
         self._told: TimeAndIdle = BEFORE_ALL, False
         external = task.external if task.keeps_time else ()
         self._idle = IdleInputs({p: idle_ms.get(p.topic, settings.event_time_idle_ms) for p in external})
@@ -45,15 +48,37 @@ class EventTimeOut:
     def reset(self) -> None:
         """The state was rolled back: forget what was told since its commit."""
         self._told = BEFORE_ALL, False
+        if self._ends_told:
+            self._tell_ends()
+
+    def end_inputs(self) -> None:
+        """The job is drained: once what is to be read first was read, nothing more is read from outside (E7)."""
+        self._draining = True
+
+    def _tell_ends(self) -> None:
+        self._ends_told = True
+        self._input_reader.leave(self._external)
+        self._found_idle = deque((partition, True) for partition in self._external)
+
+    @property
+    def drained(self) -> bool:
+        """Whether the task knows that its inputs from outside have ended, and its consumers were told what follows."""
+        return self._ends_told and self._core.at_rest and not self.has_news and not self._found_idle
 
     def active(self, partition: TopicPartition, now_ms: float) -> None:
         """An input is read again from elsewhere, or has brought something."""
         self._idle.active(partition, now_ms)
 
-    def next_idle(self, now_ms: float) -> TopicPartition | None:
-        """Return an input that has brought nothing for a while (E4): once, until it is active again; None: none has."""
-        if now_ms >= self._idle.due_ms:
-            self._found_idle.extend(self._idle.idle_partitions(now_ms, self._where))
+    def next_idle(self, now_ms: float) -> IdleInput | None:
+        """Return an input that has brought nothing for a while (E4): once, until it is active again; None: none has.
+
+        Of a job that is drained, also return whether it has ended (E7).
+        """
+        if self._draining and not (self._ends_told or self._core.external.read_first):
+            self._tell_ends()
+        if now_ms >= self._idle.due_ms and not self._ends_told:
+            idle = self._idle.idle_partitions(now_ms, self._where)
+            self._found_idle.extend((partition, False) for partition in idle)
         return self._found_idle.popleft() if self._found_idle else None
 
     def _where(self, partition: TopicPartition) -> tuple[int, int] | None:
@@ -84,7 +109,7 @@ class EventTimeOut:
 
     def due_in_ms(self, now_ms: float) -> float:
         """Return in how many ms there is something to tell or to look for."""
-        if self._found_idle:
+        if self._found_idle or (self._draining and not self._ends_told):
             return 0.0
         due_ms = min(self._idle.due_ms, self._told_ms + self._every_ms if self.has_news else NEVER_MS)
         return max(0.0, due_ms - now_ms)

@@ -111,11 +111,29 @@ class Kit:
         chooses. Raises AssertionError if the job does not come to rest.
         """
         self._faults = Faults(crashes, seed)
+        self._run()
+
+    def drain(self, *, crashes: int = 0, seed: int = 0) -> None:
+        """Run as `grete run --drain` does: at the end of the inputs fire what waits for event time, then stop.
+
+        ``crashes`` and ``seed`` are for what comes behind the end; give ``run`` others before. Raises as ``run`` does.
+        """
+        self.run()
+        for task in self._tasks.values():
+            task.end_inputs()
+        self._faults = Faults(crashes, seed)
+        self._run(ending=True)
+        self.stop()
+        for task in self._tasks.values():
+            task.ending = False
+
+    def _run(self, *, ending: bool = False) -> None:
+        """Run until all is processed and committed, and what comes of it that the inputs are idle, or have ended."""
         idle_in: int | None = None
         for _ in range(self._intervals() * self._steps()):
             self.process()
             if not self._faults.left and all(task.settled for task in self._tasks.values()) and self._passed():
-                idle_in = self._idle_in() if idle_in is None else idle_in
+                idle_in = self._idle_in(ending=ending) if idle_in is None else idle_in
                 if idle_in is not None and all(task.checkpoint_id >= idle_in for task in self._tasks.values()):
                     return
             self.now_ms += self._until_due()
@@ -273,14 +291,14 @@ class Kit:
         idle_ms = max(self.settings.event_time_idle_ms, *own) if self._waits_for_idle else 0
         return INTERVALS_MAX + idle_ms // self.settings.checkpoint_interval_ms
 
-    def _idle_in(self) -> int | None:
-        """Return a checkpoint that has what comes of it that all inputs are idle; None: they are not yet.
+    def _idle_in(self, *, ending: bool) -> int | None:
+        """Return a checkpoint that has what comes of it that all inputs are idle, or have ended; None: not yet.
 
         Where only one partition is read, its last record has brought event time to where it ends.
         """
-        if not self._waits_for_idle:
+        if not (ending or self._waits_for_idle):
             return -1
-        checkpoint_ids = [task.idle_in for task in self._tasks.values()]
+        checkpoint_ids = [task.ended_in if ending else task.idle_in for task in self._tasks.values()]
         return (
             max(checkpoint_id for checkpoint_id in checkpoint_ids if checkpoint_id is not None)
             if None not in checkpoint_ids

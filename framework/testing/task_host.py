@@ -66,6 +66,7 @@ class HostedTask:
     ended: Counter[str] = field(default_factory=Counter)  # counters of processes that are gone
     connect: Callable[[MemoryLogData], MemoryLog] = MemoryLog
     sinks: MakeSinks = sinks_of
+    ending: bool = False  # the job is drained
 
     @property
     def name(self) -> str:
@@ -102,6 +103,14 @@ class HostedTask:
         """The open checkpoint, if none of the task's external inputs holds event time back; else None."""
         driver = None if self.process is None else self.process.driver
         if driver is None or not (driver.running and driver.event_time.all_idle):
+            return None
+        return driver.core.idleness.closed(driver.core.frozen) + 1
+
+    @property
+    def ended_in(self) -> int | None:
+        """The open checkpoint, if the task knows that its inputs have ended and has told what came of it; or None."""
+        driver = None if self.process is None else self.process.driver
+        if driver is None or not (driver.running and driver.event_time.drained):
             return None
         return driver.core.idleness.closed(driver.core.frozen) + 1
 
@@ -143,6 +152,8 @@ class HostedTask:
         )
         if driver.outbox is not None:  # a host that is dropped lets go of its sinks, as the end of a process does
             weakref.finalize(driver, driver.outbox.abandon)
+        if self.ending:
+            driver.end_inputs()
         self.process = TaskProcess(driver, log)
         self.starts += 1
         nonce = b"%16d" % self.starts  # different at each start of the task: that is what it is for
@@ -179,6 +190,12 @@ class HostedTask:
             self.crash()
             raise
         return busy
+
+    def end_inputs(self) -> None:
+        """Let the inputs end, for this process and those after it (E7)."""
+        self.ending = True
+        if self.process is not None:
+            self.process.driver.end_inputs()
 
     def stop(self) -> None:
         """Ask for a graceful stop."""

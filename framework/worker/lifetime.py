@@ -45,6 +45,7 @@ def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
 
         signal.signal(signal.SIGTERM, on_signal)
         signal.signal(signal.SIGINT, on_signal)
+        signal.signal(signal.SIGUSR1, lambda _signum, _frame: made.drain())  # from a supervisor
         logger.info("worker started", extra={"tasks": [driver.wiring.name for driver in worker.drivers]})
         with worker.watchdog():
             code = worker.run()

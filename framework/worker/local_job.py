@@ -65,6 +65,7 @@ class LocalJob:
             None  # ends, the checkpoint by which they are committed
         )
         self._idle: tuple[dict[TopicPartition, int], int] | None = None  # ends, a checkpoint in which inputs were idle
+        self._drain_ends: dict[TopicPartition, int] | None = None  # where the inputs ended when the job was drained
         self._seen: list[tuple[int, int]] = []  # committed and end by external input, when they last changed
         self._seen_s = 0.0
         self._cut: dict[TopicPartition, int] = {}
@@ -193,13 +194,28 @@ class LocalJob:
             by_task[name] += count
         return self._committed[partition] - self._first[partition] - min(by_task.values())  # of the last, as above
 
+    def drain(self, ends: dict[TopicPartition, int]) -> None:
+        """Let the inputs end where all is processed: tasks read no more, and fire what waits for event time (E7)."""
+        self._drain_ends, self._reached, self._idle = dict(ends), None, None
+        self.supervisor.drain()
+
+    @property
+    def draining(self) -> bool:
+        """Whether the inputs have ended."""
+        return self._drain_ends is not None
+
+    def waiting_timers(self) -> int:
+        """Return how many timers are set, those of windows among them, as the workers last said."""
+        statuses = [worker.status for worker in self.supervisor.workers.values()]
+        return sum(task["timers"] for status in statuses for task in status.values())
+
     def drained(self, ends: dict[TopicPartition, int]) -> bool:
-        """Tell whether all before ``ends`` is processed and committed (A2b).
+        """Tell whether all before ``ends``, and what comes of ``drain``, is processed and committed (A2b).
 
         The log decides, and of tasks that have left checkpoints out, since nothing was new, their statuses.
         """
         with suppress(LogAway), self.patience.briefly(ASK_S):
-            return self._drained(ends)
+            return self._drained(ends if self._drain_ends is None else self._drain_ends)
         return False
 
     def _drained(self, ends: dict[TopicPartition, int]) -> bool:
@@ -249,14 +265,14 @@ class LocalJob:
         return self._idle is not None and all(checkpoint_ids[name] >= self._idle[1] for name in names)
 
     def _idle_in(self) -> int | None:
-        """Return a checkpoint that has what comes of it that all inputs are idle (E4); None: they are not yet.
+        """Return a checkpoint that has what comes of it that all inputs are idle (E4) or ended (E7); None: not yet.
 
         Where only one partition is read, its last record has brought event time to where it ends.
         """
-        if len(self._external) < 2 or not self.job.topology().timed:
+        if not self.draining and (len(self._external) < 2 or not self.job.topology().timed):
             return 0
         tasks = [task for worker in self.supervisor.workers.values() for task in worker.status.values()]
-        idle = [task["idle_in"] for task in tasks]
+        idle = [task["ended_in" if self.draining else "idle_in"] for task in tasks]
         return None if None in idle else max(idle, default=None)
 
     def _readable(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:

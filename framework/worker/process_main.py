@@ -30,7 +30,10 @@ from framework.worker.worker_log import configure_logs
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker process runs, as one JSON object. ``output``: the file that takes its log lines."""
+    """What a worker process runs, as one JSON object.
+
+    ``output``: the file that takes its log lines. ``drain``: the inputs have ended (E7).
+    """
 
     job: str
     partition: int
@@ -40,6 +43,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     settings: Settings  # all of them: a worker looks neither into the environment nor for a file
     output: str
     status_fd: int = -1
+    drain: bool = False
 
 
 def open_worker(
@@ -100,6 +104,8 @@ def main(arguments: list[str]) -> ExitCode:
             job, spec.partition, job_directory, spec.settings, status_fd=spec.status_fd, connect_seconds=waits_s
         )
         worker.tidy = output.rotate
+        if spec.drain:
+            worker.drain()
         return worker
 
     return run_worker(make, whose)

@@ -33,6 +33,8 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
         "dropped": driver.parts.runner.dropped,
         "last_failure": driver.parts.runner.last_failure,
         "idle_in": core.idleness.closed(core.frozen) + 1 if driver.running and driver.event_time.all_idle else None,
+        "ended_in": core.idleness.closed(core.frozen) + 1 if driver.running and driver.event_time.drained else None,
+        "timers": driver.parts.runner.waiting_timers,
         "settled": driver.mode.settled and (driver.outbox is None or driver.outbox.settled),
         "sink_trouble": None if driver.outbox is None else driver.outbox.trouble,
     }

@@ -43,6 +43,7 @@ class WorkerProcess:
     restart_at: float = 0.0
     exit_code: int | None = None  # of a process that is not to be restarted
     killed: bool = False  # by us: no news to anybody
+    told_ends: bool = False  # that the job is drained
     silent_s: float = 0.0  # since it said something, once it had begun to
     was_silent: bool = False  # for too long: it was killed for that
     shown: str = ""  # its last end as it was told, with the error: the same again is told in short
@@ -76,7 +77,7 @@ class Supervisor:
         self._spawner = ProcessPool(fixed_hashes=fixed_hashes)
         self._lock = job_directory.lock_supervisor()
         self._selector = selectors.DefaultSelector()
-        self._stopping = False
+        self._stopping = self._draining = False
         self.overdue: list[int] = []  # the partitions of workers that did not stop in time
         self._silent_s_max = settings.liveness_timeout_ms / 1000 * SILENT_SHARE + SILENT_MARGIN_S
         self._looked_s = time.monotonic()
@@ -105,6 +106,8 @@ class Supervisor:
         for key, _ in self._selector.select(timeout_ms / 1000):
             self._read(key.data)
         self._end_the_silent()
+        if self._draining:
+            self._tell_ends()
         for worker in self.workers.values():
             if worker.process is not None and worker.process.poll() is not None:
                 self._died(worker, worker.process.returncode)
@@ -121,6 +124,16 @@ class Supervisor:
                 if worker.silent_s > self._silent_s_max:
                     worker.was_silent = True
                     worker.process.kill()
+
+    def drain(self) -> None:
+        """Tell every worker, and those that are started later, that the inputs of the job have ended (E7)."""
+        self._draining = True
+
+    def _tell_ends(self) -> None:
+        for worker in self.workers.values():
+            if worker.process is not None and worker.status and not worker.told_ends:  # it runs: it takes the signal
+                worker.process.send_signal(signal.SIGUSR1)
+                worker.told_ends = True
 
     def stop(self) -> None:
         """Ask every worker to stop gracefully (R6) and wait; what does not end in time is killed, which is safe."""
@@ -166,10 +179,12 @@ class Supervisor:
             kafka_config=None if job_directory.address.config is None else str(job_directory.address.config),
             settings=self._settings,
             output=str(job_directory.worker_log(worker.partition)),
+            drain=self._draining,
         )
         worker.process, worker.pipe = self._spawner.start(spec)
         worker.status, worker.line, worker.starts = {}, b"", worker.starts + 1
         worker.killed = worker.was_silent = False
+        worker.told_ends = spec.drain
         worker.silent_s = 0.0
         self._selector.register(worker.pipe, selectors.EVENT_READ, worker)
 

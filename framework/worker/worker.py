@@ -204,6 +204,11 @@ class Worker:
             self._stop_by = mono_ms() + self._settings.shutdown_timeout_ms
             self.patience.end_within(self._settings.shutdown_timeout_ms / 1000)
 
+    def drain(self) -> None:
+        """Take the inputs from outside for ended (E7); safe to call from a signal handler."""
+        for driver in self.drivers:
+            driver.end_inputs()
+
     def _stop_timed_out(self, stop_by: float) -> bool:
         if not self._stopping:
             self._stopping = True

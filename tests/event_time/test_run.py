@@ -26,9 +26,12 @@ def _record(partition: int, value: str, minutes: float) -> ExternalRecord:
 
 
 def _run(
-    directory: Path, way: str, *batches: list[ExternalRecord], kills: int = 0
+    directory: Path, way: str, *batches: list[ExternalRecord], kills: int = 0, drain: bool = False
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Run the job over records, a batch when the one before is used up; return value → count, task → late records."""
+    """Run the job over records, a batch when the one before is used up; return value → count, task → late records.
+
+    ``drain``: and drain it, while its workers are killed.
+    """
     mode: Mode = "deterministic" if way == "deterministic" else "aligned"
     file = directory / "job.py"
     file.write_text(
@@ -53,6 +56,8 @@ def _run(
                     local.supervisor.kill(killed % 2)
                     killed += 1
         assert killed == kills
+        if drain:
+            _drain(local)
         late = local.dropped()["late"]
         local.stop()
         rows = [row for p in range(2) for row in local.log.read(TopicPartition(f"{NAME}-counts", p), 0, 1 << 20)]
@@ -61,6 +66,30 @@ def _run(
         key = (row.key or b"").decode()
         counts[key] = counts.get(key, 0) + int.from_bytes(row.value or b"", "big")
     return counts, late
+
+
+def _drain(local: LocalJob) -> None:
+    """Drain a job whose workers die again and again while it goes on; after that nothing waits."""
+    assert local.waiting_timers() > 0
+    local.drain(local.ends())
+    deadline, looks = time.monotonic() + LIMIT_S, 0
+    while not local.drained({}):
+        assert time.monotonic() < deadline
+        local.poll(20)
+        looks += 1
+        if looks in (1, 5, 20, 40):
+            local.supervisor.kill(looks % 2)
+    assert looks > 5
+    assert local.waiting_timers() == 0
+
+
+@pytest.mark.parametrize("way", ["exactly-once", "deterministic"])
+def test_a_drained_job_closes_each_window_once(tmp_path: Path, way: str) -> None:
+    """Workers are killed by SIGKILL while the end goes through the stages: each record counts once, none is left."""
+    records = [_record(partition, f"v{tick % 5}", tick / 100) for tick in range(1_000) for partition in range(2)]
+    counts, late = _run(tmp_path, way, records, drain=True)
+    assert counts == {f"v{n}": 400 for n in range(5)}
+    assert sum(late.values()) == 0
 
 
 @pytest.mark.parametrize("way", ["exactly-once", "at-least-once", "deterministic"])

@@ -231,7 +231,7 @@ def test_unfit_decisions_are_refused() -> None:
         decode_input_decision(encode_input_decision(header, InputDecision("t", 0, -5, 0, 0, 0)))
 
 
-@given(changelog_headers(ChangelogType.NOTE), st.builds(IdleNote, texts, naturals32, int64s))
+@given(changelog_headers(ChangelogType.NOTE), st.builds(IdleNote, texts, naturals32, int64s, st.booleans()))
 def test_notes_survive(header: ChangelogHeader, note: IdleNote) -> None:
     """A note is read as it was written, and says its time as an input decision does."""
     message = encode_note(header, note)
@@ -243,7 +243,7 @@ def test_a_note_of_another_kind_is_refused() -> None:
     """An unknown kind is refused as an unknown type is; so is an idle flag that says nothing."""
     message = encode_note(HEADERS[ChangelogType.NOTE], IdleNote("t", 0, 5))
     at = CHANGELOG_HEADER_SIZE
-    with pytest.raises(UnsupportedFormat, match=r"note of kind 2, this build reads 1 \(idle\)"):
+    with pytest.raises(UnsupportedFormat, match=r"note of kind 2, this build reads 1 \(idle\) and 5 \(ended\)"):
         decode_note(message[:at] + b"\x02" + message[at + 1 :])
     with pytest.raises(DecodeError, match="must be 1"):
         decode_note(message[: at + 13] + b"\x00" + message[at + 14 :])

@@ -87,7 +87,7 @@ FIELDS = {
     "Input decision, format version 2 (0x2b)": (*changelog.TakenRows._fields, "topic"),
     "Time lease (0x1c)": changelog.TimeLease._fields,
     "Outcome (0x1e)": changelog.Outcome._fields,
-    "Note (0x1f)": ("kind", "idle", *notes.IdleNote._fields),
+    "Note (0x1f)": ("kind", "idle", *notes.IdleNote._fields[:-1]),
 }
 
 

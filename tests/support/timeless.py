@@ -13,5 +13,7 @@ class Timeless:
     last_failure = ""
     progress: tuple[int, ...] = ()  # of the user's code, which is not watched here
 
-    def input_is_idle(self, partition: TopicPartition) -> None:
+    waiting_timers = 0
+
+    def input_is_idle(self, partition: TopicPartition, *, ended: bool = False) -> None:
         """Do nothing."""

@@ -35,14 +35,15 @@ from framework.feeds.lines import feed_lines
 from framework.feeds.listing import name_of
 from framework.logs.patience import Patience
 from framework.worker.local_job import LocalJob
+from protocol.ids import TopicPartition
 
 Opened = tuple[Topic[Any, Any], int, str | None]  # what --input names: topic, handle, path of a regular file
 
 
-def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bool, follow: bool) -> bool:
-    """Run the job until its inputs are drained, or with ``follow`` until it is stopped; print a summary.
+def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bool, follow: bool, drain: bool) -> bool:
+    """Run the job until its inputs are processed, or with ``follow`` until it is stopped; print a summary.
 
-    Return whether an answer of the log is still to come.
+    ``drain``: then fire what waits for a later record (E7). Return whether an answer of the log is still to come.
     """
     screen = Screen(Console())
     opened = _open_lines(found.job, lines)
@@ -70,7 +71,7 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
                     ready_s = time.monotonic()
                 if not follow:
                     local.require_all()
-                    if feeding.idle and local.drained(feeding.ends()):
+                    if feeding.idle and _done(local, feeding.ends(), screen, drain=drain):
                         break
             ended_s = time.monotonic()
             screen.say("stopping …")
@@ -82,6 +83,22 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
         _summary(screen, found, feeding, done, ready_s - started_s, ended_s - ready_s, stopped=stop.asked)
     local.require_stopped()
     return patience.waiting
+
+
+def _done(local: LocalJob, ends: dict[TopicPartition, int], screen: Screen, *, drain: bool) -> bool:
+    """Tell whether nothing is left to do; once all input is processed, begin to drain the job, or say what waits."""
+    if not local.drained(ends):
+        return False
+    timers = counted(local.waiting_timers(), "timer")
+    if drain and not local.draining:
+        screen.say(f"draining: firing what waits for a later record ({timers}) …")
+        local.drain(ends)
+        return False
+    if local.waiting_timers() and local.draining:
+        screen.say(f"waiting for a later record: {timers}, set by on_timer or on_window while the job was drained")
+    elif local.waiting_timers():
+        screen.say(f"waiting for a later record: {timers}, of Timers() and windows; to fire them now: --drain")
+    return True
 
 
 def _line_feeds(

@@ -74,10 +74,10 @@ class Source:
         return ProcessExternal(event.partition, event.first_offset, event.count, first_t, replay=False)
 
     def decide_idle(self, event: InputIdle) -> ProcessIdle:
-        """Give it a time that an input is idle: a note of it is logged like a decision."""
-        note = IdleNote(*event.partition, self._time.give(1, event.mono_us))
+        """Give it a time that an input is idle, or has ended: a note of it is logged like a decision."""
+        note = IdleNote(*event.partition, self._time.give(1, event.mono_us), event.ended)
         self.batches.append(Batch(note))
-        return ProcessIdle(event.partition, note.t)
+        return ProcessIdle(event.partition, note.t, note.ended)
 
     def log(self, *, processed: bool) -> list[Decision]:
         """Return the decisions that are to be appended now; ``processed``: only those whose outputs are here."""
@@ -102,9 +102,11 @@ class Source:
 
     def replay_next(self) -> ProcessExternal | ProcessIdle:
         """Process the next decision of a predecessor. Raises Halted if it does not follow the one before."""
-        if isinstance(self.replay[0], IdleNote):
-            return ProcessIdle(TopicPartition(self.replay[0].topic, self.replay[0].partition), self.replay[0].t)
-        topic, partition, first_offset, records, first_t, _, rows = self.replay[0]
+        decision = self.replay[0]
+        if isinstance(decision, IdleNote):
+            source = TopicPartition(decision.topic, decision.partition)
+            return ProcessIdle(source, decision.t, decision.ended)
+        topic, partition, first_offset, records, first_t, _, rows = decision
         source = TopicPartition(topic, partition)
         if first_offset < self._external.position.get(source, first_offset + 1):
             raise Halted(

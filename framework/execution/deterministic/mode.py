@@ -141,7 +141,8 @@ class DeterministicMode:
         now = parts.mono_ms()
         idle = parts.event_time.next_idle(now) if self._core.wants_input else None
         if idle is not None:
-            parts.tell(on.InputIdle(idle, int(now * 1_000)))
+            partition, ended = idle
+            parts.tell(on.InputIdle(partition, int(now * 1_000), ended))
         return idle is not None
 
     # --- time ---
@@ -183,8 +184,8 @@ class DeterministicMode:
                 parts.counters["merged batches"] += len(batches)
                 self._code.process_merged(batches, upto)
                 self._ran()
-            case do.ProcessIdle(partition, t):
-                self._code.process_idle(partition, t)
+            case do.ProcessIdle(partition, t, ended):
+                self._code.process_idle(partition, t, ended=ended)
                 self._ran()
             case do.AppendChangelog():
                 self._append_changelog(action)

@@ -63,8 +63,8 @@ class LogicalRunner(Runner, Protocol):
         """Process merged records and watermarks, and let time reach ``upto``."""
         ...
 
-    def process_idle(self, partition: TopicPartition, t: int) -> None:
-        """Take an external partition for idle from logical time ``t`` µs on."""
+    def process_idle(self, partition: TopicPartition, t: int, *, ended: bool = False) -> None:
+        """Take an external partition for idle, or ended, from logical time ``t`` µs on."""
         ...
 
     def take_advances(self) -> Sequence[Advance]:

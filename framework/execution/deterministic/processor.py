@@ -124,10 +124,10 @@ class LogicalProcessor(Processor):
         self._announced.changed(last_t)
         self._announced.pass_to(last_t)
 
-    def process_idle(self, partition: TopicPartition, t: int) -> None:
-        """Take an external partition for idle from logical time ``t`` µs on (E4)."""
+    def process_idle(self, partition: TopicPartition, t: int, *, ended: bool = False) -> None:
+        """Take an external partition for idle from logical time ``t`` µs on (E4), or for ended (E7)."""
         self._pass_before(t)
-        self.input_is_idle(partition)
+        self.input_is_idle(partition, ended=ended)
         self._announced.changed(t)
         self._announced.pass_to(t)
 

@@ -168,6 +168,19 @@ def test_what_comes_of_an_idle_input_waits_for_the_note() -> None:
     assert after.processed[-1][1] > t
 
 
+def test_the_end_of_an_input_is_logged_and_replayed() -> None:
+    """A drained job's input has ended: a successor fires there what fired there (E7)."""
+    task = timed()
+    task.take("x")
+    task.step(on.InputIdle(IN, task.mono_ms * 1_000, ended=True))
+    (told,) = task.all(do.ProcessIdle)
+    assert told.ended
+    notes = [v for _, v in task.log.rows[SOURCE.changelog] if decode_changelog_header(v).type is ChangelogType.NOTE]
+    assert [decode_note(note) for note in notes] == [IdleNote(*IN, told.t, ended=True)]
+    after = task.successor().start()
+    assert after.all(do.ProcessIdle) == [told]
+
+
 def test_a_commit_takes_notes_with_it() -> None:
     """What is committed is not replayed, and the position in the input stays (D4)."""
     task = timed()

@@ -85,10 +85,10 @@ class AlignedKept(Kept):
         self.recording.seen["batches in one turn"] += last > 0
         super().process_batch(producer, batch)
 
-    def input_is_idle(self, partition: TopicPartition) -> None:
+    def input_is_idle(self, partition: TopicPartition, *, ended: bool = False) -> None:
         """Keep that nothing comes from an external partition."""
         self.steps.append(Step(partition, OUTSIDE, -1, b"", QUIET))
-        super().input_is_idle(partition)
+        super().input_is_idle(partition, ended=ended)
 
 
 class LogicalKept(Kept, LogicalProcessor):
@@ -102,10 +102,10 @@ class LogicalKept(Kept, LogicalProcessor):
             self.steps.append(step)
         super().process_decided(partition, rows, first_t)
 
-    def process_idle(self, partition: TopicPartition, t: int) -> None:
+    def process_idle(self, partition: TopicPartition, t: int, *, ended: bool = False) -> None:
         """Keep that nothing comes from an external input."""
         self.steps.append(TimeStep(partition, TIME, 0, b"", t, ()))
-        super().process_idle(partition, t)
+        super().process_idle(partition, t, ended=ended)
 
     def process_merged(self, batches: Sequence[RecordBatch | MergedWatermarks], upto: int) -> None:
         """Keep merged records and watermarks."""
