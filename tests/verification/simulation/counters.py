@@ -59,6 +59,8 @@ SOMETIMES = {
     "rolled-back watermarks dropped": "a watermark of a dead incarnation is read (E3)",
     "known watermarks dropped": "a watermark is read again (E3)",
     "late records": "a window refuses a record (E5)",
+    "pairs of a join": "a record meets one that its task keeps (0051)",
+    "records without a match": "event time has passed the interval of a record that met none (0051)",
     "early results of windows": "a record changes a window, and its task tells so (0053)",
     "early results that replace others": "a session takes others in, or begins earlier (0053)",
     "batches in one turn": "a task takes several records at once",

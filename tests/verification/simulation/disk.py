@@ -13,6 +13,7 @@ from framework.stores.overlay import Overlay
 from framework.stores.sorted_view import SortedView
 from framework.stores.spill import MemorySpill
 from tests.verification.simulation.boundary import Boundary
+from tests.verification.simulation.join_kind import STORE_IDS as JOIN_STORES
 from tests.verification.simulation.usercode import PANES
 
 _SEEN = {STREAM_TIME, TURN}  # of what the runtime keeps in META
@@ -87,7 +88,7 @@ def is_seen(store: int, key: bytes) -> bool:
 
     The outbox, most of META and what is remembered of inputs are judged by what they do (S2, D3).
     """
-    return key in _SEEN if store == META else store != OUTBOX and store <= PANES
+    return key in _SEEN if store == META else store != OUTBOX and (store <= PANES or store in JOIN_STORES.values())
 
 
 def content(disk: MemoryDisk) -> dict[tuple[int, bytes], bytes]:

@@ -86,6 +86,11 @@ def with_windows(plan: Plan) -> Plan:
     return replace(plan, window=r.choice([name for name in WINDOWS if name != TUMBLING]))
 
 
+def with_joins(plan: Plan) -> Plan:
+    """Return the same job with a join in the tasks that set timers."""
+    return replace(plan, joins=True)
+
+
 def with_forms(plan: Plan) -> Plan:
     """Return the same job with stages that use the forms which an input and its task may have."""
     r, topology = random.Random(f"forms {plan.seed}"), plan.topology

@@ -14,6 +14,8 @@ from framework.execution.reserved_stores import META, STREAM_TIME, TIMERS, TURN
 from framework.execution.timers import Due
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
+from tests.verification.simulation.join_kind import HELD_MS, LEFTS, RIGHTS, BytesPair, PlainJoin
+from tests.verification.simulation.join_kind import NAME as JOIN
 from tests.verification.simulation.steps import OUTSIDE
 from tests.verification.simulation.usercode import (
     CHAINS,
@@ -173,6 +175,7 @@ class PlainRun:
 
     def __init__(self, code: StageCode, wiring: TaskWiring, content: Content, sent: Sent) -> None:
         held_ms = WINDOWS[code.window].held_ms if code.timed else 0
+        held_ms = max(held_ms, HELD_MS) if code.timed and code.joins else held_ms
         self.time = PlainTime(wiring, held_ms) if wiring.keeps_time else None
         self.timestamp = 0
         self.turn = 0
@@ -193,8 +196,12 @@ class PlainRun:
         self._timers = PlainTimers(content)
         if code.timed:
             task.timers = self._timers
-            rows, schedule = PlainStore(PANES, content), partial(self._timers.schedule, owner=NAME)
-            task.panes = self._window = held_plainly(code.window, rows, schedule, lambda: self._now, self._give)
+            rows, of_window = PlainStore(PANES, content), partial(self._timers.schedule, owner=NAME)
+            task.panes = self._window = held_plainly(code.window, rows, of_window, lambda: self._now, self._give)
+        if code.timed and code.joins:
+            sides = PlainStore(LEFTS, content), PlainStore(RIGHTS, content)
+            of_join = partial(self._timers.schedule, owner=JOIN)
+            task.near = self._join = PlainJoin(sides, of_join, lambda: self._now, self._give_pair)
         self.task: SimTask = task
 
     @property
@@ -271,7 +278,9 @@ class PlainRun:
         """Run what is due."""
         task: Any = self.task
         while (due := self._timers.pop(self._now)) is not None:
-            if due.owner:
+            if due.owner == JOIN:
+                self._join.fire(due.at, due.key)
+            elif due.owner:
                 self._window.fire(due.at, due.key)
             else:
                 self.timestamp = due.at
@@ -284,6 +293,14 @@ class PlainRun:
         self.seen["early results of windows"] += not window.final
         self.seen["early results that replace others"] += bool(window.replaces)
         task.on_window(window)
+
+    def _give_pair(self, pair: BytesPair, timestamp: int) -> None:
+        task: Any = self.task
+        before, self.timestamp = self.timestamp, timestamp
+        alone = pair.left is None or pair.right is None
+        self.seen["records without a match" if alone else "pairs of a join"] += 1
+        task.on_join(pair)
+        self.timestamp = before
 
     def close(self) -> None:
         """Keep what the runtime keeps in a task's state."""

@@ -100,6 +100,7 @@ class Plan:
     builds: bool = True  # others may be at work, where the seed says so
     window: str = TUMBLING  # of the tasks that set timers; which of WINDOWS
     priorities: Mapping[str, int] = field(default_factory=dict)  # of topics from outside; 0 where it is not in there
+    joins: bool = False  # the tasks that set timers have a join, too
     reordered: bool = False  # what comes to the inputs of ``once`` may come behind later records of its partition
 
     @property

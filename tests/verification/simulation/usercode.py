@@ -6,7 +6,7 @@ the order of all that it has seen, and from nothing else.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 from zlib import crc32
@@ -23,6 +23,7 @@ from framework.api.topic import DeadLetter, Input, Output, Topic
 from framework.api.windows import Window, WindowStore
 from protocol.ids import TopicPartition, split_producer_id
 from tests.verification.simulation.feeds import BROADCAST
+from tests.verification.simulation.join_kind import NEAR, STORE_IDS, BytesPair
 from tests.verification.simulation.plan import SOURCE_KEYS, Plan, out_topic
 from tests.verification.simulation.sink import DIRECTORY
 from tests.verification.simulation.window_kinds import TUMBLING, WINDOWS
@@ -51,6 +52,7 @@ class StageCode:
     files: bool  # it writes files through an outbox instead (S2)
     timed: bool  # it has timers and a window
     window: str  # which of WINDOWS
+    joins: bool  # it has a join, too
     letters: bool  # it fails on some records, which go to its external topic as they came
     batch: bool  # it takes batches
     once: bool  # it drops what comes a second time from the outside
@@ -186,6 +188,24 @@ class TimedTask(SimTask):
             self._send(draw, None, b"%s%d;%s;%x" % (OF_TIMER, at, self.code.name, draw))
 
 
+class JoinTask(TimedTask):
+    """The same, with a join of its odd and even records."""
+
+    near = NEAR
+
+    def set_timers(self, draw: int, at: int) -> None:
+        """Put the record on one side, too."""
+        super().set_timers(draw, at)
+        put = self.near.put_left if draw & 16 else self.near.put_right
+        if not put(b"k%02d" % (draw % 3), at, b"%d" % draw):
+            self.counts.put(LATE, b"%d" % (int(self.counts.get(LATE) or 0) + 1))
+
+    def on_join(self, pair: BytesPair) -> None:
+        """Take a pair, which changes the state alone, or a record without a match."""
+        alone = pair.left is None or pair.right is None
+        self._fire(b"%s+%s" % (pair.left or b"", pair.right or b""), pair.key, pair.timestamp if alone else None)
+
+
 def _send(
     output: Output[Any, Any], way: int, key: bytes | None, value: bytes, partition: int, timestamp: int | None
 ) -> None:
@@ -217,6 +237,7 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
         stage in plan.files,
         stage in plan.topology.timed,
         plan.window,
+        plan.joins,
         stage in plan.letters,
         stage in plan.batches,
         stage in plan.once,
@@ -257,7 +278,7 @@ def task_class(code: StageCode) -> type[SimTask]:
         declared[FILES_OUTPUT] = Output(Files(DIRECTORY, bytes_serde))
     if code.timed:
         declared["panes"] = WINDOWS[code.window]
-    base = TimedTask if code.timed else SimTask
+    base = JoinTask if code.timed and code.joins else TimedTask if code.timed else SimTask
     declared["process_batch" if code.batch else "process"] = base.all if code.batch else base.one
     return type("Stage", (base,), {"name": code.stage, "code": code, **declared})
 
@@ -265,7 +286,10 @@ def task_class(code: StageCode) -> type[SimTask]:
 @lru_cache(256)
 def stage_graph(code: StageCode) -> StageGraph:
     """Return the declarations of a stage, as the framework reads them from its class."""
-    return describe(task_class(code), int(code.name), "deterministic" if code.deterministic else "aligned")
+    stage = describe(task_class(code), int(code.name), "deterministic" if code.deterministic else "aligned")
+    if not (code.timed and code.joins):
+        return stage
+    return replace(stage, pinned_ids={"counts": COUNTS, "chains": CHAINS, "panes": PANES, **STORE_IDS})
 
 
 def _topic(name: str) -> Topic[Any, Any]:
