@@ -106,5 +106,5 @@ class TableJoin(Join[K, L, R]):
         return left is not None or (self.how == "outer" and right is not None)
 
     def fire(self, at: int, key: str) -> None:
-        """As of Stateful: nothing of it is outdated by time."""
+        """As of Stateful: nothing of it is outdated by time. Raises TaskError: there is no timer of it."""
         raise TaskError(f"join {self.name!r} has a timer of key {key!r} at {at}, which it never sets")

@@ -182,7 +182,7 @@ def test_what_cannot_be_written_is_refused(spark: "SparkSession", job_directory:
     log = job_directory.open_log()
     assert log.bounds(all_wirings(job)[0].changelog) == (0, 0)
     log.close()
-    with pytest.raises(Exception, match="a partition is not one of 0 to 1"):
+    with pytest.raises(Exception, match="partition 2 is not one of 0 to 1"):
         save(spark.createDataFrame([("a", 1, 2)], "key string, value bigint, partition int"), job_directory)
     with pytest.raises(ConfigError, match="option store = 'nope'"):
         partitioned(bare, **where(job_directory, store="nope"))
