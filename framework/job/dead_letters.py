@@ -31,13 +31,14 @@ class Letter(NamedTuple):
 
     @property
     def topic(self) -> str:
-        """Return the topic that the record was read from; empty: a timer or window failed."""
+        """Return the topic that the record was read from; empty: a timer, window or join failed."""
         return self.told.get("topic", "")
 
     @property
     def origin(self) -> str:
-        """Return what failed, in words: a topic's name, "window NAME" or "timer"."""
-        return self.topic or (f"window {self.told['window']}" if "window" in self.told else "timer")
+        """Return what failed, in words: a topic's name, "window NAME", "join NAME" or "timer"."""
+        owners = [f"{what} {self.told[what]}" for what in ("window", "join") if what in self.told]
+        return self.topic or next(iter(owners), "timer")
 
 
 def letter_of(at: TopicPartition, row: LogRow) -> Letter | None:
@@ -118,7 +119,7 @@ class Redrive:
         """Send the records of the letters that are wanted; yield how many so far, after each transaction.
 
         Each record goes out in one transaction with the note that it did, so a run that is killed at any moment can be
-        repeated. The letters of timers and windows, and of records that came from a stream between stages, are left.
+        repeated. Letters of timers, windows and joins, and of records that came from a stream between stages, are left.
         """
         for topic in dict.fromkeys(each.name for stage in self._job.stages for each in stage.dead_letters()):
             for number in range(self._log.partitions(topic) or 0):

@@ -139,6 +139,61 @@ def test_letters_are_counted_shown_and_sent_again(tmp_path: Path) -> None:
     assert {row["sent_again"] for row in json.loads(shop.dlq("list", "--json")) if row["dlq"] == "shop-refused"} == {2}
 
 
+TIMED = """
+from grete import *
+visits = Topic("visits", key=utf8, value=utf8)
+refused = Topic("refused", key=utf8, value=utf8)
+
+class Hours(Task):
+    visits = Input(visits)
+    hours = TumblingWindow("hours", 10, key=utf8, value=json(dict[str, int]), errors=DeadLetter(refused))
+    timers = Timers(errors=DeadLetter(refused))
+    pairs = IntervalJoin("pairs", key=utf8, left=utf8, right=utf8, before_ms=0, after_ms=5, how="left",
+                         errors=DeadLetter(refused))
+    def process(self, record):
+        self.pairs.put_left(record.key, record.timestamp, record.value)
+        self.hours.update(record.key, record.timestamp, lambda before: {"n": 1 + (before or {"n": 0})["n"]})
+        self.timers.schedule(record.timestamp + 1, f"of {record.key}")
+    def on_timer(self, timer):
+        raise ValueError(f"timer of {timer.key}")
+    def on_window(self, window):
+        window.value["n"] = -1  # the letter has what was there before
+        raise LookupError(window.key)
+    def on_join(self, pair):
+        raise KeyError(pair.left)
+
+job = Job("timed", stages=[Hours])
+"""
+
+
+def test_letters_of_timers_windows_and_joins_are_shown_and_not_sent(tmp_path: Path) -> None:
+    """They are told apart by what failed, with key and value as the code declares them. No record can be sent again."""
+    shop = Shop(tmp_path)
+    (tmp_path / "shop.py").write_text(TIMED)
+    lines = ["ann\thome\n", "bob\thome\n"]
+    shop("run", "shop.py", "--input=visits=-", "--keys", stdin=lines[0])
+    shop("run", "shop.py", "--input=visits=-", "--keys", stdin=lines[1])
+    rows = {row["topic"]: row for row in json.loads(shop.dlq("list", "--json"))}
+    assert {(name, row["error"], row["letters"]) for name, row in rows.items()} == {
+        ("timer", "ValueError", 1),
+        ("window hours", "LookupError", 1),
+        ("join pairs", "KeyError", 1),
+    }
+    (join,) = (json.loads(line) for line in shop.dlq("show", "--json", "--where=join=pairs").splitlines())
+    assert (join["key"], join["value"], join["side"]) == ("ann", "home", "left")
+    (window,) = (json.loads(line) for line in shop.dlq("show", "--json", "--where=window=hours").splitlines())
+    assert (window["key"], window["value"], window["final"]) == ("ann", '{"n": 1}', "true")
+    assert "in on_window\n    raise LookupError(window.key)" in window["traceback"]
+    (timer,) = (json.loads(line) for line in shop.dlq("show", "--json", "--where=error=timer of").splitlines())
+    assert (timer["key"], timer["value"]) == ("of ann", "null")
+    assert int(timer["timer"]) > 0
+    assert shop.dlq("redrive").splitlines() == [
+        "join pairs: left: 1: no record of an input failed",
+        "timer: left: 1: no record of an input failed",
+        "window hours: left: 1: no record of an input failed",
+    ]
+
+
 def test_a_mistake_in_a_condition_names_the_fields(tmp_path: Path) -> None:
     """Before anything is read."""
     shop = Shop(tmp_path)

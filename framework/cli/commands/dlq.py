@@ -13,8 +13,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from framework.api.interval_join import IntervalJoin
 from framework.api.job import Job
 from framework.api.serdes import Serde, bytes_serde, utf8
+from framework.api.windows import WindowStore
 from framework.cli.job_target import existing_log, existing_log_to_write
 from framework.cli.progress import printable
 from framework.cli.reading import decoded
@@ -26,7 +28,7 @@ from framework.logs.address import LogAddress
 from framework.ports import JobLogReader
 from protocol.ids import TopicPartition
 
-FIELDS = ("dlq", "partition", "offset", "error", "stage", "topic", "source", "window", "timer", "key")
+FIELDS = ("dlq", "partition", "offset", "error", "stage", "topic", "source", "window", "join", "timer", "key")
 
 
 def dlq_list(reference: str, directory: Path | None, address: LogAddress, *, as_json: bool) -> None:
@@ -112,6 +114,7 @@ def condition(where: Sequence[str]) -> Callable[[Letter], bool]:
             "stage": letter.told.get("stage", ""),
             "topic": letter.topic,
             "window": letter.told.get("window", ""),
+            "join": letter.told.get("join", ""),
             "timer": letter.told.get("timer", ""),
             "source": letter.told.get("source", ""),
             "key": (letter.key or b"").decode(errors="replace"),
@@ -163,8 +166,11 @@ def _serdes(job: Job, letter: Letter) -> tuple[Serde[Any], Serde[Any]]:
         if letter.topic:
             found = [(topic.key, topic.value) for topic in stage.topics_read() if topic.name == letter.topic]
         else:
-            windows = [each for each in stage.windows.values() if each.name == letter.told.get("window")]
-            found = [(window.key, window.value) for window in windows if stage.name == letter.told["stage"]]
+            owners = stage.stateful.values() if stage.name == letter.told["stage"] else ()
+            windows = [w for w in owners if isinstance(w, WindowStore) and w.name == letter.told.get("window")]
+            joins = [j for j in owners if isinstance(j, IntervalJoin) and j.name == letter.told.get("join")]
+            found = [(window.key, window.value) for window in windows]
+            found += [(join.key, join.serdes[letter.told["side"]]) for join in joins]
         if found:
             return found[0]
     return (utf8, bytes_serde) if "timer" in letter.told else (bytes_serde, bytes_serde)
