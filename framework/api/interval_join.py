@@ -96,6 +96,11 @@ class IntervalJoin(Join[K, L, R]):
         self._step = max(1, (before_ms + after_ms) // _STEPS)
 
     @property
+    def tells(self) -> bool:
+        """As of Stateful."""
+        return any(self._tells)
+
+    @property
     def held_ms(self) -> int:
         """As of Stateful: a record without a match is told when its interval has passed."""
         told = [reach for reach, tells in zip(self._reach, self._tells, strict=True) if tells]

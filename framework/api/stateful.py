@@ -40,6 +40,11 @@ class Stateful(ABC):
         self.give_due: Give = lambda _, __: None  # with a timer: an error is the result's
 
     @property
+    def tells(self) -> bool:
+        """Whether its timers lead to results. Else they only delete, and a drained job does not go on up to them."""
+        return True
+
+    @property
     def held_ms(self) -> int:
         """Return by how much older than event time a result may be, but for 1 ms."""
         return 0

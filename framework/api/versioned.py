@@ -43,6 +43,11 @@ class VersionedStore(Stateful, Generic[K, V]):
         self.versions: Store[tuple[K, int], V | None] = Store(name, timed_key_serde(key), _version_serde(value))
         self._step = max(1, retention_ms // _STEPS)
 
+    @property
+    def tells(self) -> bool:
+        """As of Stateful."""
+        return False
+
     def put(self, key: K, timestamp: int, value: V | None) -> None:
         """Set the value from ``timestamp`` (ms) on, until that of the next version; None: the key is gone from then on.
 

@@ -69,12 +69,13 @@ class Firing:
         """
         timers, time = self._site.timers, self._site.time
         assert time is not None
-        until, _ = timers.last()
+        silent = {name for name, each in self._stateful.items() if not each.tells}
+        until, _ = timers.last(silent)
         while until is not None:
             while timers.move_to_next(until):
                 time.catch_up(timers.now)
                 self.fire()
-            _, until = timers.last()
+            _, until = timers.last(silent)
 
     def _failure(self, due: Due, error: Exception) -> TimerError:
         """Return the error that says which timer, window or join failed, and where."""

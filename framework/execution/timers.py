@@ -6,6 +6,7 @@ heap, a few timers behind each batch: no call goes through all of them (A8), and
 """
 
 import struct
+from collections.abc import Collection
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -114,12 +115,16 @@ class TimerQueue:
             self._set_due()
         return False
 
-    def last(self) -> tuple[int | None, int | None]:
-        """Return the times of the last timer and of the last one of a window; None: there is none. Reads all."""
+    def last(self, silent: Collection[str]) -> tuple[int | None, int | None]:
+        """Return the times of the last timer and of the last one of a window; None: there is none. Reads all.
+
+        Timers of the owners in ``silent`` do not count.
+        """
         last = last_of_windows = None
         for raw, _ in self._store.scan():
-            last, owner, _ = _decode(raw)
-            last_of_windows = last if owner else last_of_windows
+            at, owner, _ = _decode(raw)
+            if owner not in silent:
+                last, last_of_windows = at, at if owner else last_of_windows
         return last, last_of_windows
 
     @property
