@@ -58,6 +58,21 @@ def state_scan(
     print_entries(job, store, prefix, limit, checkpoint_id, directory, address_of(log, kafka_config, settings))
 
 
+@state_app.command("sizes")
+def state_sizes(
+    job: JobName,
+    *,
+    directory: Directory = None,
+    log: LogOption = None,
+    kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
+) -> None:
+    """Print entries and bytes of each store and task, and the time of the oldest entry where entries expire."""
+    from framework.cli.commands.state_sizes import state_sizes as print_sizes
+
+    print_sizes(job, directory, address_of(log, kafka_config, settings))
+
+
 def rescale(
     job: JobName,
     *,

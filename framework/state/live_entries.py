@@ -17,6 +17,12 @@ def rows_of(log: LogReader, snapshot: Snapshot, store: Store[Any, Any], store_id
     return unexpired_of(store, zip(keys, values, strict=True), stores[META].get(STREAM_TIME, (None, 0))[0])
 
 
+def stored_of(log: LogReader, snapshot: Snapshot, store_id: int) -> Iterator[tuple[bytes, bytes]]:
+    """Return (key, value) of one store of one task, which are in memory, as they are stored."""
+    keys, values, _ = live(contents(segments(log, snapshot), frozenset({store_id}))[store_id])
+    return zip(keys, values, strict=True)
+
+
 def unexpired_of(
     store: Store[Any, Any], rows: Iterable[tuple[bytes, bytes]], stream_time: bytes | None
 ) -> Iterator[tuple[bytes, bytes]]:

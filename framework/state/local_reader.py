@@ -86,6 +86,11 @@ class LocalReader:
         for key, value in unexpired_of(store, seen.scan(family, prefix), seen.get(_META, STREAM_TIME)):
             yield decoded_row(store, key, value)
 
+    def stored(self, store: Store[Any, Any], partition: int) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all entries as they are stored, as of the moment when this changelog position was read last."""
+        _, family = self._place_of(store)
+        return self._seen(self._task_of(store, partition)).scan(family, b"")
+
     def prefix(self, store: Store[K, V], prefix: K, partition: int | None = None) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition."""
         return self._scan(store, store.key.encode(prefix), partition)

@@ -19,9 +19,10 @@ from framework.execution.changelog_writer import find_outcome
 from framework.logs.partition_reader import rows
 from framework.ports import LogReader
 from framework.state.commits import all_wirings
-from framework.state.live_entries import rows_of
+from framework.state.live_entries import rows_of, stored_of
 from framework.state.local_reader import LocalReader, decoded_row, place_of, store_named
 from framework.state.snapshots import newest, refuse_other_graph
+from framework.state.store_sizes import StoreSize, measured
 from protocol.changelog_position import ChangelogPosition, decode_changelog_position
 from protocol.ids import split_producer_id
 from protocol.partitioner import partition_of
@@ -71,6 +72,16 @@ class NewestReader:
     def all(self, store: Store[K, V]) -> Iterator[tuple[K, V]]:
         """Yield every (key, value)."""
         return self._scan(store, b"")
+
+    def sizes(self, store: Store[Any, Any]) -> Iterator[StoreSize]:
+        """Yield how much each task's part of a store holds: every entry is looked at."""
+        stage, number = place_of(self._job, store)
+        for partition in range(stage.partitions):
+            task = f"{stage.name}-{partition}"
+            if self._is_current(store, partition):
+                yield measured(task, store, self._local.stored(store, partition))
+            elif (snapshot := newest(self._log, self._wirings[task])) is not None:
+                yield measured(task, store, stored_of(self._log, snapshot, number))
 
     def __enter__(self) -> Self:
         return self

@@ -192,22 +192,6 @@ def ask(task: Scenario, checkpoint_id: int) -> None:
     task.step(on.Tick(task.mono_ms, 0, asked=checkpoint_id))
 
 
-def test_a_request_of_the_code_closes_a_checkpoint_early_and_once() -> None:
-    """One that comes while a commit is in flight waits for it; one without news has a checkpoint all the same."""
-    task = source(idle_checkpoint_interval_ms=60_000)
-    task.hold.add(do.AppendChangelog)
-    task.step(on.Tick(task.mono_ms, requested=True))
-    assert closed(task) == [1_000, 1_001]
-    task.step(on.Tick(task.mono_ms, requested=True))
-    assert closed(task) == [1_000, 1_001]
-    task.release()
-    task.tick(1)
-    assert closed(task) == [1_000, 1_001, 1_002]
-    task.release()
-    task.tick(1)
-    assert closed(task) == [1_000, 1_001, 1_002]
-
-
 def sends(task: Scenario, size: int) -> None:
     """Let a source send a record of about that many bytes."""
     task.emit(T, "x" * size)

@@ -8,7 +8,7 @@ import pytest
 
 from framework.api.mode import Mode
 from framework.job.directory import JobDirectory
-from framework.ports import ExternalRecord
+from framework.ports import ExternalRecord, JobLog
 from framework.settings import Settings
 from framework.state.entries import entries_of
 from framework.state.local_reader import LocalReader
@@ -16,6 +16,7 @@ from framework.state.newest import NewestReader
 from framework.state.snapshot_reader import SnapshotReader
 from framework.state.snapshots import snapshots
 from framework.worker.local_job import LocalJob
+from grete import Job
 from protocol.ids import TopicPartition
 from tests.support.forgetful import NAME, PARTITIONS, TTL_MS, Forget, expected, forgetting
 from tests.worker.workers import LIMIT_S
@@ -73,22 +74,34 @@ def test_killed_workers_forget_nothing_early_and_nothing_late(tmp_path: Path, mo
     ]
     wanted = [expected(part) for part in parts]
     assert sorted(sent) == sorted(number for each, _ in wanted for number in each)
-    found = snapshots(log, job, None, aligned=mode == "aligned")
-    everything = [row for _, seen in wanted for row in seen.items()]
-    with LocalReader(job_directory.state_directory, job) as local:
-        for number, (_, seen) in enumerate(wanted):
+    _check_readers(log, job, job_directory.state_directory, [seen for _, seen in wanted])
+    log.close()
+
+
+def _check_readers(log: JobLog, job: Job, directory: Path, wanted: list[dict[int, int]]) -> None:
+    """Compare what each reader shows, by partition: of the local stores, of the changelogs, of what a fork takes."""
+    everything = [row for seen in wanted for row in seen.items()]
+    with LocalReader(directory, job) as local:
+        for number, seen in enumerate(wanted):
             assert dict(local.all(Forget.seen, number)) == seen
             assert [dict(local.find(Forget.seen, key)).get(number) for key in range(0, EACH, 50)] == [
                 seen.get(key) for key in range(0, EACH, 50)
             ]
-    with NewestReader(log, job, job_directory.state_directory, pytest.fail) as newest:
+    with NewestReader(log, job, directory, pytest.fail) as newest:
         assert list(newest.all(Forget.seen)) == everything
+        sizes = list(newest.sizes(Forget.seen))
     said = list[str]()
-    with NewestReader(log, job, tmp_path / "elsewhere", said.append) as newest:
+    with NewestReader(log, job, directory / "elsewhere", said.append) as newest:
         assert list(newest.all(Forget.seen)) == everything
-    assert len(said) == PARTITIONS
+        assert list(newest.sizes(Forget.seen)) == sizes  # a restored state is the live one, byte by byte
+    assert len(said) == 2 * PARTITIONS
+    for size, seen in zip(sizes, wanted, strict=True):
+        assert (size.task[:7], size.store, size.size_bytes) == ("forget-", "seen", size.entries * (8 + 8 + 8))
+        assert len(seen) <= size.entries < 4 * len(seen)
+        assert size.oldest_ms is not None
+        assert size.oldest_ms <= min(seen.values())
+    found = snapshots(log, job, None, aligned=job.modes == "aligned")
     assert list(SnapshotReader(log, job, found).all(Forget.seen)) == everything
     store = job.stages[0].store_ids()["seen"]
     moved = [row for snapshot in found for row in entries_of(log, job.stages[0], snapshot)]
-    log.close()
     assert sum(number == store for number, _, _ in moved) == len(everything)

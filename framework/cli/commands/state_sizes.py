@@ -1,0 +1,35 @@
+"""``grete state sizes``: what the stores of a job hold, store by store and task by task."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from framework.cli.job_target import existing_log
+from framework.cli.moved_state import say
+from framework.cli.tables import print_table
+from framework.job.directory import directory_of
+from framework.logs.address import LogAddress
+from framework.state.newest import NewestReader
+
+
+def state_sizes(reference: str, directory: Path | None, address: LogAddress) -> None:
+    """Print a table of all stores."""
+    table = Table("task", "store", "entries", "bytes", "oldest entry", box=None)
+    with (
+        existing_log(reference, directory, address) as (job, log),
+        NewestReader(log, job, directory_of(job, directory, address) / "state", say) as reader,
+    ):
+        for size in (size for stage in job.stages for store in stage.all_stores() for size in reader.sizes(store)):
+            oldest = "–" if size.oldest_ms is None else _text(size.oldest_ms)
+            table.add_row(size.task, size.store, f"{size.entries:,}", f"{size.size_bytes:,}", oldest)
+    print_table(Console(), table)
+
+
+def _text(at: int) -> str:
+    """Return an event time in words, or the number of ms if no calendar has it."""
+    try:
+        return datetime.fromtimestamp(at / 1_000, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{at} ms"
