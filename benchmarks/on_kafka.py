@@ -113,10 +113,12 @@ def make_events(bootstrap: str, messages: int) -> None:
         raise SystemExit(f"topic {topic} holds {sum(ends)} messages: delete it, it was not filled to its end")
 
 
-def spec(bootstrap: str, directory: Path, partition: int, **settings: int | str) -> WorkerSpec:
-    """Return what a worker of the job that BENCH_JOB names is to do."""
+def spec(
+    bootstrap: str, directory: Path, partition: int, job: str = "benchmarks.counting", /, **settings: int | str
+) -> WorkerSpec:
+    """Return what a worker of a module's job is to do; the environment says which job that is."""
     return WorkerSpec(
-        job="benchmarks.counting",
+        job=job,
         partition=partition,
         directory=str(directory / "job"),
         log=KAFKA + bootstrap,

@@ -3,7 +3,8 @@
 A peer's program takes: bootstrap servers, input topic, output topic, a name that no other run has, a directory of its
 own, guarantee, checkpoint or commit interval in ms, how many threads. It ends with its standard input. *Index* reads
 documents (number → text) and writes a change for each word of each: word → ``[document, [position, …], version]``.
-*Count* reads events and writes key → ``{"key": …, "count": …}`` for each. Grete's jobs do the same.
+*Count* reads events and writes key → ``{"key": …, "count": …}`` for each. *Windows* takes a kind of window, too, and
+writes key → count once a window is over; Flink has none. Grete's jobs do the same.
 """
 
 import os
@@ -16,7 +17,7 @@ from benchmarks.peers.preparing import java_classpath, python_with
 from framework.spark.java import find_java
 
 HERE = Path(__file__).parent
-Program = Literal["Index", "Count"]
+Program = Literal["Index", "Count", "Windows"]
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 
 
