@@ -239,6 +239,11 @@ def test_lines_that_are_not_json_and_a_task_that_fails(spark: "SparkSession", tm
     lenient.run()
     assert lenient.state() == ({"key-1": 1}, {"1": 7})
     lenient.log.close()
+    dropping = Scene(tmp_path, "-dropping", changes=[("errors=DeadLetter(letters)", 'errors="drop"')])
+    done = dropping.backfill(spark, str(tmp_path / "history.jsonl"), outputs=True)
+    assert [sum(getattr(report, each) for report in done.reports) for each in ("refused", "failed")] == [2, 2]
+    assert dropping.state() == ({"key-1": 1}, {"1": 7})
+    dropping.log.close()
     strict = Scene(tmp_path, "-strict", changes=[(", errors=DeadLetter(letters)", "")])
     with pytest.raises(
         TaskError, match=r"stage parse, partition \d: topic events.*: the (line is not JSON|row has no)"
