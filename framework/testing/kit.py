@@ -216,8 +216,9 @@ class Kit:
     ) -> dict[Any, Any]:
         """Return the committed content of a store in key order, of one partition or all.
 
-        ``store`` is the declaration, as in ``CountWords.counts``, or its name; a window's is ``window.panes``. Raises
-        ConfigError if that is not one store of this job, or without ``partition`` if two partitions have the same key.
+        ``store`` is the declaration, as in ``CountWords.counts``, or its name; a window's is ``window.panes``, a join's
+        ``lefts``, ``rights`` or ``rows``. Raises ConfigError if that is not one store of this job, or without
+        ``partition`` if two partitions have the same key.
         """
         name, declared = self._find_store(store, stage)
         partitions = range(self.job.stage(name).partitions) if partition is None else [partition]

@@ -97,7 +97,7 @@ def _done(local: LocalJob, ends: dict[TopicPartition, int], screen: Screen, *, d
     if local.waiting_timers() and local.draining:
         screen.say(f"waiting for a later record: {timers}, set by on_timer or on_window while the job was drained")
     elif local.waiting_timers():
-        screen.say(f"waiting for a later record: {timers}, of Timers() and windows; to fire them now: --drain")
+        screen.say(f"waiting for a later record: {timers}, of Timers(), windows and joins; to fire them now: --drain")
     return True
 
 
