@@ -70,9 +70,19 @@ class KeyWindows(WindowStore[K, V]):
         """Write a key's panes, and set its timer if it has none so early."""
         self.panes.put(key, panes)
         now = self.stream_time()
-        due = min(self._due(pane, now) for pane in panes)
-        if not before or due < min(self._due(pane, now) for pane in before):
+        due = self._next(panes, now)
+        if not before or due < self._next(before, now):
             self._set(key, due)
+
+    def _next(self, panes: list[Pane[V]], now: int) -> int:
+        """Return when the next of a key's windows closes; if none is open, when all panes are of no use.
+
+        Panes are sorted by start, and so by the end of their windows.
+        """
+        for pane in panes:
+            if (closes := self._closes(pane)) > now:
+                return closes
+        return self._gone(panes[-1])
 
     def _set(self, key: K, due: int) -> None:
         assert self.schedule is not None
@@ -82,11 +92,11 @@ class KeyWindows(WindowStore[K, V]):
         """Write first what is left: ``on_window`` may update the key."""
         pane_key = functions_of(self.key)[1](key[1:].encode("latin-1"))
         panes = self.panes.get(pane_key, [])
-        left = [pane for pane in panes if not self._is_gone(pane, at)]
+        left = [pane for pane in panes if self._gone(pane) > at]
         if left:
             if len(left) < len(panes):
                 self.panes.put(pane_key, left)
-            self._set(pane_key, min(self._due(pane, at) for pane in left))
+            self._set(pane_key, self._next(left, at))
         elif panes:
             self.panes.delete(pane_key)
         for pane in panes:
@@ -110,12 +120,8 @@ class KeyWindows(WindowStore[K, V]):
         """Return the event time at which the window closes."""
 
     @abstractmethod
-    def _due(self, pane: Pane[V], now: int) -> int:
-        """Return the next event time, behind ``now``, at which the pane has something to do."""
-
-    @abstractmethod
-    def _is_gone(self, pane: Pane[V], at: int) -> bool:
-        """Return whether no record needs the pane any more at event time ``at``."""
+    def _gone(self, pane: Pane[V]) -> int:
+        """Return the event time from which on no record needs the pane."""
 
 
 class SessionWindow(KeyWindows[K, V]):
@@ -166,6 +172,8 @@ class SessionWindow(KeyWindows[K, V]):
         value = change(reduce(self.merge, (pane[2] for pane in joined)) if joined else None)
         insort(others, (start, last, value), key=_start)
         self._keep(key, before, others)
+        if self.emit == "final":
+            return True
         replaces = tuple(pane[0] for pane in joined if pane[0] != start)
         self._changed(Window(self.name, start, last + 1, key, value, False, replaces), timestamp, closes)
         return True
@@ -176,11 +184,8 @@ class SessionWindow(KeyWindows[K, V]):
     def _closes(self, pane: Pane[V]) -> int:
         return pane[1] + 1 + self.held_ms
 
-    def _due(self, pane: Pane[V], now: int) -> int:
+    def _gone(self, pane: Pane[V]) -> int:
         return self._closes(pane)
-
-    def _is_gone(self, pane: Pane[V], at: int) -> bool:
-        return self._closes(pane) <= at
 
 
 class SlidingWindow(KeyWindows[K, V]):
@@ -223,6 +228,8 @@ class SlidingWindow(KeyWindows[K, V]):
             panes[index] = start, max(last, timestamp), change(value)
             changed.append(panes[index])
         self._keep(key, before, panes)
+        if self.emit == "final":
+            return True
         for pane in (*changed, *copied):
             if (closes := self._closes(pane)) > now:
                 window = Window(self.name, pane[0], self._end(pane), key, pane[2], final=False)
@@ -267,10 +274,3 @@ class SlidingWindow(KeyWindows[K, V]):
     def _gone(self, pane: Pane[V]) -> int:
         """Return when the pane is of no use: the oldest record that is not late has its window and one before it."""
         return self._closes(pane) + 2 * self.difference_ms + 1
-
-    def _due(self, pane: Pane[V], now: int) -> int:
-        closes = self._closes(pane)
-        return closes if closes > now else self._gone(pane)
-
-    def _is_gone(self, pane: Pane[V], at: int) -> bool:
-        return self._gone(pane) <= at
