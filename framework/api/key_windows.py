@@ -77,12 +77,10 @@ class KeyWindows(WindowStore[K, V]):
     def _next(self, panes: list[Pane[V]], now: int) -> int:
         """Return when the next of a key's windows closes; if none is open, when all panes are of no use.
 
-        Panes are sorted by start, and so by the end of their windows.
+        Panes are sorted by start, and so by when they close.
         """
-        for pane in panes:
-            if (closes := self._closes(pane)) > now:
-                return closes
-        return self._gone(panes[-1])
+        index = bisect_right(panes, now, key=self._closes)
+        return self._closes(panes[index]) if index < len(panes) else self._gone(panes[-1])
 
     def _set(self, key: K, due: int) -> None:
         assert self.schedule is not None
@@ -92,17 +90,17 @@ class KeyWindows(WindowStore[K, V]):
         """Write first what is left: ``on_window`` may update the key."""
         pane_key = functions_of(self.key)[1](key[1:].encode("latin-1"))
         panes = self.panes.get(pane_key, [])
-        left = [pane for pane in panes if self._gone(pane) > at]
+        left = panes[bisect_right(panes, at, key=self._gone) :]
         if left:
             if len(left) < len(panes):
                 self.panes.put(pane_key, left)
             self._set(pane_key, self._next(left, at))
         elif panes:
             self.panes.delete(pane_key)
-        for pane in panes:
-            if self._closes(pane) == at:
-                end = self._end(pane)
-                self.give_due(Window(self.name, pane[0], end, pane_key, pane[2]), end - 1)
+        closing = slice(*(find(panes, at, key=self._closes) for find in (bisect_left, bisect_right)))
+        for pane in panes[closing]:
+            end = self._end(pane)
+            self.give_due(Window(self.name, pane[0], end, pane_key, pane[2]), end - 1)
 
     def find(self, start: int, key: K) -> tuple[int, V] | None:
         """As of WindowStore."""
