@@ -35,7 +35,7 @@ class Context:
         self.ask_commit: Callable[[str], None] = _no_commit  # likewise
 
     def commit(self, token: str = "") -> None:
-        """Ask for a checkpoint soon, before ``checkpoint_interval_ms`` is over; ``on_commit`` hears when it is done.
+        """Ask for a checkpoint soon, before ``checkpoint_interval_ms`` is over; ``on_commit`` is told when it is done.
 
         ``token`` is what ``on_commit`` gets then, once for any number of the same. Requests are gathered: a task that
         asks with each record has one checkpoint in 50 ms at most. In aligned mode a task behind other stages commits

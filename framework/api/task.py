@@ -28,7 +28,7 @@ class Task:
         """Prepare: stores and timers hold the restored state; sending is not possible yet."""
 
     def on_commit(self, tokens: tuple[str, ...]) -> None:
-        """Hear that what the records of these ``ctx.commit(token)`` have done is committed, and survives any crash.
+        """Learn that what the records of these ``ctx.commit(token)`` have done is committed, and survives any crash.
 
         Tokens come in the order in which they were asked first. A crash between commit and call leaves the call out.
         Stores may be read; to change one, or to send, is refused: it would belong to no record.

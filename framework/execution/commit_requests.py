@@ -1,4 +1,4 @@
-"""The checkpoints that a task's code asks for by ``ctx.commit``, and how it hears that they are committed."""
+"""The checkpoints that a task's code asks for by ``ctx.commit``, and how it learns that they are committed."""
 
 from functools import partial
 

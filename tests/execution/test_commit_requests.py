@@ -1,4 +1,4 @@
-"""A task asks for a checkpoint and hears that it is committed: early, gathered, and nothing that was rolled back."""
+"""A task asks for a checkpoint and is told that it is committed: early, gathered, and nothing that was rolled back."""
 
 from collections import Counter
 from typing import ClassVar
@@ -18,9 +18,9 @@ orders, middle, done = (Topic(name, key=utf8, value=utf8) for name in ("orders",
 
 
 class Asks(Task):
-    """Asks for a checkpoint where the value says so; keeps what it hears, and how far its state was then."""
+    """Asks for a checkpoint where the value says so; keeps what it is told, and how far its state was then."""
 
-    heard: ClassVar[list[tuple[str, ...]]] = []
+    told: ClassVar[list[tuple[str, ...]]] = []
     seen: ClassVar[list[int]] = []
     orders = Input(orders)
     counts = Store("counts", key=utf8, value=int64)
@@ -33,14 +33,14 @@ class Asks(Task):
             self.ctx.commit(record.value)
 
     def on_commit(self, tokens: tuple[str, ...]) -> None:
-        self.heard.append(tokens)
+        self.told.append(tokens)
         self.seen.append(self.counts.get("n", 0))
 
 
 @pytest.fixture(autouse=True)
 def empty() -> None:
-    """Begin with nothing heard."""
-    Asks.heard.clear()
+    """Begin with nothing told."""
+    Asks.told.clear()
     Asks.seen.clear()
 
 
@@ -57,21 +57,21 @@ def test_a_checkpoint_comes_when_it_is_asked_for(mode: Mode) -> None:
     kit = kit_of(Asks, mode=mode)
     kit.feed(orders, "a", "plain")
     kit.advance(1_000)
-    assert (kit.state(Asks.counts), Asks.heard) == ({}, [])
+    assert (kit.state(Asks.counts), Asks.told) == ({}, [])
     kit.feed(orders, "a", "ask 1")
     kit.advance(1_000)
-    assert (kit.state(Asks.counts), Asks.heard) == ({"n": 2}, [("ask 1",)])
+    assert (kit.state(Asks.counts), Asks.told) == ({"n": 2}, [("ask 1",)])
     assert len(kit.outputs(done)) == 2
     kit.feed(orders, "a", "plain")
     kit.advance(1_000)
     assert kit.state(Asks.counts) == {"n": 2}
     kit.advance(INTERVAL_MS)
-    assert (kit.state(Asks.counts), Asks.heard, Asks.seen) == ({"n": 3}, [("ask 1",)], [2])
+    assert (kit.state(Asks.counts), Asks.told, Asks.seen) == ({"n": 3}, [("ask 1",)], [2])
 
 
 @pytest.mark.parametrize("mode", ["aligned", "deterministic"])
 def test_requests_are_gathered(mode: Mode) -> None:
-    """A task that asks with each record has a checkpoint in REQUEST_MS at most; each token is heard once."""
+    """A task that asks with each record has a checkpoint in REQUEST_MS at most; each token is told once."""
     kit, fed = kit_of(Asks, mode=mode), 0
     before = kit.counters["commits"]
     for _ in range(100):
@@ -82,7 +82,7 @@ def test_requests_are_gathered(mode: Mode) -> None:
     kit.advance(100)
     assert kit.state(Asks.counts) == {"n": fed}
     assert 1_000 // REQUEST_MS // 3 <= kit.counters["commits"] - before <= 1_100 // REQUEST_MS + 1
-    tokens = [token for each in Asks.heard for token in each]
+    tokens = [token for each in Asks.told for token in each]
     assert list(dict.fromkeys(tokens)) == [f"ask {number}" for number in range(fed // 2)]
     assert max(Counter(tokens).values()) <= 2  # asked again behind a freeze
     assert sorted(Asks.seen) == Asks.seen
@@ -96,7 +96,7 @@ def test_what_is_rolled_back_is_asked_again(mode: Mode) -> None:
     kit.feed(orders, "a", "ask 1")
     kit.crash(Asks)
     kit.advance(1_000)
-    assert (kit.state(Asks.counts), Asks.heard) == ({"n": 2}, [("ask 1",)])
+    assert (kit.state(Asks.counts), Asks.told) == ({"n": 2}, [("ask 1",)])
 
 
 class First(Task):
@@ -120,13 +120,13 @@ def test_behind_an_aligned_stage_it_comes_with_the_markers() -> None:
     kit = kit_of(First, Behind)
     kit.feed(orders, "a", "ask 1")
     kit.advance(1_000)
-    assert Asks.heard == []
+    assert Asks.told == []
     kit.advance(INTERVAL_MS)
-    assert Asks.heard == [("ask 1",)]
+    assert Asks.told == [("ask 1",)]
     kit = kit_of(First, Behind, mode="deterministic")
     kit.feed(orders, "a", "ask 2")
     kit.advance(1_000)
-    assert Asks.heard == [("ask 1",), ("ask 2",)]
+    assert Asks.told == [("ask 1",), ("ask 2",)]
 
 
 class Puts(Asks):
