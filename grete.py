@@ -14,6 +14,7 @@ from framework.api.protobuf_serde import protobuf
 from framework.api.reader import Once
 from framework.api.record import Record
 from framework.api.repartition import repartition
+from framework.api.schema_registry import SchemaRegistry
 from framework.api.serdes import Serde, bytes_serde, int64, json, utf8
 from framework.api.store import Store
 from framework.api.table import Table
@@ -41,6 +42,7 @@ __all__ = [
     "Output",
     "Pair",
     "Record",
+    "SchemaRegistry",
     "Serde",
     "SessionWindow",
     "SlidingWindow",

@@ -61,6 +61,15 @@ def protobuf(message: type[M]) -> Serde[M]:
     return Codec(f"protobuf({descriptor.full_name})", (encode, decode), schema=describe_message(descriptor))
 
 
+def has_maps(descriptor: Any, seen: frozenset[str] = frozenset()) -> bool:
+    """Tell whether a message type has a map in it, whose order on the wire is that of no field."""
+    if descriptor.full_name in seen:
+        return False
+    inner = [field.message_type for field in descriptor.fields if field.message_type is not None]
+    seen |= {descriptor.full_name}
+    return any(each.GetOptions().map_entry or has_maps(each, seen) for each in inner)
+
+
 def describe_message(descriptor: Any) -> DescribedMessage:
     """Return a message type and all that it is made of, as JSON values that every process writes alike."""
     messages: dict[str, Any] = {}

@@ -146,7 +146,7 @@ _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 _encode_unsorted = msgspec.json.Encoder().encode
 
 
-def _encode_json(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
     """Return JSON in which dicts and sets are sorted: equal values have equal bytes, in every process, as keys need."""
     try:
         return _encode_sorted(value)
@@ -159,11 +159,11 @@ def _json_codec(type_: type[T]) -> Codec[T]:
     name = "json" if type_ is Any else f"json({getattr(type_, '__name__', type_)})"
     try:
         if holds_model(type_):
-            return Codec(name, functions(type_, _encode_json), schema=type_)
+            return Codec(name, functions(type_, encode_json), schema=type_)
         decode = msgspec.json.Decoder(type_).decode
     except TypeError as error:
         raise ConfigError(f"{name}: msgspec cannot decode into this type: {error}") from error
-    return Codec(name, (_encode_json, decode), schema=type_)
+    return Codec(name, (encode_json, decode), schema=type_)
 
 
 class Json(Codec[Any]):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar, overload
 
 from framework.api.avro_serde import refuse_was
+from framework.api.schema_registry import refuse_registry
 from framework.api.serdes import Serde, key_serde
 from framework.errors import ConfigError, TaskError
 
@@ -31,6 +32,8 @@ class Store(Generic[K, V]):
         if ttl_ms is not None and (type(ttl_ms) is not int or ttl_ms < 1):
             raise ConfigError(f"store {name!r}: ttl_ms = {ttl_ms!r}: need an int of 1 ms or more, or None")
         refuse_was(key, f"the key of store {name}")
+        for serde in (key, value):
+            refuse_registry(serde, f"store {name}")
         self.name = name
         self.key = key_serde(key)
         self.value = value

@@ -10,9 +10,10 @@ from framework.api.deduplicate import Deduplicate
 from framework.api.external import External
 from framework.api.files import Files
 from framework.api.http import Http
+from framework.api.schema_registry import End, RecordHeaders, RegistrySerde
 from framework.api.serdes import Serde
 from framework.api.table import Table
-from framework.errors import TaskError
+from framework.errors import ConfigError, TaskError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -35,9 +36,39 @@ class Topic(Generic[K, V]):
     public: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a serde that only the values of stores may have."""
-        for serde in (self.key, self.value):
+        """Give a schema registry's serdes their subjects. Raises ConfigError for one that is for stores only."""
+        ends: tuple[End, End] = ("key", "value")
+        for end in ends:
+            serde = getattr(self, end)
             refuse_was(serde, f"topic {self.name}")
+            if isinstance(serde, RegistrySerde):
+                object.__setattr__(self, end, serde.of(self.name, end))
+
+
+def encode_record(
+    topic: Topic[K, V], key: K | None, value: V | None, headers: RecordHeaders
+) -> tuple[bytes | None, bytes | None, RecordHeaders]:
+    """Return key, value and headers as the topic's serdes write them: those of a schema registry may add headers.
+
+    Their headers replace those that came with another record: each would be taken for this one's schema.
+    """
+    raw: list[bytes | None] = []
+    added: list[tuple[str, bytes]] = []
+    ends: list[tuple[Serde[Any], Any]] = [(topic.key, key), (topic.value, value)]
+    for serde, part in ends:
+        if isinstance(serde, RegistrySerde):
+            headers = [each for each in headers if each[0] != serde.header]
+            data, more = (None, ()) if part is None else serde.encode_with(part)
+            raw.append(data)
+            added += more
+        else:
+            raw.append(None if part is None else serde.encode(part))
+    return raw[0], raw[1], [*headers, *added] if added else headers
+
+
+def uses_registry(topic: Topic[Any, Any]) -> bool:
+    """Tell whether an end of a topic has a schema registry's serde."""
+    return isinstance(topic.key, RegistrySerde) or isinstance(topic.value, RegistrySerde)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +136,7 @@ class Input(Generic[K, V]):
         out_of_order_ms: int = 0,
         idle_ms: int | None = None,
     ) -> None:
-        """Declare the input."""
+        """Declare the input. Raises ConfigError for ``time=`` on a value whose schema id is in a header."""
         self.topic = topic
         self.errors = errors
         self.start = start
@@ -113,6 +144,11 @@ class Input(Generic[K, V]):
         self.bootstrap = bootstrap
         self.priority = priority
         self.broadcast = broadcast
+        if callable(time) and isinstance(topic.value, RegistrySerde) and topic.value.in_header:
+            raise ConfigError(
+                f"topic {topic.name}: time= with a function reads the value alone, and its schema id is in a header: "
+                'SchemaRegistry(…, schema_id="payload")'
+            )
         self.time: Time[V] = time
         self.out_of_order_ms = out_of_order_ms
         self.idle_ms = idle_ms

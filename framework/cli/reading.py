@@ -8,7 +8,8 @@ import msgspec
 
 from framework.api.serdes import Serde
 from framework.cli.progress import printable
-from framework.errors import ConfigError, SerdeError
+from framework.errors import ConfigError, FrameworkError, SerdeError
+from framework.execution.decoding import decode_of
 from framework.logs.partition_reader import rows_left
 from framework.ports import LogReader, LogRow
 from protocol.ids import TopicPartition
@@ -34,13 +35,15 @@ def from_text(serde: Serde[Any], text: str) -> Any:
         raise ConfigError(f"{text!r} is not a key of serde {serde.name}: {error}") from error
 
 
-def decoded(serde: Serde[Any], data: bytes | None) -> str:
-    """Return a key or value in one line, or its bytes if they are none of the serde's."""
+def decoded(serde: Serde[Any], data: bytes | None, headers: bytes | None = None) -> str:
+    """Return a key or value in one line, or its bytes if they are none of the serde's; ``headers``: of its record."""
     if data is None:
         return "null"
     try:
-        return to_text(serde.decode(data))
-    except SerdeError:
+        return to_text(decode_of(serde)(data, headers))
+    except Exception as error:
+        if isinstance(error, FrameworkError) and not isinstance(error, SerdeError):
+            raise
         return f"{data.hex()} (not {serde.name})"  # a dead letter keeps the bytes that came
 
 

@@ -17,6 +17,7 @@ from framework.api.topic import Topic
 from framework.client.source import ExternalSource, feed
 from framework.client.writer import Writer
 from framework.errors import ConfigError
+from framework.execution.decoding import decode_of
 from framework.job.directory import JobDirectory, directory_of
 from framework.logs.address import LogAddress, check_address, open_reader
 from framework.logs.partition_reader import PartitionFollower, rows_left
@@ -190,11 +191,11 @@ def _decoded(
     topic: Topic[K, V], at: TopicPartition, rows: Iterator[LogRow], once: Once | None
 ) -> Iterator[Record[K, V]]:
     """Yield records; with ``once`` not those that came before."""
+    key_of, value_of = decode_of(topic.key), decode_of(topic.value)
     for row in rows:
         headers = () if row.headers is None else decode_headers(row.headers)
         numbered = once is not None and any(name == OUTPUT for name, _ in headers)
         if once is not None and numbered and not once.is_new(*at, headers):
             continue
-        key = None if row.key is None else topic.key.decode(row.key)
-        value = None if row.value is None else topic.value.decode(row.value)
-        yield Record(key, value, row.timestamp_ms, headers, topic.name, at.partition, row.offset)  # type: ignore[arg-type]  # a null key or value is None
+        key, value = key_of(row.key, row.headers), value_of(row.value, row.headers)
+        yield Record(key, value, row.timestamp_ms, headers, topic.name, at.partition, row.offset)

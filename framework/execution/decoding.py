@@ -1,31 +1,30 @@
 """Makes the records of an input out of the bytes of a batch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
-from typing import Any, TypeVar
+from typing import Any
 
 from framework.api.record import Record
-from framework.api.serdes import functions_of
+from framework.api.schema_registry import RegistrySerde
+from framework.api.serdes import Serde, functions_of
 from framework.api.topic import Input
 from protocol.frames import decode_headers
 from protocol.record_batch import RecordBatch
 
-T = TypeVar("T")
 RecordsOf = Callable[[RecordBatch, Iterator[bytes | None]], Iterator[Record[Any, Any]]]
+Decode = Callable[[bytes | None, bytes | None], Any]  # a key or value, and the record's headers; either may be null
+_Column = Callable[[RecordBatch, Iterable[bytes | None], bool], Iterator[Any]]  # the last: some of them are null
 
 
 def decoder(declared: Input[Any, Any]) -> RecordsOf:
     """Return what makes the records of a batch, lazily: column by column, so that no Python code runs per record."""
-    topic, nullable = declared.topic.name, decoders(declared)
-    bare = functions_of(declared.topic.key)[1], functions_of(declared.topic.value)[1]
+    topic, key_column, value_column = declared.topic.name, _column(declared.topic.key), _column(declared.topic.value)
 
     def records_of(batch: RecordBatch, keys: Iterator[bytes | None]) -> Iterator[Record[Any, Any]]:
-        key_of: Callable[[Any], Any] = nullable[0] if None in batch.keys else bare[0]
-        value_of: Callable[[Any], Any] = nullable[1] if None in batch.values else bare[1]
         return map(
             Record,
-            map(key_of, keys),
-            map(value_of, batch.values),
+            key_column(batch, keys, None in batch.keys),
+            value_column(batch, batch.values, None in batch.values),
             batch.timestamps,
             repeat(()) if batch.headers is None else map(headers_of, batch.headers),
             repeat(topic),
@@ -36,13 +35,27 @@ def decoder(declared: Input[Any, Any]) -> RecordsOf:
     return records_of
 
 
-def decoders(declared: Input[Any, Any]) -> tuple[Callable[[bytes | None], Any], Callable[[bytes | None], Any]]:
+def decoders(declared: Input[Any, Any]) -> tuple[Decode, Decode]:
     """Return the functions that decode a key and a value which may be null."""
-    return _nullable(functions_of(declared.topic.key)[1]), _nullable(functions_of(declared.topic.value)[1])
+    return decode_of(declared.topic.key), decode_of(declared.topic.value)
 
 
-def _nullable(decode: Callable[[bytes], T]) -> Callable[[bytes | None], T | None]:
-    return lambda data: None if data is None else decode(data)
+def decode_of(serde: Serde[Any]) -> Decode:
+    """Return what decodes a key or value that may be null: a schema registry's serde looks into the headers, too."""
+    if isinstance(serde, RegistrySerde):
+        decode_with = serde.decode_with
+        return lambda data, cell: None if data is None else decode_with(data, headers_of(cell))
+    decode = functions_of(serde)[1]
+    return lambda data, _: None if data is None else decode(data)
+
+
+def _column(serde: Serde[Any]) -> _Column:
+    """Return what decodes a column; where nothing is null, and no header matters, without a step in Python for each."""
+    slow = decode_of(serde)
+    if isinstance(serde, RegistrySerde):
+        return lambda batch, cells, _: map(slow, cells, repeat(None) if batch.headers is None else batch.headers)
+    decode: Callable[[Any], Any] = functions_of(serde)[1]
+    return lambda _, cells, nulls: map(slow, cells, repeat(None)) if nulls else map(decode, cells)
 
 
 def headers_of(cell: bytes | None) -> tuple[tuple[str, bytes], ...]:

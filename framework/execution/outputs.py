@@ -4,14 +4,16 @@
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import lcm
 from typing import Any, Protocol, TypeVar, overload
 
 from framework.api.graph import StageGraph
-from framework.api.serdes import encode_error, functions_of
-from framework.api.topic import Topic
+from framework.api.serdes import bytes_serde, functions_of
+from framework.api.topic import Topic, uses_registry
 from framework.core.topology import Stream, Topology
 from framework.errors import ConfigError, TaskError
+from framework.execution.encoding import SendFunction, encoded_first, refused
 from framework.execution.frame_buffer import AnyHeaders, Buffer
 from framework.ports import ExternalRecord
 from framework.settings import Settings
@@ -19,7 +21,6 @@ from protocol.frames import encode_headers
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 
-SendFunction = Callable[..., None]  # Output.send
 Append = Callable[[Any, bytes | None, bytes | None, int, AnyHeaders], None]  # target, key, value, timestamp, headers
 P = TypeVar("P")
 
@@ -176,7 +177,10 @@ class Outputs:
         if not streams or topic.public:
             append, targets = self._external_append(topic.name)
             ends.append((self._drop_one if self._drop else append, targets))
-        return self._encoding(topic, *(ends[0] if len(ends) == 1 else _both(*ends)))
+        end = ends[0] if len(ends) == 1 else _both(*ends)
+        if not uses_registry(topic):
+            return self._encoding(topic, *end)
+        return encoded_first(topic, self._encoding(replace(topic, key=bytes_serde, value=bytes_serde), *end))
 
     def dead_letter(self, topic: str) -> Callable[[bytes | None, bytes | None, int, AnyHeaders], None]:
         """Return what writes a record of bytes, (key, value, timestamp, headers), to an external topic."""
@@ -220,7 +224,7 @@ class Outputs:
                 raw_key = None if key is None else encode_key(key)
                 raw_value = None if value is None else encode_value(value)
             except Exception as error:
-                raise _refused(topic, key, value, error) from error
+                raise refused(topic, key, value, error) from error
             if partition is not None:
                 if not 0 <= partition < named:
                     raise TaskError(f"output to {name}: partition {partition}: there are {named}")
@@ -323,14 +327,3 @@ def _both(
         append_outside(target[1], key, value, timestamp, headers)
 
     return append, _TargetsOfAll((inside[1], outside[1]))
-
-
-def _refused(topic: Topic[Any, Any], key: object, value: object, cause: Exception) -> Exception:
-    """Return the SerdeError for the half of a record that its serde refuses."""
-    where = f"output to {topic.name}: "
-    try:
-        if key is not None:
-            topic.key.encode(key)
-    except Exception:  # noqa: BLE001  # whatever the serde raised: it was the key
-        return encode_error(topic.key, key, cause, where)
-    return encode_error(topic.value, value, cause, where)

@@ -115,7 +115,9 @@ def _guarded(site: Site, declared: Input[Any, Any], process: ProcessFunction, me
             outputs.timestamp = timestamp
             try:
                 offset = batch.offset_at(index)
-                record = Record(key_of(key), value_of(value), timestamp, headers_of(cell), topic, partition, offset)
+                record = Record(
+                    key_of(key, cell), value_of(value, cell), timestamp, headers_of(cell), topic, partition, offset
+                )
                 if (returned := process(record)) is not None:
                     refuse_return(method, returned)
             except Exception as error:  # noqa: BLE001  # ours are raised again by refuse

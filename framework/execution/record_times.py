@@ -15,7 +15,7 @@ from framework.api.input_arguments import MS_MAX
 from framework.api.serdes import functions_of
 from framework.api.topic import Input
 from framework.errors import TaskError
-from framework.execution.failures import Refuse
+from framework.execution.failures import Refuse, is_ours
 from framework.execution.process_loops import Loop
 from framework.execution.site import Site
 from framework.ports import LogRow
@@ -74,8 +74,10 @@ def order_of(declared: Input[Any, Any]) -> TimeOf | None:
     def order(value: bytes | None, timestamp: int) -> int:
         try:
             return told(value, timestamp)
-        except Exception:  # noqa: BLE001  # the loop will meet it again, and has the input's error policy
-            return timestamp
+        except Exception as error:
+            if is_ours(error):
+                raise
+            return timestamp  # the loop will meet it again, and has the input's error policy
 
     return order
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from framework.api.job import Job
+from framework.api.schema_registry import RegistrySerde
 from framework.core.task_topology import TaskWiring
 from framework.execution.build import check_stage
 from framework.job.directory import JobDirectory
@@ -53,6 +54,7 @@ def prepare(
     theirs = {topic: s.name for s in deterministic for topic in topology.externals_of(s.ordinal) if topic not in absent}
     for topic, reader in theirs.items():
         log.refuse_compacted(topic, reader)
+    register_schemas(job)
     for topic, partitions, plain in missing:
         log.create_topic(topic, partitions, plain=plain)
     metadata = log.open_metadata(job.name)
@@ -63,3 +65,12 @@ def prepare(
     pin_starts(job, log, metadata)
     log.watch(list(job.external_sinks()))
     return metadata
+
+
+def register_schemas(job: Job) -> None:
+    """Register the schemas by which a job writes, or look them up. Raises ConfigError: a registry refuses one."""
+    for stage in job.stages:
+        for topic in stage.topics_written():
+            for serde in (topic.key, topic.value):
+                if isinstance(serde, RegistrySerde):
+                    serde.prepare()

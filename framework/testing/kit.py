@@ -11,8 +11,9 @@ from framework.api.job import Job
 from framework.api.record import Record
 from framework.api.store import Store
 from framework.api.task import Task
-from framework.api.topic import Topic
+from framework.api.topic import Topic, encode_record
 from framework.errors import ConfigError
+from framework.execution.decoding import decode_of
 from framework.job.topics import create_topics
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.settings import Settings
@@ -88,8 +89,7 @@ class Kit:
         that the job's serdes refuse, give a Topic of that name with other serdes. Raises ConfigError, SerdeError.
         """
         count = self._partitions(topic.name, self._external_inputs(), "is not fed from outside")
-        raw_key = None if key is None else topic.key.encode(key)
-        raw_value = None if value is None else topic.value.encode(value)
+        raw_key, raw_value, headers = encode_record(topic, key, value, headers)
         if partition is None and raw_key is None:
             partition = self._turns[topic.name] % count
             self._turns[topic.name] += 1
@@ -180,10 +180,11 @@ class Kit:
         Raises ConfigError for an internal stream: test the stage that writes it in a job of its own.
         """
         partitions = self._partitions(topic.name, list(self.job.external_sinks()), "is not written to the outside")
+        key_of, value_of = decode_of(topic.key), decode_of(topic.value)
         return [
             Record(
-                key=None if row.key is None else topic.key.decode(row.key),  # type: ignore[arg-type]  # a null key is None
-                value=None if row.value is None else topic.value.decode(row.value),  # type: ignore[arg-type]  # likewise
+                key=key_of(row.key, row.headers),
+                value=value_of(row.value, row.headers),
                 timestamp=row.timestamp_ms,
                 headers=() if row.headers is None else decode_headers(row.headers),
                 topic=topic.name,

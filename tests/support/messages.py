@@ -15,6 +15,12 @@ def field(number: int, name: str, kind: str = "int64", *, repeated: bool = False
     return FIELD(number=number, name=name, label=label, **({"type": known} if known else {"type_name": kind}), **more)
 
 
+def message_type(name: str, *fields: Any, map_entry: bool = False) -> Any:
+    """Return a message type that is to be within another one; ``map_entry``: of a map."""
+    options = descriptor_pb2.MessageOptions(map_entry=map_entry)
+    return descriptor_pb2.DescriptorProto(name=name, field=fields, options=options)
+
+
 def message(
     *fields: Any,
     name: str = "Order",

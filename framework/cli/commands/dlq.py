@@ -26,6 +26,7 @@ from framework.job.dead_letters import Letter, Offsets, Redrive, letters, redriv
 from framework.job.directory import JobDirectory, directory_of
 from framework.logs.address import LogAddress
 from framework.ports import JobLogReader
+from protocol.frames import encode_headers
 from protocol.ids import TopicPartition
 
 FIELDS = ("dlq", "partition", "offset", "error", "stage", "topic", "source", "window", "join", "timer", "key")
@@ -135,7 +136,8 @@ def _print_letters(job: Job, log: JobLogReader, found: Sequence[Letter], *, as_j
     sent = _sent(job, log)
     for letter in found:
         key_serde, value_serde = _serdes(job, letter)
-        key, value = decoded(key_serde, letter.key), decoded(value_serde, letter.value)
+        cell = encode_headers(letter.headers)
+        key, value = decoded(key_serde, letter.key, cell), decoded(value_serde, letter.value, cell)
         told = {name: text for name, text in letter.told.items() if name != "traceback"}
         again = letter.offset in sent(letter.at)
         headers = {name: printable(content.decode(errors="replace")) for name, content in letter.headers}

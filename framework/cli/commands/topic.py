@@ -24,7 +24,8 @@ def topic_read(reference: str, name: str, count: int, directory: Path | None, ad
         for partition in range(log.partitions(name) or 0):
             at = TopicPartition(name, partition)
             for row in _last_rows(log, at, count) if count else rows_from(log, at, 0):
-                print(f"{partition}\t{row.offset}\t{decoded(topic.key, row.key)}\t{decoded(topic.value, row.value)}")
+                key, value = decoded(topic.key, row.key, row.headers), decoded(topic.value, row.value, row.headers)
+                print(f"{partition}\t{row.offset}\t{key}\t{value}")
 
 
 def _last_rows(log: LogReader, partition: TopicPartition, count: int) -> list[LogRow]:

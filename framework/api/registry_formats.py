@@ -1,0 +1,146 @@
+"""The formats of a schema registry: a schema's text, and the serializers of confluent-kafka over it."""
+
+import datetime as dt
+import decimal
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from framework.api.avro_serde import avro
+from framework.api.protobuf_serde import has_maps, protobuf
+from framework.api.pydantic_models import functions, holds_model
+from framework.api.serdes import Codec, encode_json
+from framework.errors import ConfigError
+
+Conf = dict[str, Any]  # properties of a serializer or deserializer
+
+_NATIVE = (bytes, dt.datetime, dt.date, dt.time, decimal.Decimal, uuid.UUID)  # what fastavro takes as it is
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format of a registry. ``record``: the name of the record, for subjects; ``make``: its two functions."""
+
+    kind: str
+    name: str
+    text: str
+    record: str | None
+    make: Callable[[Any, Conf, Conf], tuple[Any, Any]]
+    message: Any = None  # the class of a protobuf message
+
+
+def avro_format(schema: Mapping[str, Any] | str, type_: Any) -> Format:
+    """Return the format of Avro records; values are of ``type_``, None: dicts. Raises ConfigError: no Avro schema."""
+    name = avro(schema).name
+    text = schema if isinstance(schema, str) else msgspec.json.encode(schema).decode()
+    raw: Any = msgspec.json.decode(text)
+    record = str(raw.get("name", raw.get("type")) if isinstance(raw, dict) else raw)
+    if isinstance(raw, dict) and raw.get("namespace") and "." not in record:
+        record = f"{raw['namespace']}.{record}"
+    to_plain, from_plain = _conversions(type_, _NATIVE)
+
+    def make(client: Any, write: Conf, read: Conf) -> tuple[Any, Any]:
+        from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+
+        write = {**write, "validate.strict": True}
+        return AvroSerializer(client, text, to_plain, write), AvroDeserializer(client, text, from_plain, conf=read)
+
+    return Format("AVRO", f"registry {name}", text, record, make)
+
+
+def json_format(type_: Any) -> Format:
+    """Return the format of a type, or of a JSON schema of the user's own. Raises ConfigError: no schema."""
+    declared = None if isinstance(type_, str | Mapping) else type_
+    text = _json_schema(type_) if declared is None else _json_schema_of(declared)
+    title = msgspec.json.decode(text).get("title")
+    to_plain, from_plain = _conversions(declared, ())
+
+    def make(client: Any, write: Conf, read: Conf) -> tuple[Any, Any]:
+        from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+
+        writer = JSONSerializer(text, client, to_plain, write, json_encode=encode_json)
+        return writer, JSONDeserializer(text, from_plain, client, read)
+
+    return Format("JSON", f"registry json({title})", text, title, make)
+
+
+def protobuf_format(message: Any) -> Format:
+    """Return the format of a message class. Raises ConfigError: it is none."""
+    plain = protobuf(message)
+    assert isinstance(plain, Codec)
+    descriptor = message.DESCRIPTOR
+
+    def make(client: Any, write: Conf, read: Conf) -> tuple[Any, Any]:
+        from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+
+        writer = ProtobufSerializer(message, client, write)
+        reader = ProtobufDeserializer(message, read, client)
+        return (_with_sorted_maps(writer, plain.functions[0]) if has_maps(descriptor) else writer), reader
+
+    text = encode_json(plain.schema).decode()
+    return Format("PROTOBUF", f"registry {plain.name}", text, descriptor.full_name, make, message)
+
+
+def _conversions(type_: Any, native: tuple[type, ...]) -> tuple[Any, Any]:
+    """Return what makes plain values of a type's, and back; None and None where values are plain already.
+
+    ``native``: types that are plain in the format, though not in JSON.
+    """
+    if type_ is None:
+        return None, None
+    if not holds_model(type_):
+        return (
+            lambda value, _: msgspec.to_builtins(_checked(value, type_), builtin_types=native, order="deterministic"),
+            lambda plain, _: msgspec.convert(plain, type_, builtin_types=native),
+        )
+    from pydantic import TypeAdapter
+
+    adapter, write = TypeAdapter(type_), functions(type_, encode_json)[0]
+
+    def to_plain(value: Any, _: object) -> Any:
+        if not native:
+            return msgspec.json.decode(write(value))
+        python = adapter.dump_python(value, by_alias=True, warnings="error")
+        return msgspec.to_builtins(python, builtin_types=native, order="deterministic")
+
+    return to_plain, lambda plain, _: adapter.validate_python(plain)
+
+
+def _checked(value: Any, type_: Any) -> Any:
+    if isinstance(type_, type) and not isinstance(value, type_):
+        raise TypeError(f"need a {type_.__name__}")
+    return value
+
+
+def _json_schema(schema: Mapping[str, Any] | str) -> str:
+    try:
+        return schema if isinstance(schema, str) and msgspec.json.decode(schema) else encode_json(schema).decode()
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"SchemaRegistry.json: not a JSON schema: {error}") from error
+
+
+def _json_schema_of(type_: Any) -> str:
+    """Return the JSON schema of a type, the same text in every process."""
+    try:
+        if holds_model(type_):
+            from pydantic import TypeAdapter
+
+            schema = TypeAdapter(type_).json_schema()
+        else:
+            schema = msgspec.json.schema(type_)
+    except TypeError as error:
+        raise ConfigError(f"SchemaRegistry.json: {type_!r} has no JSON schema: {error}") from error
+    return encode_json({"title": getattr(type_, "__name__", str(type_)), **schema}).decode()
+
+
+def _with_sorted_maps(write: Any, payload_of: Callable[[Any], bytes]) -> Callable[[Any, Any], bytes]:
+    """Return a serializer that writes maps in one order in each process: protobuf's own order is by hashes."""
+
+    def written(value: Any, context: Any) -> bytes:
+        data, payload = write(value, context), payload_of(value)
+        return bytes(data[: len(data) - len(payload)]) + payload
+
+    return written
