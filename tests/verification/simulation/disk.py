@@ -13,9 +13,11 @@ from framework.stores.overlay import Overlay
 from framework.stores.sorted_view import SortedView
 from framework.stores.spill import MemorySpill
 from tests.verification.simulation.boundary import Boundary
+from tests.verification.simulation.expiry_kind import FRESH, alive
 from tests.verification.simulation.join_kind import STORE_IDS as JOIN_STORES
 from tests.verification.simulation.usercode import PANES
 
+_KEPT = {*JOIN_STORES.values(), FRESH}
 _SEEN = {STREAM_TIME, TURN}  # of what the runtime keeps in META
 LARGE = 20  # slices of a checkpoint: of 1,000 keys each where sizes are not scaled
 HOSTS = 2  # of a task; more when all are in use
@@ -88,17 +90,18 @@ def is_seen(store: int, key: bytes) -> bool:
 
     The outbox, most of META and what is remembered of inputs are judged by what they do (S2, D3).
     """
-    return key in _SEEN if store == META else store != OUTBOX and (store <= PANES or store in JOIN_STORES.values())
+    return key in _SEEN if store == META else store != OUTBOX and (store <= PANES or store in _KEPT)
 
 
 def content(disk: MemoryDisk) -> dict[tuple[int, bytes], bytes]:
-    """Return all that the stores hold and the oracle keeps."""
-    return {
+    """Return all that the stores hold and the oracle keeps, but for what has expired."""
+    held = {
         (store, key): value
         for store, view in disk.stores.items()
         for key, value in view.values.items()
         if value is not None and is_seen(store, key)
     }
+    return alive(held)
 
 
 class SimStore(MemoryStore):

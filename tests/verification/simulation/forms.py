@@ -86,6 +86,11 @@ def with_windows(plan: Plan) -> Plan:
     return replace(plan, window=r.choice([name for name in WINDOWS if name != TUMBLING]))
 
 
+def with_expiry(plan: Plan) -> Plan:
+    """Return the same job with a store whose entries expire in the tasks that set timers."""
+    return replace(plan, expires=True)
+
+
 def with_joins(plan: Plan) -> Plan:
     """Return the same job with a join in the tasks that set timers."""
     return replace(plan, joins=True)

@@ -14,6 +14,7 @@ from framework.execution.reserved_stores import META, STREAM_TIME, TIMERS, TURN
 from framework.execution.timers import Due
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
+from tests.verification.simulation.expiry_kind import PlainExpiring, is_expired
 from tests.verification.simulation.join_kind import HELD_MS, LEFTS, RIGHTS, BytesPair, PlainJoin
 from tests.verification.simulation.join_kind import NAME as JOIN
 from tests.verification.simulation.steps import OUTSIDE
@@ -202,6 +203,8 @@ class PlainRun:
             sides = PlainStore(LEFTS, content), PlainStore(RIGHTS, content)
             of_join = partial(self._timers.schedule, owner=JOIN)
             task.near = self._join = PlainJoin(sides, of_join, lambda: self._now, self._give_pair)
+        if code.expires:
+            task.fresh = PlainExpiring(content, lambda: self._now, lambda: self.timestamp)
         self.task: SimTask = task
 
     @property
@@ -306,6 +309,10 @@ class PlainRun:
         """Keep what the runtime keeps in a task's state."""
         self.content[META, STREAM_TIME] = _NUMBER.pack(self._now)
         self.content[META, TURN] = _NUMBER.pack(self.turn)
+        gone = [place for place, value in self.content.items() if is_expired(self.content, place[0], value)]
+        self.seen["entries that expire"] += len(gone)
+        for place in gone:
+            del self.content[place]
 
 
 def _timer_key(at: int, owner: str, key: str) -> bytes:

@@ -93,6 +93,7 @@ class Process:
             list(stores),
             uncommitted_state_bytes_max=plan.limits.uncommitted_state_bytes_max,
             read_cache_bytes_max=plan.settings.read_cache_bytes_max,
+            expiring=stage_graph(code).expiring_ids(),
         )
         self.overlay.chunk_keys = plan.knobs.chunk_keys
         self.core: SimCore | DeterministicCore

@@ -9,6 +9,7 @@ from framework.stores.memory import MemoryDisk
 from protocol.changelog import decode_data
 from protocol.changelog_position import decode_changelog_position
 from tests.verification.simulation.disk import content, is_seen
+from tests.verification.simulation.expiry_kind import alive, is_expired
 from tests.verification.simulation.oracle import TaskHistory, Violation
 
 
@@ -22,7 +23,9 @@ def check_stored(
     """Check a write to a store by a process whose core holds ``checkpoint_id`` to be committed."""
     state = history.states.get(checkpoint_id)
     for store, key, value in writes:
-        if state is None or (is_seen(store, key) and state.get((store, key)) != value):
+        if state is None or (
+            is_seen(store, key) and state.get((store, key)) != value and not is_expired(state, store, value)
+        ):
             raise Violation(
                 "uncommitted",
                 f"{history.wiring.name}: {key!r} = {value!r} is not of committed checkpoint {checkpoint_id}",
@@ -64,6 +67,7 @@ def check_restore(history: TaskHistory, rows: Sequence[LogRow], start: int, *, d
             "restore",
             f"{name} from {start}: complete: {fold.complete}, last {fold.last}, committed {history.checkpoint_id}",
         )
+    state = alive(state)
     if state != history.states[history.checkpoint_id]:
         found = sorted(state.items() ^ history.states[history.checkpoint_id].items())
         raise Violation(

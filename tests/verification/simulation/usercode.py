@@ -22,6 +22,7 @@ from framework.api.timers import Timer, Timers
 from framework.api.topic import DeadLetter, Input, Output, Topic
 from framework.api.windows import Window, WindowStore
 from protocol.ids import TopicPartition, split_producer_id
+from tests.verification.simulation.expiry_kind import FRESH, TTL_MS
 from tests.verification.simulation.feeds import BROADCAST
 from tests.verification.simulation.join_kind import NEAR, STORE_IDS, BytesPair
 from tests.verification.simulation.plan import SOURCE_KEYS, Plan, out_topic
@@ -30,6 +31,7 @@ from tests.verification.simulation.window_kinds import TUMBLING, WINDOWS
 
 COUNTS, CHAINS, PANES = FIRST_USER_STORE, FIRST_USER_STORE + 1, FIRST_USER_STORE + 2  # store ids
 LATE = b"~late"  # in COUNTS: records whose windows were closed
+CAME = b"~came"  # in COUNTS of a task with a store that expires: a hash of what it has shown
 ORDER = b"~order"  # in COUNTS of a deterministic task: a hash of all that was processed, in its order
 FOR_EVER_MS = 1 << 40
 OF_A_SESSION = 9  # records, of who feeds a partition
@@ -65,6 +67,7 @@ class StageCode:
     whole: frozenset[str]  # of those from stages, the ones that each task reads whole
     copied: tuple[bool, ...]  # whether a stream that it writes is broadcast
     sends_to: tuple[str, ...]  # of each stream, the topic as its declarations name it
+    expires: bool  # it has a store with ttl_ms, too
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
@@ -188,6 +191,22 @@ class TimedTask(SimTask):
             self._send(draw, None, b"%s%d;%s;%x" % (OF_TIMER, at, self.code.name, draw))
 
 
+class ExpiringTask(TimedTask):
+    """The same, with a store whose entries expire."""
+
+    fresh = Store("fresh", bytes_serde, bytes_serde, ttl_ms=TTL_MS)
+
+    def set_timers(self, draw: int, at: int) -> None:
+        """Count how often a key came without a pause, and chain all that is there now and then."""
+        super().set_timers(draw, at)
+        key = b"k%02d" % (draw // 16 % 24)
+        before = self.fresh.get(key)
+        self.fresh.put(key, b"%d" % (int(before or 0) + 1))
+        shown = b"".join(b"%s %s;" % row for row in self.fresh.all()) if draw % 4 == 2 else b""
+        chain = crc32(b"%d %s" % (int(before or 0), shown), int(self.counts.get(CAME) or 0))
+        self.counts.put(CAME, b"%d" % chain)
+
+
 class JoinTask(TimedTask):
     """The same, with a join of its odd and even records."""
 
@@ -250,6 +269,7 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
         frozenset(stream.user_topic for stream in plan.topology.streams_into(stage) if stream.broadcast),
         tuple(stream.broadcast for stream in streams),
         tuple(stream.user_topic for stream in streams),
+        plan.expires and not plan.joins and stage in plan.topology.timed and stage not in plan.batches,
     )
 
 
@@ -279,6 +299,7 @@ def task_class(code: StageCode) -> type[SimTask]:
     if code.timed:
         declared["panes"] = WINDOWS[code.window]
     base = JoinTask if code.timed and code.joins else TimedTask if code.timed else SimTask
+    base = ExpiringTask if code.expires else base
     declared["process_batch" if code.batch else "process"] = base.all if code.batch else base.one
     return type("Stage", (base,), {"name": code.stage, "code": code, **declared})
 
@@ -287,9 +308,10 @@ def task_class(code: StageCode) -> type[SimTask]:
 def stage_graph(code: StageCode) -> StageGraph:
     """Return the declarations of a stage, as the framework reads them from its class."""
     stage = describe(task_class(code), int(code.name), "deterministic" if code.deterministic else "aligned")
-    if not (code.timed and code.joins):
+    if not (code.timed and (code.joins or code.expires)):
         return stage
-    return replace(stage, pinned_ids={"counts": COUNTS, "chains": CHAINS, "panes": PANES, **STORE_IDS})
+    more = {"fresh": FRESH} if code.expires else STORE_IDS
+    return replace(stage, pinned_ids={"counts": COUNTS, "chains": CHAINS, "panes": PANES, **more})
 
 
 def _topic(name: str) -> Topic[Any, Any]:

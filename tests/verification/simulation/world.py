@@ -23,6 +23,7 @@ from tests.verification.simulation.forms import (
     with_broadcast,
     with_early_sinks,
     with_event_time,
+    with_expiry,
     with_forms,
     with_joins,
     with_many_keys,
@@ -40,6 +41,7 @@ TIGHT_BYTES = 3000  # of a write batch: twice what a batch of 200 bytes makes di
 # below, no seed draws a table, a broadcast stream, minutes or disorder by itself: known mutants die in these worlds
 WITHOUT_TABLES = 300
 WITHOUT_JOINS = 10_000_000  # likewise; so the seeds that are known to find mutants have none
+WITHOUT_EXPIRY = 20_000_000  # likewise
 WITHOUT_EARLY = 300  # likewise: in deterministic tasks no files get outputs ahead of commits
 
 
@@ -157,6 +159,8 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     plan = with_windows(plan) if has_windows else plan
     has_joins = seed >= WITHOUT_JOINS and random.Random(f"with joins {seed}").random() < 0.25
     plan = with_joins(plan) if has_joins else plan
+    has_expiry = seed >= WITHOUT_EXPIRY and random.Random(f"with expiry {seed}").random() < 0.4
+    plan = with_expiry(plan) if has_expiry else plan
     interval_ms = plan.settings.checkpoint_interval_ms
     unkind = draw_unkind(seed, world, interval_ms, compare_and_append=plan.compare_and_append)
     plan = replace(plan, unkind=unkind, faults=with_unkind(seed, plan.faults))

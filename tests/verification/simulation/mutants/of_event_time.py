@@ -1,11 +1,13 @@
 """Mistakes about event time: what a watermark says, where it is, and what becomes of it (E1 to E4)."""
 
+from dataclasses import replace
 from typing import Any
 
 from framework.core.aligned.early_buffer import EarlyFrame
 from framework.core.aligned.inputs import Inputs
 from framework.core.aligned.task import TaskCore
 from framework.execution.event_time import BEFORE_ALL, EventTime
+from framework.stores.expiring_store import ExpiringStore
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.plan import NEVER_IDLE_MS, Plan, with_settings
 
@@ -17,6 +19,12 @@ def _timed(plan: Plan) -> bool:
 def _uneven(plan: Plan) -> Plan:
     """Inputs that are often idle, so that time depends on who is."""
     return with_settings(plan, event_time_idle_ms=plan.settings.checkpoint_interval_ms // 10)
+
+
+def _expires(plan: Plan) -> Plan:
+    """Many small rounds of the rewrite, in worlds whose tasks have a store with ttl_ms."""
+    knobs = replace(plan.knobs, rewrite_share=8.0, rewrite_idle_bytes=1)
+    return replace(plan, joins=False, batches=frozenset(), expires=True, knobs=knobs)
 
 
 def _never_idle(plan: Plan) -> Plan:
@@ -72,6 +80,17 @@ def greatest_source_counts(least: Any) -> Any:
 
     def mistaken(self: EventTime, besides: Any = None) -> int:
         return max((r for s, r in self._reached.items() if s != besides), default=BEFORE_ALL)
+
+    return mistaken
+
+
+@mutant(ExpiringStore, "put", "uncommitted", "store", "restore", shows=_timed, focus=_expires)
+def expiry_ahead_of_the_checkpoint(put: Any) -> Any:
+    """The rewrite deletes what has expired by the time of records behind the checkpoint that is being sent (0052)."""
+
+    def mistaken(self: ExpiringStore, key: bytes, value: bytes) -> None:
+        put(self, key, value)
+        self._store._overlay.event_time = self._now()  # type: ignore[attr-defined]  # it is an Overlay
 
     return mistaken
 
