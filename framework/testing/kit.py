@@ -132,7 +132,7 @@ class Kit:
         idle_in: int | None = None
         for _ in range(self._intervals() * self._steps()):
             self.process()
-            if not self._faults.left and all(task.settled for task in self._tasks.values()) and self._passed():
+            if not self._faults.left and self._settled:
                 idle_in = self._idle_in(ending=ending) if idle_in is None else idle_in
                 if idle_in is not None and all(task.checkpoint_id >= idle_in for task in self._tasks.values()):
                     return
@@ -156,7 +156,7 @@ class Kit:
         until = self.now_ms + ms
         self.process()
         while self.now_ms < until:
-            self.now_ms = min(until, self.now_ms + self._until_due())
+            self.now_ms = until if self._at_rest else min(until, self.now_ms + self._until_due())
             self.process()
 
     def stop(self) -> None:
@@ -275,13 +275,22 @@ class Kit:
         messages = self.settings.checkpoint_interval_ms // self.settings.progress_interval_ms
         return 1 + messages if "deterministic" in self.job.modes else 1
 
-    def _passed(self) -> bool:
-        """Whether logical time has taken everything with it (D1); aligned tasks know by themselves."""
+    @property
+    def _settled(self) -> bool:
+        """Whether all that was fed is processed and committed, and logical time has taken all of it along (D1)."""
+        if not all(task.settled for task in self._tasks.values()):
+            return False
         if "deterministic" not in self.job.modes:
             return True
         covered_t = {task.name: task.covered_t for task in self._tasks.values()}
         ends = external_ends(self._log, self.job)
         return passed(self._log, self.job, ends, self._progress.last_commit, covered_t)
+
+    @property
+    def _at_rest(self) -> bool:
+        """Whether only checkpoints without news will close, however much time passes, until there is a new record."""
+        waits = bool(self.job.topology().timed) and any(task.idle_in is None for task in self._tasks.values())
+        return not waits and self._settled
 
     @property
     def _waits_for_idle(self) -> bool:
@@ -300,12 +309,8 @@ class Kit:
         """
         if not (ending or self._waits_for_idle):
             return -1
-        checkpoint_ids = [task.ended_in if ending else task.idle_in for task in self._tasks.values()]
-        return (
-            max(checkpoint_id for checkpoint_id in checkpoint_ids if checkpoint_id is not None)
-            if None not in checkpoint_ids
-            else None
-        )
+        found = [task.ended_in if ending else task.idle_in for task in self._tasks.values()]
+        return None if None in found else max(each for each in found if each is not None)
 
     # --- Names ---
 

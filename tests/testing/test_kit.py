@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 
 import framework.testing
+from framework.api.mode import Mode
 from framework.errors import ConfigError, GraphError, SerdeError, TaskError
 from framework.settings import Settings
 from framework.testing import Kit
@@ -280,3 +281,19 @@ def test_misuse_is_told(misuse: Callable[[Kit], object], told: str) -> None:
     """Each wrong name or number is refused with what there is instead."""
     with pytest.raises((ConfigError, GraphError), match=told):
         misuse(Kit(job))
+
+
+@pytest.mark.parametrize("mode", ["aligned", "deterministic"])
+def test_hours_of_an_idle_job_pass_in_few_steps(mode: Mode) -> None:
+    """At rest time goes on in one step; what comes behind it is processed, and a checkpoint has it."""
+    kit = Kit(Job("adding", stages=[Part, Add], partitions=2, mode=mode))
+    kit.feed(words, None, "a b")
+    kit.run()
+    began, commits = kit.now_ms, kit.counters["commits"]
+    kit.advance(36_000_000)
+    assert kit.now_ms == began + 36_000_000
+    assert kit.counters["commits"] - commits < 10  # and not 180,000 intervals
+    kit.crash(Part)
+    kit.feed(words, None, "a")
+    kit.advance(1_000)
+    assert kit.state(Add.sums) == {"a": 2, "b": 1}
