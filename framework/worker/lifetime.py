@@ -47,7 +47,7 @@ def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
         signal.signal(signal.SIGINT, on_signal)
         signal.signal(signal.SIGUSR1, lambda _signum, _frame: made.drain())  # from a supervisor
         logger.info("worker started", extra={"tasks": [driver.wiring.name for driver in worker.drivers]})
-        with worker.watchdog():
+        with worker.watchdog(), worker.blocking_watch():
             code = worker.run()
         logger.info("worker done", extra={"code": code})
     except Exception as error:  # noqa: BLE001  # whatever it is, it decides how the process ends

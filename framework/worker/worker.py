@@ -30,6 +30,7 @@ from framework.stores.rocksdb_memory import RocksMemory
 from framework.stores.rocksdb_open import open_store
 from framework.stores.spill import FileSpill
 from framework.stores.store_directory import wipe_directory
+from framework.worker.blocking import BlockingWatch
 from framework.worker.status import log_ready, task_status
 from framework.worker.task_loop import TaskLoop
 from framework.worker.waiting import TaskWaits
@@ -141,6 +142,10 @@ class Worker:
         watchdog = Watchdog(*bounds_s, self._progress, self.show_life)
         self.stopping = watchdog.stop
         return watchdog
+
+    def blocking_watch(self) -> BlockingWatch:
+        """Return what logs, within a ``with`` block, that user code blocks."""
+        return BlockingWatch(self._progress)
 
     def _progress(self) -> object:
         """Return a value that changes with each turn of the loop, each record and each timer; for another thread."""

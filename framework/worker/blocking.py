@@ -1,0 +1,66 @@
+"""Says in the log that user code blocks: meanwhile its worker does not process, commit or report."""
+
+import itertools
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Self
+
+from framework.execution import user_traceback
+
+BLOCKS_S = 1.0  # in one call of user code: far more than a record takes that asks no other system
+AGAIN_S = 60.0  # between two lines
+FRAMES_MAX = 20  # of a stack, the innermost ones
+
+_EXECUTION = f"{Path(user_traceback.__file__).parent}/"  # what calls user code
+
+logger = logging.getLogger("grete")
+
+
+class BlockingWatch:
+    """Watches the thread that makes it, until the end of a ``with`` block.
+
+    Nothing is done per record: a second thread looks once in BLOCKS_S whether anything goes on.
+    """
+
+    def __init__(self, progress: Callable[[], object]) -> None:
+        """``progress`` returns a value that changes with each turn of the loop and each record."""
+        self._progress = progress
+        self._watched = threading.get_ident()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="grete-blocking", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        seen, since, again = self._progress(), time.monotonic(), 0.0
+        while not self._over.wait(BLOCKS_S):
+            now, reached = time.monotonic(), self._progress()
+            if reached != seen:
+                seen, since = reached, now
+            elif now >= again and (stack := user_stack(sys._current_frames().get(self._watched))):  # noqa: SLF001  # the only way
+                again = now + AGAIN_S
+                fields = {"since_s": round(now - since, 1), "stack": stack}
+                logger.warning("your code blocks", extra=fields)
+
+
+def user_stack(frame: FrameType | None) -> str | None:
+    """Return the stack from the first line outside of Grete that a task's execution has called; None: there is none."""
+    frames = traceback.extract_stack(frame)
+    for index, (above, line) in enumerate(itertools.pairwise(frames), 1):
+        if above.filename.startswith(_EXECUTION) and not user_traceback.in_grete(line.filename):
+            return "".join(traceback.format_list(frames[index:][-FRAMES_MAX:])).rstrip()
+    return None

@@ -1,0 +1,67 @@
+"""User code that blocks is named in the log of its worker, with its stack."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from framework.job.loader import load_job
+from framework.ports import ExternalRecord
+from framework.worker.blocking import user_stack
+from protocol.ids import TopicPartition
+from tests.worker.workers import LIMIT_S, WorkerUnderTest, word_log
+
+CODE = """
+import time
+from pathlib import Path
+from grete import Input, Job, Record, Task, Topic, utf8
+
+def ask_a_service():
+    while not Path(__file__).with_name("answer").exists():
+        time.sleep(0.01)
+
+class Ask(Task):
+    words = Input(Topic("words", key=utf8, value=utf8))
+
+    def process(self, record: Record[str, str]) -> None:
+        ask_a_service()
+
+job = Job("asking", stages=[Ask])
+"""
+
+
+def said(worker: WorkerUnderTest) -> list[dict[str, Any]]:
+    """Return the lines of the worker's log that say that code blocks."""
+    lines = [json.loads(line) for line in worker.log_path.read_text().splitlines() if line.startswith("{")]
+    return [line for line in lines if line["event"] == "your code blocks"]
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(LIMIT_S + 60)
+def test_code_that_blocks_is_named_once_with_its_stack(tmp_path: Path) -> None:
+    """The stack begins in the task's own code; the worker goes on once the code does."""
+    file, directory = tmp_path / "asking.py", tmp_path / "job"
+    file.write_text(CODE)
+    log = word_log(directory, load_job(str(file)))
+    log.produce(0, 1, [ExternalRecord(TopicPartition("words", 0), None, b"what", 1) for _ in range(3)])
+    log.poll()
+    with WorkerUnderTest(directory, reference=str(file), task="ask-0") as worker:
+        deadline = time.monotonic() + LIMIT_S
+        while not said(worker) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        file.with_name("answer").touch()
+        worker.until(lambda status: status["positions"] == {"words[0]": 3})
+        (line,) = said(worker)
+    stack = line["stack"].splitlines()
+    assert stack[0].endswith("in process")
+    assert "in ask_a_service" in line["stack"]
+    assert line["since_s"] >= 1
+
+
+def test_a_stack_without_user_code_blocks_nothing() -> None:
+    """What Grete itself waits for, and code that no task's execution has called, is not said."""
+    assert user_stack(sys._getframe()) is None
+    assert user_stack(None) is None
