@@ -51,7 +51,7 @@ class BlockingWatch:
             now, reached = time.monotonic(), self._progress()
             if reached != seen:
                 seen, since = reached, now
-            elif now >= again and (stack := user_stack(sys._current_frames().get(self._watched))):  # noqa: SLF001  # the only way
+            elif now >= again and (stack := user_stack(sys._current_frames().get(self._watched))):  # noqa: SLF001  # documented
                 again = now + AGAIN_S
                 fields = {"since_s": round(now - since, 1), "stack": stack}
                 logger.warning("your code blocks", extra=fields)
