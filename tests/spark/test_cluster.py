@@ -22,6 +22,7 @@ from protocol.changelog_position import ChangelogPosition
 from tests.spark.backfill.scene import plain
 from tests.spark.cluster_backfills import HISTORY, JOBS, LIVE, filled
 from tests.spark.cluster_scenes import COUNTED, REFERENCE, WORDS, attempts_at, headers_in
+from tests.spark.troubles import is_gone
 from tests.state.pair_bulk_writes import run
 from tests.state.pair_job import job
 
@@ -50,11 +51,6 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
         log.close()
     play([sys.executable, "-m", "tests.spark.cluster_scenes", str(directory)])
     return directory
-
-
-def is_gone(killed: Path) -> bool:
-    """Tell whether the process that a killer has noted down is no more."""
-    return not Path(f"/proc/{killed.read_text()}").exists()
 
 
 def test_attempts_on_a_cluster_count_once(played: Path) -> None:

@@ -10,12 +10,29 @@ from pyspark import TaskContext
 LIMIT_S = 240  # of a wait: executors start meanwhile
 
 
+_BEGIN = 19  # when a process began, of what comes behind its name: the system gives its number to another one
+
+
+def _stat(pid: int) -> list[str]:
+    """Return what the system says of a process behind its name: state, parent, … Raises FileNotFoundError."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def is_gone(killed: Path) -> bool:
+    """Tell whether the process that ``kill_executor`` has noted down is no more."""
+    pid, begin = killed.read_text().split()
+    try:
+        return _stat(int(pid))[_BEGIN] != begin
+    except FileNotFoundError:
+        return True
+
+
 def kill_executor(once: Path) -> None:
     """Kill the executor's JVM, which has started the daemon that has forked this process; only the first time."""
-    pid = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
+    pid = int(_stat(os.getppid())[1])
     try:
         with once.open("x") as file:
-            file.write(str(pid))
+            file.write(f"{pid} {_stat(pid)[_BEGIN]}")
     except FileExistsError:
         return
     os.kill(pid, signal.SIGKILL)
