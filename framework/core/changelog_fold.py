@@ -175,7 +175,7 @@ class ChangelogFold:
             self.released_digests.setdefault(partition, []).append((seq, digest))
 
     def _commit(self, offset: int, commit: Commit, *, is_base: bool) -> Segment | None:
-        messages = tuple(self._segments.pop(commit.attempt, ()))
+        messages, settled = tuple(self._segments.pop(commit.attempt, ())), None
         if is_base:
             self.base, messages = commit, ()
         else:
@@ -195,11 +195,10 @@ class ChangelogFold:
                 self._in_doubt_segment is not None
                 and commit.bulk_write_id != self._in_doubt_segment.commit.bulk_write_id
             ):  # what follows it proves its outcome
-                segment = self.settle(
+                settled = self.settle(
                     self._in_doubt_segment.commit.bulk_write_id or "",
                     commit.previous == self._in_doubt_segment.commit.checkpoint_id,
                 )
-                messages = (*(() if segment is None else segment.messages), *messages)
             if self.last is not None and commit.checkpoint_id <= self.last.checkpoint_id:
                 raise Halted(
                     f"{self.changelog}, offset {offset}: commit of checkpoint {commit.checkpoint_id} after "
@@ -210,10 +209,10 @@ class ChangelogFold:
                 )
         self.invalid_messages += sum(map(len, self._segments.values()))
         self._segments, self._committed = {}, True
-        segment = Segment(commit, offset, messages)
-        if commit.bulk_write_id is not None and not is_base:
-            self._in_doubt_segment, self._since_bulk_write = segment, []
-            return None
+        if commit.bulk_write_id is not None and not is_base:  # the one before it counts, whatever becomes of this one
+            self._in_doubt_segment, self._since_bulk_write = Segment(commit, offset, messages), []
+            return settled
+        segment = Segment(commit, offset, (*(() if settled is None else settled.messages), *messages))
         self._close(segment)
         return segment
 

@@ -52,11 +52,14 @@ def _read(broker: Broker, partition: TopicPartition, isolation: str, end: int) -
     consumer = _consumer(broker, isolation)
     consumer.assign([KafkaPartition(*partition, 0)])
     found: list[bytes] = []
-    position = 0
+    position, deadline = 0, time.monotonic() + LIMIT_S
     while position < end:
         message = consumer.poll(LIMIT_S)
         assert message is not None, f"{partition} from {position} to {end}: nothing came"
         error = message.error()
+        if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET and time.monotonic() < deadline:
+            consumer.assign([KafkaPartition(*partition, position)])  # the broker did not know the end yet
+            continue
         if error is None:
             found.append(message.value() or b"")
         else:
