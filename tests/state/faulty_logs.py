@@ -1,9 +1,11 @@
-"""Logs that repeat, that do not fence, and whose owner dies."""
+"""Logs that repeat, that do not fence, on which another process claims, and whose owner dies."""
 
 from typing import Any
 
+from framework.core.task_topology import TaskWiring
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import Log
+from framework.state.task_claim import claim
 from protocol.changelog import (
     ChangelogType,
     decode_changelog_header,
@@ -32,6 +34,20 @@ class UnfencedLog(EmbeddedLog):
     def send(self, owner: int, token: int, partition: TopicPartition, value: bytes, **others: Any) -> None:
         """Queue a message, whatever is to fence it."""
         super().send(owner, token, partition, value, **(others | {"fence": None}))
+
+
+class ClaimedBeforeTheOutcome(UnfencedLog):
+    """An unfenced log on which another process claims ``wiring`` just before the next outcome is appended."""
+
+    wiring: TaskWiring | None = None
+
+    def send(self, owner: int, token: int, partition: TopicPartition, value: bytes, **others: Any) -> None:
+        """Queue a message, an outcome behind that claim."""
+        wiring = self.wiring
+        if wiring is not None and decode_changelog_header(value).type is ChangelogType.OUTCOME:
+            self.wiring = None
+            claim(self, wiring)
+        super().send(owner, token, partition, value, **others)
 
 
 class BreakingLog:

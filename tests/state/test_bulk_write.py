@@ -29,7 +29,7 @@ from protocol.changelog import (
     encode_claim,
 )
 from protocol.ids import TopicPartition
-from tests.state.faulty_logs import BreakingLog, RepeatingLog, UnfencedLog
+from tests.state.faulty_logs import BreakingLog, ClaimedBeforeTheOutcome, RepeatingLog, UnfencedLog
 from tests.state.killed_bulk_writes import rewrite
 from tests.state.pair_job import job
 
@@ -176,6 +176,21 @@ def test_without_a_fence_a_claim_before_the_commit_is_found_by_reading(tmp_path:
     bulk_write = begin(log, job, SETTINGS)
     written = [write(log, bulk_write, task, {b"b": b"2"}) for task in range(4)]
     claim(log, all_wirings(job)[taken])
+    with pytest.raises(Fenced, match=r"generation \d+ claimed at offset"):
+        commit(log, bulk_write, written, settings=SETTINGS, full=True)
+    abort(log, bulk_write)
+    assert state(log) == everywhere({b"a": b"1"})
+    log.close()
+
+
+def test_without_a_fence_a_claim_before_the_outcome_is_found_by_reading(tmp_path: Path) -> None:
+    """Every commit is valid, but the claim has rolled the bulk write back: the outcome behind it must not count."""
+    log = ClaimedBeforeTheOutcome(JobDirectory(tmp_path / "job").directory / "log.db")
+    create_topics(job, log)
+    whole(log, {b"a": b"1"})
+    bulk_write = begin(log, job, SETTINGS)
+    written = [write(log, bulk_write, task, {b"b": b"2"}) for task in range(4)]
+    log.wiring = all_wirings(job)[0]
     with pytest.raises(Fenced, match=r"generation \d+ claimed at offset"):
         commit(log, bulk_write, written, settings=SETTINGS, full=True)
     abort(log, bulk_write)
