@@ -12,6 +12,7 @@
 #                                         WRITE=1 (figures and tables into docs)
 #                PEERS=1                  Flink, quixstreams, Kafka Streams beside it, on Kafka (needs Maven and a JDK)
 #                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=8 (of a run)  PEERS=1
+#                EXPERIMENT=paper         the formal-model paper's experiments; MINUTES=7 (end and go on later)
 #                EXPERIMENT=intervals     early outputs, and throughput in aligned mode, from 100 ms to 10 minutes
 #                EXPERIMENT=dead_producer what goes on while a worker is dead, in each mode
 #                EXPERIMENT=shared_channel  early records: kept, read again, and what two other ways would cost
@@ -97,7 +98,7 @@ chaos: $(VENV)/.installed
 	$(BIN)/python -m tests.verification.chaos.$(if $(MINUTES),jobs --minutes $(MINUTES),kills --log $(or $(LOG),embedded) \
 		--kills $(or $(KILLS),100))
 
-bench: $(VENV)/.installed $(if $(filter latency intervals,$(EXPERIMENT)),$(VENV)/.installed-bench) \
+bench: $(VENV)/.installed $(if $(filter latency paper intervals,$(EXPERIMENT)),$(VENV)/.installed-bench) \
 		$(if $(filter backfill,$(EXPERIMENT)),$(VENV)/.installed-spark)
 	$(BIN)/python -m benchmarks$(if $(EXPERIMENT),.$(EXPERIMENT))
 

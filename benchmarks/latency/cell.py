@@ -12,12 +12,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from benchmarks.latency.modes import MODES
-from benchmarks.latency.workers import Running, Workers
+from benchmarks.latency.modes import MODES, Mode
+from benchmarks.latency.workers import JOB, Running, Workers
 from benchmarks.on_kafka import make_topic
 from benchmarks.peers.process import Process
 from benchmarks.peers.tools import PEERS
@@ -45,20 +46,24 @@ class Plan:
     seconds: float = 15.0
     idle_s: float = 0.0  # to measure before the first document
     kills: list[float] = field(default_factory=list)
+    rate: float = RATE
 
     @property
     def first(self) -> int:
         """The first document that counts."""
-        return round((PEERS_WARM_S if self.mode in PEERS else WARM_S) * RATE)
+        return round((PEERS_WARM_S if self.mode in PEERS else WARM_S) * self.rate)
 
     @property
     def documents(self) -> int:
         """All documents, those to warm up included."""
-        return self.first + round(self.seconds * RATE)
+        return self.first + round(self.seconds * self.rate)
 
 
 class Stage:
     """The processes of a run: the job, and its two ends."""
+
+    job_module: ClassVar = JOB
+    modes: ClassVar[Mapping[str, Mode]] = MODES
 
     def __init__(self, plan: Plan, directory: Path) -> None:
         """Make the topics; start the job."""
@@ -79,7 +84,13 @@ class Stage:
             )
         else:
             own = Workers(
-                plan.log, MODES[plan.mode], plan.checkpoint_interval_ms, plan.partitions, run, directory / "job"
+                plan.log,
+                self.modes[plan.mode],
+                plan.checkpoint_interval_ms,
+                plan.partitions,
+                run,
+                directory / "job",
+                self.job_module,
             )
             self.job, self.log = own, own.log
             if self.log != plan.log:
@@ -127,6 +138,13 @@ class Stage:
         tasks = 2 * self.plan.partitions
         return 100 * (self.job.cpu_s() - before) / seconds / tasks
 
+    def begin(self) -> None:
+        """Note what the job has done before the first document that counts."""
+
+    def end(self) -> Result:
+        """Return further figures: all outputs have been seen, and the job still runs. Raises SystemExit."""
+        return {}
+
     def close(self) -> None:
         """End everything."""
         for process in self.children:
@@ -143,21 +161,21 @@ def tell(process: Child) -> None:
     process.stdin.flush()
 
 
-def run(plan: Plan, directory: Path) -> Result:
-    """Run, and return what was seen."""
-    stage = Stage(plan, directory)
+def run(stage: Stage) -> Result:
+    """Run, close the stage, and return what was seen."""
+    plan = stage.plan
     try:
         stage.start()
         idle = stage.idle(plan.idle_s) if plan.idle_s else None
-        repeats = plan.kills and MODES[plan.mode].repeats
-        reader = stage.child("reader", stage.topics[1], "repeats" if repeats else "once")
-        feeder = stage.child("feeder", stage.topics[0], str(RATE))
+        reader = stage.child("reader", stage.topics[1], allowed(plan, stage.modes))
+        feeder = stage.child("feeder", stage.topics[0], str(plan.rate))
         stage.observe(reader)
         stage.observe(feeder)
         tell(feeder)
         stage.observe(reader)  # the first document of each partition has come through
+        stage.begin()
         cpu = stage.job.cpu_s()
-        began = time.monotonic() + plan.first / RATE
+        began = time.monotonic() + plan.first / plan.rate
         tell(feeder)
         killed: list[tuple[float, int]] = []
         for number, after in enumerate(plan.kills):
@@ -172,16 +190,24 @@ def run(plan: Plan, directory: Path) -> Result:
                 raise SystemExit("the writer or the reader has failed, or there is no end: the run does not count")
         used = {"cpu_s": stage.job.cpu_s() - cpu, "idle_percent": idle}
         sent, seen = (json.loads(stage.result(module).read_text()) for module in ("feeder", "reader"))
-        return report(plan, sent, seen, killed) | used
+        return report(plan, sent, seen, killed) | used | stage.end()
     finally:
         stage.close()
+
+
+def allowed(plan: Plan, modes: Mapping[str, Mode]) -> str:
+    """Return what the reader lets pass."""
+    if plan.kills and modes[plan.mode].repeats:
+        return "repeats"
+    return "losses" if plan.kills and modes[plan.mode].loses else "once"
 
 
 def report(plan: Plan, sent: list[float], seen: Result, killed: list[tuple[float, int]]) -> Result:
     """Return the figures: ms, and s since the first document that counts."""
     first = plan.first
     start = sent[first]
-    latencies = [(at - begun) * 1000 for at, begun in zip(seen["latest"], sent, strict=True)][first:]
+    whole = [(begun, at) for at, begun in zip(seen["latest"], sent, strict=True) if at][first:]  # else it lost a record
+    latencies = [(at - begun) * 1000 for begun, at in whole]
     back = [
         min((at for at, begun in zip(seen["firsts"][partition], sent, strict=True) if begun > when and at), default=0.0)
         - when
@@ -190,23 +216,24 @@ def report(plan: Plan, sent: list[float], seen: Result, killed: list[tuple[float
     ordered = sorted(latencies)
     return {
         "latencies_ms": [round(each, 2) for each in latencies],
-        "sent_s": [round(each - start, 3) for each in sent[first:]],
+        "sent_s": [round(begun - start, 3) for begun, _ in whole],
         "kills_s": [round(when - start, 3) for when, _ in killed],
         "first_output_s": back,
         "documents": plan.documents,
         "records": seen["records"],
         "repeated": seen["repeated"],
+        "lost": seen["lost"],
         **{f"p{q}": ordered[min(len(ordered) - 1, len(ordered) * q // 100)] for q in (50, 75, 95, 99)},
         "max": ordered[-1],
     }
 
 
-def main(arguments: list[str]) -> None:
-    """Run one plan in a directory of its own."""
+def planned(arguments: list[str]) -> Plan:
+    """Return the plan that a command line asks for. Raises SystemExit for a log that is none."""
     if arguments[0] != EMBEDDED and not arguments[0].startswith(KAFKA):
         raise SystemExit(f"log {arguments[0]!r}: {EMBEDDED}, or {KAFKA}host:port of a broker that runs")
     pairs = dict(argument.split("=", 1) for argument in arguments[1:])
-    plan = Plan(
+    return Plan(
         arguments[0],
         pairs.get("mode", "at-least-once"),
         int(pairs.get("checkpoint_interval_ms", 1_000)),
@@ -214,10 +241,16 @@ def main(arguments: list[str]) -> None:
         float(pairs.get("seconds", 15)),
         float(pairs.get("idle_s", 0)),
         [float(each) for each in pairs.get("kills", "").split(",") if each],
+        float(pairs.get("rate", RATE)),
     )
+
+
+def main(arguments: list[str], stage: type[Stage] = Stage) -> None:
+    """Run one plan in a directory of its own."""
+    plan = planned(arguments)
     directory = Path(tempfile.mkdtemp(prefix="grete-latency-"))
     try:
-        print(json.dumps(run(plan, directory)))
+        print(json.dumps(run(stage(plan, directory))))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -10,12 +10,13 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class Mode:
-    """One row of the tables. ``repeats``: whether outputs may come again after a kill."""
+    """One row of the tables. ``repeats``, ``loses``: what its outputs may do after a kill."""
 
     name: str
     fixed: Mapping[str, str] = field(default_factory=dict)  # settings
     repeats: bool = False
     checkpoints: bool = True  # else the interval means nothing
+    loses: bool = False
 
     def settings(self, checkpoint_interval_ms: int) -> Settings:
         """Return the settings of the job's workers."""

@@ -23,12 +23,7 @@ COLOURS = {
 
 def draw(results: Results, directory: Path) -> None:
     """Write latency-intervals.svg, latency-peers.svg and latency-kills.svg: those that there are figures for."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams |= {"svg.hashsalt": "grete", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False}
-    mpl.rcParams |= {"axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3, "legend.frameon": False}
-    directory.mkdir(exist_ok=True)
+    begin(directory)
     steady = [each for each in results if each[0].kind == "steady"]
     _intervals([each for each in steady if each[0].mode in MODES], directory / "latency-intervals.svg")
     if any(cell.mode in PEERS for cell, _ in steady):
@@ -36,16 +31,29 @@ def draw(results: Results, directory: Path) -> None:
     _kills([each for each in results if each[0].kind == "kills"], directory / "latency-kills.svg")
 
 
-def _panels(rows: int, columns: int) -> tuple[Any, list[Any]]:
+def begin(directory: Path) -> None:
+    """Make the directory, and the style of all pictures."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams |= {"svg.hashsalt": "grete", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False}
+    mpl.rcParams |= {"axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3, "legend.frameon": False}
+    directory.mkdir(exist_ok=True)
+
+
+def figure_of(rows: int, columns: int) -> tuple[Any, list[Any]]:
+    """Return a figure, and its panels in a flat list."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.2, 3.0 * rows + 0.6), layout="constrained")
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def _save(figure: Any, panels: list[Any], path: Path) -> None:
+def save(figure: Any, panels: list[Any], path: Path) -> None:
+    """Write a figure with the legend of its first panel, if that has one."""
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=8)
+    if handles:
+        figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=8)
     figure.savefig(path, metadata={"Date": None, "Creator": None})
 
 
@@ -54,19 +62,19 @@ def _intervals(steady: Results, path: Path) -> None:
     logs = list(dict.fromkeys(cell.log for cell, _ in steady))
     if not logs:
         return
-    figure, panels = _panels(1, len(logs))
+    figure, panels = figure_of(1, len(logs))
     for panel, log in zip(panels, logs, strict=True):
         rows = [(cell, result) for cell, result in steady if cell.log == log]
         for mode in dict.fromkeys(cell.mode for cell, _ in rows):
             for quantile, style in (("p50", "o-"), ("p99", "o--")):
                 _line(panel, rows, mode, quantile, style=style, color=COLOURS[mode], label=f"{mode}, {quantile}")
         panel.set_title(f"{NAMES[log]}, two stages of two tasks", fontsize=9)
-    _save(figure, panels, path)
+    save(figure, panels, path)
 
 
 def _peers(steady: Results, path: Path) -> None:
     """Draw Grete's modes and its peers over the interval: p50 and p99, a panel each."""
-    figure, panels = _panels(1, 2)
+    figure, panels = figure_of(1, 2)
     for panel, quantile in zip(panels, ("p50", "p99"), strict=True):
         for mode in dict.fromkeys(cell.mode for cell, _ in steady):
             if mode in PEERS:
@@ -75,7 +83,7 @@ def _peers(steady: Results, path: Path) -> None:
             else:
                 _line(panel, steady, mode, quantile, style="o-", color=COLOURS[mode], label=f"Grete, {mode}")
         panel.set_title(f"{quantile}, Kafka, two stages of two tasks", fontsize=9)
-    _save(figure, panels, path)
+    save(figure, panels, path)
 
 
 def _line(panel: Any, rows: Results, mode: str, quantile: str, *, style: str, color: str, label: str) -> None:
@@ -95,7 +103,7 @@ def _kills(results: Results, path: Path) -> None:
     logs = list(dict.fromkeys(cell.log for cell, _ in results))
     if not logs:
         return
-    figure, panels = _panels(len(logs), 1)
+    figure, panels = figure_of(len(logs), 1)
     for panel, log in zip(panels, logs, strict=True):
         for cell, result in (each for each in results if each[0].log == log):
             worst: dict[int, float] = {}
@@ -109,4 +117,4 @@ def _kills(results: Results, path: Path) -> None:
                 panel.axvline(kill, color="#bb0000", linewidth=0.6, alpha=0.4)
         panel.set(yscale="log", xlabel="time of sending, s", ylabel="latency, ms")
         panel.set_title(f"{NAMES[log]}: a worker killed at each red line", fontsize=9)
-    _save(figure, panels, path)
+    save(figure, panels, path)

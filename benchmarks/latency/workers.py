@@ -11,6 +11,8 @@ from framework.job.directory import JobDirectory
 from framework.logs.address import IN_DIRECTORY, KAFKA, LogAddress
 from framework.worker.supervisor import Supervisor
 
+JOB = "benchmarks.latency.job"
+
 
 class Running(Protocol):
     """A job that runs: Grete's, or a peer's."""
@@ -55,7 +57,14 @@ class Workers:
     """Grete's job: a worker for each partition."""
 
     def __init__(
-        self, log: str, mode: Mode, checkpoint_interval_ms: int, partitions: int, run: str, directory: Path
+        self,
+        log: str,
+        mode: Mode,
+        checkpoint_interval_ms: int,
+        partitions: int,
+        run: str,
+        directory: Path,
+        job_module: str,
     ) -> None:
         """``directory``: where the job lives, and the embedded log."""
         os.environ |= {
@@ -65,9 +74,10 @@ class Workers:
             "PYTHONHASHSEED": "0",
         }
         job_directory = JobDirectory(directory, address=LogAddress(log) if log.startswith(KAFKA) else IN_DIRECTORY)
+        self.directory = job_directory
         self.log = log if log.startswith(KAFKA) else str(job_directory.directory / "log.db")
         self._supervisor = Supervisor(
-            job_directory, "benchmarks.latency.job", range(partitions), mode.settings(checkpoint_interval_ms)
+            job_directory, job_module, range(partitions), mode.settings(checkpoint_interval_ms)
         )
 
     def started(self) -> bool:
@@ -97,6 +107,12 @@ class Workers:
     def last_words(self) -> str:
         """Return those of the first worker."""
         return self._supervisor.last_words(0)
+
+    def stop(self) -> None:
+        """Let all workers commit and end. Raises SystemExit if one does not in time."""
+        self._supervisor.stop()
+        if self._supervisor.overdue:
+            raise SystemExit(f"workers {self._supervisor.overdue} did not stop in time: the run does not count")
 
     def close(self) -> None:
         """End all workers."""

@@ -33,7 +33,7 @@ class Canned:
 def test_a_whole_index_is_accepted_and_its_times_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """All records that are due, each once: the run counts, and a document is done with its last record."""
     monkeypatch.setattr("benchmarks.latency.reader.SETTLE_S", 0.0)
-    seen = Seen(TEXTS, 2, repeats=False)
+    seen = Seen(TEXTS, 2)
     watch(Canned(RECORDS), seen)
     assert (seen.left, seen.records, seen.repeated) == (0, 4, 0)
     assert seen.latest[1] > seen.latest[0] == seen.firsts[1][0] > seen.firsts[0][0] > 0
@@ -55,12 +55,22 @@ def test_a_run_that_is_not_whole_is_invalid(
     monkeypatch.setattr("benchmarks.latency.reader.STALL_S_MAX", 0.0)
     monkeypatch.setattr("benchmarks.latency.reader.SETTLE_S", 0.0)
     with pytest.raises(SystemExit, match=why):
-        watch(Canned(records), Seen(TEXTS, 2, repeats=False))
+        watch(Canned(records), Seen(TEXTS, 2))
 
 
 def test_where_repeats_are_allowed_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """At least once after a kill: records come again, none is missing."""
     monkeypatch.setattr("benchmarks.latency.reader.SETTLE_S", 0.0)
-    seen = Seen(TEXTS, 2, repeats=True)
+    seen = Seen(TEXTS, 2, "repeats")
     watch(Canned([*RECORDS[:2], *RECORDS]), seen)
     assert (seen.left, seen.repeated) == (0, 2)
+
+
+def test_where_losses_are_allowed_they_are_counted_and_repeats_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most once after a kill: the reader ends when no more comes; a record twice ends the run all the same."""
+    monkeypatch.setattr("benchmarks.latency.reader.LOST_S", 0.0)
+    seen = Seen(TEXTS, 2, "losses")
+    watch(Canned(RECORDS[1:]), seen)
+    assert (seen.left, seen.records, seen.latest[0]) == (1, 3, 0.0)
+    with pytest.raises(SystemExit, match="a record too many"):
+        watch(Canned([RECORDS[0], RECORDS[0]]), Seen(TEXTS, 2, "losses"))

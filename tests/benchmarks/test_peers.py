@@ -35,7 +35,7 @@ def cell(mode: str, checkpoint_interval_ms: int = 1_000) -> Cell:
 
 def test_a_peers_index_is_accepted() -> None:
     """A change as JSON, however its writer spaces it."""
-    seen = Seen(TEXTS, 2, repeats=False)
+    seen = Seen(TEXTS, 2)
     for word, text in (
         (b"one", b"[0,[0,2],1]"),
         (b"two", b"[0, [1], 1]"),
@@ -58,7 +58,7 @@ def test_a_peers_index_is_accepted() -> None:
 def test_a_peers_wrong_record_makes_its_run_invalid(word: bytes, text: bytes, why: str) -> None:
     """What a peer writes is compared with the index that the reader works out by itself."""
     with pytest.raises(SystemExit, match=why):
-        Seen(TEXTS, 2, repeats=False).take(0, word, text, 1.0)
+        Seen(TEXTS, 2).take(0, word, text, 1.0)
 
 
 def test_the_tables_of_a_kept_run_have_the_peers_and_their_settings(tmp_path: Path) -> None:

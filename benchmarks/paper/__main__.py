@@ -1,0 +1,101 @@
+"""The paper's experiments: ``make bench EXPERIMENT=paper [LOG=…] [MINUTES=…] [WRITE=1]``.
+
+Each cell is a run of its own, with processes and topics of its own, and is kept in benchmarks/out as soon as it has
+ended. So the experiment can be cut at any time, or end itself after MINUTES, and the same command goes on with what is
+missing, as long as the commit is the same. LOG: kafka (a broker of its own), kafka://host:port, or embedded. WRITE:
+puts docs/results/paper.json, the tables of its page and the pictures into docs, of the cells that are there.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.paper.pictures import draw
+from benchmarks.paper.plan import CURVE_MS, Cell, Size, all_cells, beyond
+from benchmarks.paper.report import left_out, tables
+from benchmarks.paper.rows import Kept, Row, row_of
+from benchmarks.results import Kept as Results
+from benchmarks.results import markdown, write
+from benchmarks.running import console, measure_any, taken
+from framework.logs.address import EMBEDDED, KAFKA
+from framework.testing.broker import find_broker
+
+OUT = Path("benchmarks/out")
+WORDS_MAX = 200  # of an error that is kept
+WARM_UP = Cell("deterministic", CURVE_MS)  # a cold broker compiles
+
+
+def run_all(cells: Sequence[Cell | Size], kept: Kept, log: str, minutes: float | None) -> None:
+    """Run what is missing, and tell how far it is. A run that does not count is kept as such, and tried again."""
+    left = [cell for cell in cells if "failed" in kept.rows.get(cell, {"failed": ""}) and not beyond(cell, kept.rows)]
+    total_s = sum(cell.takes_s for cell in left)
+    console.print(
+        f"{len(left)} of {len(cells)} cells to run, about {total_s / 60:.0f} minutes"
+        + ("" if minutes is None else f"; it ends before {minutes:g} have passed, and goes on when it is run again")
+    )
+    end = None if minutes is None else time.monotonic() + 60 * minutes
+    columns = (TextColumn("{task.description:<60}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with ExitStack() as stack:
+        if left and log == "kafka":
+            log = KAFKA + stack.enter_context(find_broker(loaded=True)).bootstrap
+        if left and log != EMBEDDED:
+            measure_any(WARM_UP.module, log, *WARM_UP.arguments)
+        progress = stack.enter_context(Progress(*columns, console=console))
+        bar = progress.add_task("", total=len(left))
+        for cell in left:
+            if end is not None and time.monotonic() + cell.takes_s > end:
+                continue  # a shorter one may fit
+            if not beyond(cell, kept.rows):
+                progress.update(bar, description=cell.name)
+                kept.keep(cell, measured(cell, log))
+            progress.advance(bar)
+
+
+def measured(cell: Cell | Size, log: str) -> Row:
+    """Run a cell; return its row, or why it does not count."""
+    try:
+        row = row_of(cell, measure_any(cell.module, log, *cell.arguments))
+    except SystemExit as error:
+        row = {"name": cell.name, "failed": str(error).strip().splitlines()[-1][:WORDS_MAX]}
+    shown = ", ".join(f"{name} {row[name]}" for name in ("p50_ms", "p99_ms", "failed", "other_host_s") if name in row)
+    console.print(f"{cell.name}: {shown}", soft_wrap=True, markup=False)
+    return row
+
+
+def results(cells: Sequence[Cell | Size], kept: Kept, log: str) -> Results:
+    """Return what there is, as docs/results has it."""
+    run = taken("confluent-kafka", "rocksdict", "msgspec")
+    rows = [kept.rows[cell] for cell in cells if cell in kept.rows]
+    missing = [cell.name for cell in cells if cell not in kept.rows and not beyond(cell, kept.rows)]
+    run.command = "make bench EXPERIMENT=paper"
+    run.notes = ["On Kafka." if log.startswith("kafka") else "On the embedded log."]
+    run.notes += [f"Does not count: {why}." for why in left_out(rows)]
+    run.notes += [f"Not measured: {'; '.join(missing)}."] if missing else []
+    run.tables = tables(rows)
+    return Results([run], rows)
+
+
+def main() -> None:
+    """Run what is missing; print the tables; with --write, put them and the pictures into docs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--log", default=os.environ.get("LOG") or "kafka")
+    parser.add_argument("--minutes", type=float, default=os.environ.get("MINUTES") or None, help="then it ends itself")
+    parser.add_argument("--write", action="store_true", default=bool(os.environ.get("WRITE")), help="docs/results")
+    options = parser.parse_args()
+    cells = all_cells()
+    kept = Kept(OUT / f"paper-{taken().commit}-{options.log.partition(':')[0]}", cells)
+    run_all(cells, kept, options.log, options.minutes)
+    found = results(cells, kept, options.log)
+    console.print(markdown(found), markup=False, soft_wrap=True)
+    if options.write:
+        draw(found.cells, Path("docs/images"))
+        write("paper", found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""The tables of the page, made from the rows alone."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from benchmarks.paper.plan import CURVE, CURVE_MS, INTERVALS_MS, KILLED, RATES, WIDE, WIDE_RATE, WIDTHS
+from benchmarks.paper.rows import Row
+from benchmarks.paper.techniques import GUARANTEES, TECHNIQUES, shown
+from benchmarks.results import Cell, Table
+
+BOTH = "p50 / p99 ms (checkpoints; load average)"
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    """Return every table that there are figures for."""
+    measured = [row for row in rows if "failed" not in row]
+    parts = (_steady, _widths, _costs, _curve, _killed, _recovery)
+    return [table for part in parts if (table := part(measured)).rows]
+
+
+def left_out(rows: Iterable[Row]) -> list[str]:
+    """Return what was run and does not count, and why."""
+    return [f"{row['name']}: {row['failed']}" for row in rows if "failed" in row]
+
+
+def steady(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of two tasks a stage at the paper's load, without kills."""
+    return [row for row in _runs(rows) if row["tasks"] == WIDTHS[1] and row["rate"] == RATES[1]]
+
+
+def widths(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of all sizes of the graph."""
+    return [row for row in _runs(rows) if row["rate"] == WIDE_RATE]
+
+
+def curve(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of rising load."""
+    return [
+        row
+        for row in _runs(rows)
+        if row["mode"] in CURVE and row["rate"] in RATES and row["checkpoint_interval_ms"] == CURVE_MS
+    ]
+
+
+def killed(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of runs with kills."""
+    return [row for row in rows if "kills_s" in row]
+
+
+def recovery(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of sizes of state."""
+    return [row for row in rows if "keys" in row]
+
+
+def _runs(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if "mode" in row and "kills_s" not in row]
+
+
+def both(row: Row | None) -> str | None:
+    """Return p50 and p99, and what belongs beside them."""
+    if row is None:
+        return None
+    checkpoints = f"{row['checkpoints']:,}" if row["mode"] != "no guarantee" else "none"
+    full = ", saturated" if row["saturated"] else ""
+    return f"{row['p50_ms']:,.1f} / {row['p99_ms']:,.1f} ({checkpoints}; {row['load']:.1f}){full}"
+
+
+def _grid(
+    rows: Iterable[Row], modes: Iterable[str], by: str, values: Sequence[float], cell: Callable[[Row | None], Cell]
+) -> list[list[Cell]]:
+    """Return a line for each technique that has a row: its cells by the value of a field."""
+    found = {(row["mode"], row[by]): row for row in rows}
+    known = {mode for mode, _ in found}
+    return [[shown(mode), *(cell(found.get((mode, value))) for value in values)] for mode in modes if mode in known]
+
+
+def _steady(rows: Sequence[Row]) -> Table:
+    found = steady(rows)
+    grid = _grid(found, GUARANTEES, "checkpoint_interval_ms", sorted(INTERVALS_MS), both)
+    names = {shown(mode): mode for mode in TECHNIQUES}
+    lines: list[list[Cell]] = [
+        [name, GUARANTEES[names[str(name)]], *cells, _index([row for row in found if shown(row["mode"]) == name])]
+        for name, *cells in grid
+    ]
+    columns = ["technique", "guarantee", *(f"{interval:,} ms" for interval in sorted(INTERVALS_MS)), "index in the end"]
+    title = f"Guarantees and techniques, 2 × 2 tasks, 50 documents a second, by checkpoint interval: {BOTH}"
+    return Table(title, columns, lines)
+
+
+def _index(rows: Sequence[Row]) -> str:
+    """Return whether all runs have left the index of the plain recount."""
+    worst = max(sum(count for name, count in row["index"].items() if name != "postings") for row in rows)
+    return "equal" if not worst else f"off by {worst:,}"
+
+
+def _widths(rows: Sequence[Row]) -> Table:
+    columns = ["technique", *(f"{tasks} × {tasks}" for tasks in WIDTHS)]
+    title = f"Tasks a stage, {WIDE_RATE:.0f} documents a second, {CURVE_MS} ms between checkpoints: {BOTH}"
+    return Table(title, columns, _grid(widths(rows), WIDE, "tasks", WIDTHS, both))
+
+
+def _costs(rows: Sequence[Row]) -> Table:
+    columns = ["technique", *(f"{tasks} × {tasks}" for tasks in WIDTHS)]
+    cells = _grid(widths(rows), WIDE, "tasks", WIDTHS, _cpu)
+    return Table("The same runs: CPU ms of all workers a document", columns, cells)
+
+
+def _cpu(row: Row | None) -> Cell:
+    cost: float | None = None if row is None else row["cpu_ms_a_document"]
+    return cost
+
+
+def _curve(rows: Sequence[Row]) -> Table:
+    columns = ["technique", *(f"{rate:.0f} a second" for rate in RATES)]
+    title = f"Latency over load, 2 × 2 tasks, {CURVE_MS} ms between checkpoints: {BOTH}"
+    return Table(title, columns, _grid(curve(rows), CURVE, "rate", RATES, both))
+
+
+def _killed(rows: Sequence[Row]) -> Table:
+    by = {row["mode"]: row for row in killed(rows)}
+    lines: list[list[Cell]] = [
+        [
+            shown(mode),
+            ", ".join(f"{seconds:.2f}" for seconds in row["first_output_s"]),
+            both(row),
+            row["records_again"],
+            row["records_lost"],
+            row["documents_lost"],
+            row["index"]["counted_again"],
+            row["index"]["not_counted"],
+        ]
+        for mode in KILLED
+        if (row := by.get(mode))
+    ]
+    columns = ["technique", "first output after a kill, s", BOTH, "outputs again", "outputs lost"]
+    columns += ["documents not whole", "index: counted again", "index: not counted"]
+    title = "Four workers killed by SIGKILL, one every 6 s; 2 × 2 tasks, 50 documents a second, 1,000 ms"
+    return Table(title, columns, lines)
+
+
+def _recovery(rows: Sequence[Row]) -> Table:
+    lines: list[list[Cell]] = [
+        [f"{row['keys']:,}", row["state_mib"], row["same_host_s"], row["other_host_s"], row["rounds"], row["load"]]
+        for row in sorted(recovery(rows), key=lambda row: row["keys"])
+    ]
+    columns = ["postings", "stores, MiB", "same host, s", "another host, s", "rounds", "load average"]
+    title = "All workers killed: s until every task takes input again, median of the rounds"
+    return Table(title, columns, lines)

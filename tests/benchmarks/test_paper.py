@@ -1,0 +1,119 @@
+"""The paper's experiment: each cell proves its guarantee, and the page shows what was measured."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.latency.cell import Result
+from benchmarks.paper.__main__ import results as page_of
+from benchmarks.paper.plan import CURVE, CURVE_MS, RATES, Cell, Size, all_cells, beyond, curve
+from benchmarks.paper.recount import Recount, broken, recount
+from benchmarks.paper.report import tables
+from benchmarks.paper.rows import Kept, Row, row_of
+from tasks.inverted_index import END, Count
+
+TEXTS = ["one two one", "two"]
+POSTINGS = [(f"one{END}0", [0, 2]), (f"two{END}0", [1]), (f"two{END}1", [0])]
+WORDS = [("one", Count(1, 2)), ("two", Count(2, 2))]
+
+
+@pytest.mark.timeout(120)
+def test_the_smallest_cell_runs_for_real_and_leaves_the_index_of_a_plain_recount() -> None:
+    """One task a stage on the embedded log: 20 checkpoints, and every posting in the state once."""
+    options = ["mode=exactly-once", "checkpoint_interval_ms=50", "partitions=1", "seconds=1.5", "rate=4"]
+    command = [sys.executable, "-m", "benchmarks.paper.cell", "embedded", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    index = Recount(**found["index"])
+    assert index.equal
+    assert index.postings == found["records"] > 0
+    assert found["checkpoints"] >= 20
+
+
+@pytest.mark.parametrize(
+    ("postings", "words", "expected", "refused"),
+    [
+        (POSTINGS, WORDS, Recount(3, 0, 0, 0, 0), ()),
+        (POSTINGS[1:], [("one", Count()), WORDS[1]], Recount(3, 1, 0, 0, 1), ("once", "repeats")),
+        (POSTINGS, [WORDS[0], ("two", Count(3, 3))], Recount(3, 0, 0, 1, 0), ("once", "losses")),
+        ([*POSTINGS[:2], (f"two{END}1", [1])], WORDS, Recount(3, 0, 1, 0, 0), ("once", "repeats", "losses")),
+        ([*POSTINGS, (f"six{END}0", [1])], WORDS, Recount(3, 0, 1, 0, 0), ("once", "repeats", "losses")),
+    ],
+)
+def test_a_state_that_breaks_its_guarantee_is_refused(
+    postings: list[tuple[str, list[int]]], words: list[tuple[str, Count]], expected: Recount, refused: tuple[str, ...]
+) -> None:
+    """A lost posting may be at most once, one counted again at least once, a wrong one nowhere."""
+    found = recount(TEXTS, postings, words)
+    assert found == expected
+    assert found.equal == (not refused)
+    assert tuple(each for each in ("once", "repeats", "losses") if broken(found, each)) == refused
+
+
+RESULT: Result = {
+    "latencies_ms": [10.0] * 40,
+    "sent_s": [n / 2 for n in range(40)],
+    "kills_s": [4.0],
+    "first_output_s": [0.254],
+    "documents": 60,
+    "repeated": 7,
+    "lost": 0,
+    "cpu_s": 0.6,
+    "checkpoints": 24,
+    "load": 1.27,
+    "index": Recount(900, 0, 0, 3, 0)._asdict(),
+    **{f"p{q}": 10.04 for q in (50, 75, 95, 99)},
+    "max": 10.0,
+}
+SIZE: Result = {"same_host_s": 0.51, "other_host_s": 1.52, "state_mib": 3.456, "load": 2.0, "rounds": 3}
+
+
+def test_a_cell_is_kept_when_it_has_ended_and_not_run_again(tmp_path: Path) -> None:
+    """What one run has kept the next one finds, and only that; another directory is another commit's."""
+    cells = all_cells()
+    kept = Kept(tmp_path / "a", cells)
+    kept.keep(cells[0], row_of(cells[0], RESULT))
+    assert Kept(tmp_path / "a", cells).rows == {cells[0]: row_of(cells[0], RESULT)}
+    assert Kept(tmp_path / "b", cells).rows == {}
+    assert len({cell.name for cell in cells}) == len(cells)
+
+
+def test_a_saturated_technique_gets_no_higher_load() -> None:
+    """Documents that wait longer and longer: the curve ends there."""
+    falling_behind = RESULT | {"latencies_ms": [10.0 * n * n for n in range(40)]}
+    low, high, other = (
+        Cell(mode, CURVE_MS, rate=rate)
+        for mode, rate in ((CURVE[0], RATES[0]), (CURVE[0], RATES[1]), (CURVE[1], RATES[1]))
+    )
+    found: dict[Cell | Size, Row] = {low: row_of(low, falling_behind)}
+    assert found[low]["saturated"]
+    assert not row_of(low, RESULT)["saturated"]
+    assert [beyond(cell, found) for cell in (low, high, other)] == [False, True, False]
+    assert high in set(curve())
+
+
+def test_the_tables_have_a_place_for_every_cell() -> None:
+    """All cells measured: no table has a dash but where a technique has no interval; a failed cell is said so."""
+    rows = [row_of(cell, SIZE if isinstance(cell, Size) else RESULT) for cell in all_cells()]
+    steady, widths, costs, load, kills, recovery = tables(rows)
+    dashes = {str(row[0]): row.count(None) for row in steady.rows if None in row}
+    assert dashes == {"no guarantee": 2, "strong productions": 2}
+    assert all(None not in row for table in (widths, costs, load, kills, recovery) for row in table.rows)
+    assert "10.0 / 10.0 (24; 1.3)" in widths.rows[0]
+    assert recovery.rows[0] == ["10,000", 3.46, 0.51, 1.52, 3, 2.0]
+
+
+def test_what_does_not_count_or_is_missing_is_said(tmp_path: Path) -> None:
+    """A run that was refused, and one that was never made, are named on the page."""
+    cells = all_cells()[:3]
+    kept = Kept(tmp_path, cells)
+    kept.keep(cells[0], row_of(cells[0], RESULT))
+    kept.keep(cells[1], {"name": cells[1].name, "failed": "too few checkpoints"})
+    notes = page_of(cells, kept, "kafka").runs[0].notes
+    assert notes[1:] == [
+        f"Does not count: {cells[1].name}: too few checkpoints.",
+        f"Not measured: {cells[2].name}.",
+    ]
