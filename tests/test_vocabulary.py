@@ -55,7 +55,7 @@ BANS = (
     Ban(r"\b(slave|whitelist|blacklist)\b|\bmaster (task|process|worker)", "a word that says what it does"),
     Ban(r"\b(closed?|closes|open|snapshot) versions?\b|\bversion of (a|the) cut\b", "checkpoint"),
     Ban(r"(?<![\"'])\bversions? = .*checkpoint|checkpoint.* [=>] version\b|[+>] versions?\b.*checkpoint", "checkpoint"),
-    Ban(r"(?<!\")\blabel(s|led)?\b", "checkpoint id (of a record)", ENGINE),
+    Ban(r"(?<!\")\blabel(s|led)?\b(?!=)", "checkpoint id (of a record)", ENGINE),
     Ban(r"(?<![\"'])\blineages?\b", "rollback history"),
     Ban(r"\bvoid(s|ed|ing)?\b(?!\",\))", "rolled back (a record), invalid (a message), does not count (a bulk write)"),
     Ban(r"(zombie commits|messages?) that (is|are) rolled back", "invalid"),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from mkdocs.exceptions import PluginError
 
-from docs.hooks import commands, events, exits, metadata_keys, public_api, settings_page, verification
+from docs.hooks import commands, events, exits, metadata_keys, metrics, public_api, settings_page, verification
 
 PARTS: dict[str, Callable[[], str]] = {
     "api": public_api.part,
@@ -13,8 +13,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "errors": exits.part,
     "faults": verification.faults,
     "invariants": verification.invariants,
+    "log-lines": events.part,
     "metadata": metadata_keys.part,
-    "metrics": events.part,
+    "metrics": metrics.part,
     "mutants": verification.mutants,
     "rare-things": verification.rare_things,
     "settings": settings_page.part,

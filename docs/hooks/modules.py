@@ -57,6 +57,7 @@ GROUPS: dict[str, list[str]] = {
     "How does the log on Kafka work?": ["framework/logs/kafka"],
     "Where are a job's files, code and topics?": ["framework/job"],
     "What runs in a process, and who restarts it?": ["framework/worker"],
+    "What does a running job show over HTTP?": ["framework/monitor"],
     "How is state read and written from outside?": ["framework/state"],
     "How do records get into a log from outside?": ["framework/feeds", "framework/client"],
     "How does a job run over its history?": ["framework/batch", "framework/spark/backfill"],

@@ -8,7 +8,7 @@ import typer
 
 from framework.cli.main_dlq import dlq_app
 from framework.cli.main_state import fork, replay, rescale, state_app
-from framework.cli.options import Directory, JobName, KafkaConfig, LogOption, Set, SettingsPath
+from framework.cli.options import Directory, HttpAddress, JobName, KafkaConfig, LogOption, Set, SettingsPath
 from framework.cli.settings_file import address_of, settings_of
 from framework.errors import ConfigError, ExitCode
 
@@ -89,6 +89,8 @@ def run(
 @app.command()
 def up(
     job: JobName,
+    *,
+    http: HttpAddress = None,
     directory: Directory = None,
     log: LogOption = None,
     kafka_config: KafkaConfig = None,
@@ -99,9 +101,8 @@ def up(
     from framework.cli.commands.up import up as run_workers
     from framework.cli.job_target import target
 
-    _end(
-        waiting=run_workers(target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings)))
-    )
+    found = target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
+    _end(waiting=run_workers(found, http))
 
 
 def _end(*, waiting: bool) -> None:
@@ -122,6 +123,7 @@ def worker(
         Path | None, typer.Option(help="Keep the local stores in this directory instead of the job's.")
     ] = None,
     stage: Annotated[str | None, typer.Option(help="Run the task of this stage only.")] = None,
+    http: HttpAddress = None,
     log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
@@ -137,6 +139,7 @@ def worker(
         directory=directory,
         state=state_directory,
         stage=stage,
+        http=http,
         address=address_of(log, kafka_config, settings),
         sets=set,
         settings_file=settings,

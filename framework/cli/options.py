@@ -43,6 +43,13 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as checkpoint_interval_ms=100; may be repeated."),
 ]
+HttpAddress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[HOST:]PORT",
+        help="Serve /metrics for Prometheus, /livez, /readyz and /status.json here. Default host: 127.0.0.1.",
+    ),
+]
 Checkpoint = Annotated[
     int | None,
     typer.Option(

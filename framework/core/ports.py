@@ -27,6 +27,11 @@ class InternalInputs(Protocol):
         ...
 
     @property
+    def waiting_bytes(self) -> tuple[int, int]:
+        """Bytes of received frames that wait for their turn: in memory, and on disk."""
+        ...
+
+    @property
     def holds_input(self) -> bool:
         """Whether it holds something of them that no frozen checkpoint has."""
         ...

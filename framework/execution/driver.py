@@ -150,7 +150,9 @@ class TaskDriver:
     def _perform_next(self) -> bool:
         parts, action = self.parts, self.parts.todo.popleft()
         if isinstance(action, do.AppendChangelog):
-            self._budget.appended(len(action.value) + sum(map(len, action.before)))
+            size = len(action.value) + sum(map(len, action.before))
+            self._budget.appended(size)
+            self.counters["changelog bytes"] += size
         if self.mode.perform(action):
             return True
         match action:
@@ -213,6 +215,7 @@ class TaskDriver:
         self.counters["data slices with more to come"] += answer.more
         if message is not None:
             parts.log.send(self.owner, COVERED, self.wiring.changelog, message, fence=action.generation)
+            self.counters["changelog bytes"] += len(message)
         parts.tell(answer)
         return True
 

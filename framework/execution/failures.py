@@ -126,7 +126,8 @@ def _letter_writer(site: Site, declared: Input[Any, Any], policy: DeadLetter) ->
 
 
 def _told(site: Site, cause: Exception, error: Exception, where: Mapping[str, str]) -> list[tuple[str, bytes]]:
-    """Return the headers that a letter has of its own, ``grete.error`` first."""
+    """Count a letter, and return the headers that it has of its own, ``grete.error`` first."""
+    site.failed.letters += 1
     told = {
         "grete.error": f"{type(cause).__name__}: {cause}",
         "grete.stage": site.stage,

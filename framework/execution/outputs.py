@@ -104,6 +104,7 @@ class Outputs:
         self.turn = 0
         self.external_bytes = 0
         self.dropped = 0
+        self.sent = 0  # records since the process started; after a rollback some count again
         self._drop = drop_external
         self._mode = mode
         self._stage = stage
@@ -126,12 +127,14 @@ class Outputs:
         used = self._used.copy()
         self._used.clear()  # senders keep its append method
         taken = [frame for buffer in used if buffer.keys for frame in self._emptied(buffer)]
+        self.sent += sum(count for _, count, _ in taken)
         self.mark()
         return taken
 
     def take_external(self) -> list[ExternalRecord]:
         """Return and forget the outputs to external topics, in the order of the sends."""
         taken = self._external.copy()
+        self.sent += len(taken)
         self._external.clear()  # senders keep its append method
         self.external_bytes = 0
         self.mark()
@@ -147,7 +150,9 @@ class Outputs:
         for buffer in self._used:
             buffer.clear()
         self._used.clear()
-        self.take_external()
+        self._external.clear()
+        self.external_bytes = 0
+        self.mark()
 
     def mark(self) -> None:
         """Remember this moment for ``rollback``."""

@@ -73,6 +73,11 @@ class Runner(Protocol):
         ...
 
     @property
+    def counts(self) -> dict[str, int]:
+        """Records in, records out and dead letters since the process started."""
+        ...
+
+    @property
     def waiting_timers(self) -> int:
         """How many timers are set, those of windows among them."""
         ...

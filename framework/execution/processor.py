@@ -255,6 +255,11 @@ class Processor:
         return self._site.reading.progress
 
     @property
+    def counts(self) -> dict[str, int]:
+        """Records in, records out and dead letters since the process started."""
+        return self._site.counts
+
+    @property
     def waiting_timers(self) -> int:
         """How many timers are set, those of windows among them, as of the last batch."""
         return self._timers.waiting

@@ -1,4 +1,4 @@
-"""How far a task has read its input, for a thread that watches it."""
+"""How far a task has read its input, for a thread that watches it, and for its metrics."""
 
 from collections.abc import Iterator
 from operator import length_hint
@@ -7,16 +7,22 @@ from operator import length_hint
 class Reading:
     """The loops over records set it once a batch; then the iterator of the batch moves. Nothing is done per record."""
 
-    __slots__ = ("_batches", "_keys", "timers")
+    __slots__ = ("_batches", "_begun", "_keys", "timers")
 
     def __init__(self) -> None:
-        self._batches = self.timers = 0
+        self._batches = self._begun = self.timers = 0
         self._keys: Iterator[bytes | None] = iter(())
 
     def begin(self, keys: Iterator[bytes | None]) -> None:
         """Note the keys of a batch, which its loop takes one by one."""
+        self._begun += length_hint(keys) - length_hint(self._keys)
         self._keys = keys
         self._batches += 1
+
+    @property
+    def records(self) -> int:
+        """Return how many records were taken since the process started; after a rollback some count again."""
+        return self._begun - length_hint(self._keys)
 
     @property
     def progress(self) -> tuple[int, int, int]:

@@ -33,6 +33,7 @@ class Failed:
 
     count: int = 0
     last: str = ""
+    letters: int = 0  # what was sent to a dead-letter topic instead
 
     def add(self, text: str) -> None:
         """Count a record, timer or window."""
@@ -68,6 +69,11 @@ class Site:
             time.now = timers.now = reached
         if self.fire is not None and timers.due <= timers.now:
             self.fire()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Records in, records out and dead letters since the process started; after a rollback some count again."""
+        return {"in": self.reading.records, "out": self.outputs.sent, "dead letters": self.failed.letters}
 
     def mark(self) -> None:
         """Begin to remember what one call does."""

@@ -10,6 +10,7 @@ from framework.core.lifecycle import StartupPhase
 from framework.core.ports import Core
 from framework.errors import Halted, OffsetOutOfRange
 from framework.execution.backpressure import Backpressure, ReportedPositions
+from framework.execution.commit_times import CommitTimes
 from framework.execution.input_holes import InputHoles
 from framework.execution.input_reader import InputReader
 from framework.execution.pending_sends import PendingSends
@@ -54,6 +55,7 @@ class TaskParts:
         self.when_ready: Callable[[], None] = lambda: None
         self.urgent = False
         self.counters: Counter[str] = Counter()
+        self.commit_times = CommitTimes(mono_ms)
         self.pending_sends = PendingSends(self.wiring.name, settings.send_timeout_ms)
         self.internal = dict.fromkeys(partition for _, partition in self.wiring.channels)
         self.inputs: tuple[TopicPartition, ...] = (*self.internal, *self.wiring.external)
@@ -76,6 +78,9 @@ class TaskParts:
         """Tell the core; what it asks for comes after what it has asked for before."""
         self.todo.extend(self.core.step(event))
         self.steps += 1
+        pending = self.core.commits.pending
+        if (None if pending is None else pending.step) is not self.commit_times.step:
+            self.commit_times.moved(None if pending is None else pending.step)
         if not self.ready and self.core.start_up.phase is StartupPhase.DONE:
             self.ready = True
             self.runner.reset()

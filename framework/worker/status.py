@@ -3,6 +3,7 @@
 import logging
 
 from framework.execution.driver import TaskDriver
+from framework.worker.measures import task_measures
 from protocol.ids import TopicPartition
 
 logger = logging.getLogger("grete")
@@ -37,6 +38,7 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
         "timers": driver.parts.runner.waiting_timers,
         "settled": driver.mode.settled and (driver.outbox is None or driver.outbox.settled),
         "sink_trouble": None if driver.outbox is None else driver.outbox.trouble,
+        "measures": task_measures(driver),
     }
 
 

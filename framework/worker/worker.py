@@ -31,6 +31,7 @@ from framework.stores.rocksdb_open import open_store
 from framework.stores.spill import FileSpill
 from framework.stores.store_directory import wipe_directory
 from framework.worker.blocking import BlockingWatch
+from framework.worker.measures import WorkerMeasures
 from framework.worker.status import log_ready, task_status
 from framework.worker.task_loop import TaskLoop
 from framework.worker.waiting import TaskWaits
@@ -90,6 +91,7 @@ class Worker:
         self._directories: list[Path] = []
         self.drivers: list[TaskDriver] = []
         memory = RocksMemory(settings.rocksdb_bytes)
+        self._measures = WorkerMeasures(memory, self._directories)
         for owner, graph in enumerate(stages_of(job, partition, stage)):
             check_keys = None if keys is None else keys.check_of(graph, partition)
             self._host(owner, graph, job, partition, job_directory, memory, check_keys)
@@ -175,10 +177,16 @@ class Worker:
             if self._stop_by is not None and self._stop_timed_out(self._stop_by):
                 return self._give_up()
             if not more:
-                timeout_ms = min(STATUS_MS, *(max(0.5, driver.due_in_ms()) for driver in self.drivers))
-                self._log.wait(timeout_ms, answers=self._awaits_answers())
+                self._wait()
         self._status(force=True)
         return ExitCode.DONE
+
+    def _wait(self) -> None:
+        """Wait until the log has something, or it is time for something."""
+        begun = mono_ms()
+        timeout_ms = min(STATUS_MS, *(max(0.5, driver.due_in_ms()) for driver in self.drivers))
+        self._log.wait(timeout_ms, answers=self._awaits_answers())
+        self._measures.waited_ms += mono_ms() - begun
 
     def _round(self) -> bool:
         """Give each task a turn; return whether there is more to do at once."""
@@ -256,8 +264,14 @@ class Worker:
             if self.patience.silent:
                 self._waiting.forget()
                 self._away = {driver.wiring.name: driver.counters["commits"] for driver in self.drivers}
-            waits = self._waiting.told(self.drivers, now)
-            self.report({d.wiring.name: task_status(d) | {"waits": waits.get(d.wiring.name)} for d in self.drivers})
+            waits, of_worker = self._waiting.told(self.drivers, now), self._measures.told(now)
+            self.report(
+                {
+                    driver.wiring.name: task_status(driver)
+                    | {"waits": waits.get(driver.wiring.name), "worker": of_worker}
+                    for driver in self.drivers
+                }
+            )
             self._publish()
             self.tidy()
             for reason, level in DROPPED_LEVELS.items():

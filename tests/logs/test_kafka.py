@@ -2,21 +2,26 @@
 
 import os
 import random
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from itertools import pairwise
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from framework.errors import ConfigError, Halted, OffsetOutOfRange, TransientError
 from framework.logs.kafka import KafkaLog, consumer
 from framework.logs.kafka.errors import Troubles
+from framework.logs.kafka.group_positions import GroupPositions
 from framework.logs.kafka.producer import KafkaWriter
 from framework.ports import Delivery, ExternalRecord, LogRow
 from framework.testing.broker import Broker
 from protocol.frames import encode_headers
 from protocol.ids import TopicPartition
+from tests.worker.workers import LIMIT_S
 
 pytestmark = pytest.mark.kafka
 Connect = Callable[..., KafkaLog]
@@ -303,3 +308,38 @@ def test_unfit_topics_are_refused(kafka_broker: Broker, connect: Connect, topic:
     with pytest.raises(ConfigError, match=rf"topic {topic} has {name} = {value}"):
         log.create_topic(topic, 1)
     log.create_topic(topic, 1, plain=True)
+
+
+class _Coordinator:
+    """The broker's consumer groups, the first commit of which fails: the coordinator is just moving."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+        self.commits = 0
+
+    def alter_consumer_group_offsets(self, groups: list[ConsumerGroupTopicPartitions], **named: Any) -> dict[str, Any]:
+        """Fail once, then ask the broker."""
+        self.commits += 1
+        if self.commits > 1:
+            return self._client.alter_consumer_group_offsets(groups, **named)
+        failed = Future[Any]()
+        failed.set_exception(KafkaException(KafkaError(KafkaError.NOT_COORDINATOR)))
+        return {groups[0].group_id: failed}
+
+    def list_consumer_group_offsets(self, groups: list[ConsumerGroupTopicPartitions], **named: Any) -> dict[str, Any]:
+        """Ask the broker."""
+        return self._client.list_consumer_group_offsets(groups, **named)
+
+
+def test_a_position_that_the_group_did_not_take_goes_again(kafka_broker: Broker, topic: str) -> None:
+    """A task reports a position once. A source that waits for it would wait until the next commit."""
+    coordinator = _Coordinator(AdminClient({"bootstrap.servers": kafka_broker.bootstrap}))
+    make(kafka_broker, topic)
+    positions, partition = GroupPositions(cast("AdminClient", coordinator), f"group-{topic}"), TopicPartition(topic, 0)
+    positions.publish({partition: 3}, 7)
+    deadline = time.monotonic() + LIMIT_S
+    while (dict(positions.published([partition])), positions.asked([partition])) != ({partition: 3}, 7):
+        assert time.monotonic() < deadline, coordinator.commits
+        positions.poll()
+        time.sleep(0.01)
+    assert coordinator.commits == 2

@@ -81,7 +81,9 @@ def _agrees(printed: str, output: str) -> bool:
 
 
 def _line(line: str) -> str:
-    return ".*".join(re.escape(part) for part in line.rstrip().split("…")) + " *"
+    """Return the pattern of a line. How far the columns of a table are apart depends on what is in them."""
+    parts = (re.sub(r"(\\ ){2,}", r"\\ +", re.escape(part)) for part in line.rstrip().split("…"))
+    return ".*".join(parts) + " *"
 
 
 def _environment(directory: Path) -> dict[str, str]:

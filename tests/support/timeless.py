@@ -11,6 +11,7 @@ class Timeless:
     watermark: tuple[int, bool] | None = None
     dropped: ClassVar[dict[str, int]] = {}
     last_failure = ""
+    counts: ClassVar[dict[str, int]] = {"in": 0, "out": 0, "dead letters": 0}
     progress: tuple[int, ...] = ()  # of the user's code, which is not watched here
 
     waiting_timers = 0

@@ -1,5 +1,6 @@
 """`grete up`: the workers of a job, until Ctrl-C."""
 
+from contextlib import ExitStack
 from functools import partial
 
 from rich.console import Console
@@ -11,8 +12,11 @@ from framework.logs.patience import Patience
 from framework.worker.local_job import LocalJob
 
 
-def up(found: JobTarget) -> bool:
-    """Keep the workers running until Ctrl-C; return whether an answer of the log is still to come."""
+def up(found: JobTarget, http: str | None = None) -> bool:
+    """Keep the workers running until Ctrl-C; return whether an answer of the log is still to come.
+
+    ``http``: the address at which metrics and health are served.
+    """
     screen = Screen(Console())
     patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
@@ -20,6 +24,7 @@ def up(found: JobTarget) -> bool:
         stop.excuses(),
         LocalJob(found.job, found.reference, found.job_directory, found.settings, patience=patience) as local,
         screen,
+        ExitStack() as opened,
     ):
         screen.say(
             f"{found.job.name}: {counted(found.job.workers, 'worker')} in {found.job_directory.directory}; "
@@ -27,8 +32,16 @@ def up(found: JobTarget) -> bool:
         )
         warn(found.job, screen)
         feeding = Feeding(local, None, [], follow=True)
+        watch = None
+        if http is not None:
+            from framework.monitor.watching import watching
+
+            watch = opened.enter_context(watching(found.job, found.settings, found.job_directory, http))
+            screen.say(f"metrics and health: {watch.url}")
         while not stop.asked:
             step(local, feeding, screen)
+            if watch is not None:
+                watch.supervised(local)
         screen.say("stopping …")
         local.stop()
         tell(local, screen)

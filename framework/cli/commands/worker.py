@@ -1,5 +1,6 @@
 """`grete worker`: one worker process."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from framework.worker.process_main import open_worker
 from framework.worker.worker import Worker, stages_of
 from framework.worker.worker_log import configure_logs
 
+logger = logging.getLogger("grete")
+
 
 def work(
     reference: str,
@@ -20,6 +23,7 @@ def work(
     directory: Path | None,
     state: Path | None,
     stage: str | None,
+    http: str | None = None,
     address: LogAddress,
     sets: Sequence[str] | None,
     settings_file: Path | None = None,
@@ -38,4 +42,14 @@ def work(
     def make() -> Worker:
         return open_worker(found.job, partition, found.job_directory, found.settings, stage=stage, status_fd=status_fd)
 
-    return run_worker(make, whose)
+    if http is None:
+        return run_worker(make, whose)
+    from framework.monitor.watching import watching
+
+    try:
+        with watching(found.job, found.settings, found.job_directory, http) as watch:
+            logger.info("metrics and health", extra={"url": watch.url})
+            return run_worker(lambda: watch.of(make(), partition), whose)
+    except ConfigError as error:
+        log_refused(error)
+        return ExitCode.USAGE

@@ -279,6 +279,11 @@ class Inputs:
         yield from ((channel.producer, 1_000 * channel.marker) for channel in self.channels.values())
 
     @property
+    def waiting_bytes(self) -> tuple[int, int]:
+        """Bytes of early frames, in memory and on disk."""
+        return self.early.memory_bytes, self.early.bytes - self.early.memory_bytes
+
+    @property
     def holds_input(self) -> bool:
         """Whether records are in the open write batch or early: no frozen checkpoint has them."""
         return bool(self.included or self.early.bytes)

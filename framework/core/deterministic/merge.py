@@ -240,6 +240,11 @@ class Merge:
         """Whether frames or watermarks wait for their turn."""
         return bool(self.bytes)
 
+    @property
+    def waiting_bytes(self) -> tuple[int, int]:
+        """Bytes of frames in the queues; none is on disk."""
+        return self.bytes, 0
+
     def rollback_causes(self) -> tuple[int, ...]:
         """Return none: a deterministic producer makes its records again, and takes none back (D3)."""
         return ()

@@ -13,6 +13,7 @@ from framework.logs.kafka.admin import ANSWER_S_MAX
 from framework.logs.kafka.errors import logger
 from protocol.ids import TopicPartition
 
+AGAIN_S = 1.0  # after a commit that failed: the coordinator may be moving, or the right is missing for good
 CLOSE_S_MAX = 1.0  # nothing is sent at the end; the process must not hang on a dead broker
 
 
@@ -27,6 +28,8 @@ class GroupPositions:
         self._group = group
         self._positions: dict[TopicPartition, tuple[int, int]] = {}  # and what is asked for: to be published
         self._publishing: Future[Any] | None = None
+        self._on_the_way: dict[TopicPartition, tuple[int, int]] = {}
+        self._not_before_s = 0.0
         self._found: dict[TopicPartition, int] = {}  # as the group's coordinator has told last
         self._asked: dict[TopicPartition, int] = {}  # checkpoints, likewise
         self._asking: Future[Any] | None = None
@@ -60,16 +63,20 @@ class GroupPositions:
             self._asking = self._client.list_consumer_group_offsets(asked, request_timeout=ANSWER_S_MAX)[self._group]
 
     def poll(self) -> None:
-        """Send what was asked for, once what was sent before is answered."""
+        """Send what was asked for, once what was sent before is answered; what was not taken goes again."""
         if self._publishing is not None and self._publishing.done():
-            self._answer(self._publishing)
+            taken = {TopicPartition(at.topic, at.partition) for at in self._answer(self._publishing)}
+            failed = {at: position for at, position in self._on_the_way.items() if at not in taken}
+            if failed:  # a task reports a position once: if this one is lost, a source may wait for it
+                self._positions = failed | self._positions
+                self._not_before_s = time.monotonic() + AGAIN_S
             self._publishing = None
-        if self._positions and self._publishing is None:
+        if self._positions and self._publishing is None and time.monotonic() >= self._not_before_s:
             offsets = [
                 KafkaPartition(*at, offset, metadata=str(asked) if asked else "")
                 for at, (offset, asked) in self._positions.items()
             ]
-            self._positions = {}
+            self._on_the_way, self._positions = self._positions, {}
             asked = [ConsumerGroupTopicPartitions(self._group, offsets)]
             altered = self._client.alter_consumer_group_offsets(asked, request_timeout=ANSWER_S_MAX)
             self._publishing = altered[self._group]

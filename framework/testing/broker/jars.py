@@ -17,7 +17,7 @@ from framework.spark.java import FETCH_S_MAX, cache, call, find_java, made
 from framework.testing.broker.settings import KAFKA, answers, free_port, settings
 
 _WHAT = "Kafka's jars"
-CLOSE_S_MAX = 20  # then it is killed: nothing of it is needed
+CLOSE_S_MAX = 60  # then it is killed: nothing of it is needed
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")  # a file of classes that does not fit is ignored: no line is needed
 # One compiler and one collector: a broker starts with 3 s of computing instead of 5, and its tests take a third less
 # of it. What Java's second compiler makes pays only under long load.

@@ -20,6 +20,8 @@ def test_beyond_the_memory_budget_frames_go_to_disk() -> None:
         a0.send(2, name)
     task.read()
     assert len(task.all(do.Spill)) == 2
+    in_memory, on_disk = task.core.inputs.waiting_bytes
+    assert on_disk == 2 * in_memory > 0
     a0.mark(1)
     a1.mark(1)
     task.read()

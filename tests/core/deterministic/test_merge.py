@@ -23,6 +23,8 @@ def test_a_record_waits_until_every_channel_has_passed_it() -> None:
     a0.send(("x", 100, A0))
     task.read()
     assert task.processed == []
+    in_memory, on_disk = task.core.inputs.waiting_bytes
+    assert (in_memory > 0, on_disk) == (True, 0)
     a1.progress(99)
     task.read()
     assert task.processed == []

@@ -1,0 +1,22 @@
+"""The reference of the metrics: a table made from their catalog."""
+
+from docs.hooks.markdown import code, table
+from framework.monitor.catalog import COMMIT_SECONDS, COMMIT_TEXT, COMMIT_WORRY, TASK_METRICS, WORKER_METRICS
+
+
+def part() -> str:
+    """Return the tables of tasks' and of workers' metrics."""
+    columns = ("metric", "kind", "label", "meaning", "when to worry")
+    tasks = [(code(m.name), m.kind, code(m.by), m.text, m.worry) for m in TASK_METRICS]
+    commit = (code(COMMIT_SECONDS), "histogram", "", COMMIT_TEXT, COMMIT_WORRY)
+    workers = [(code(m.name), m.kind, code(m.by), m.text, m.worry) for m in WORKER_METRICS]
+    return "\n\n".join(
+        [
+            "## Of each task",
+            "Each has the labels `job`, `stage` and `partition`.",
+            table(columns, [*tasks, commit]),
+            "## Of each worker process",
+            "Each has the labels `job` and `partition`.",
+            table(columns, workers),
+        ]
+    )

@@ -1,0 +1,35 @@
+"""How long the commits of one task take, and each of their steps: what is measured, nothing depends on it."""
+
+from bisect import bisect_left
+from collections.abc import Callable
+
+from framework.core.lifecycle import CommitStep
+
+BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)  # upper bounds
+
+
+class CommitTimes:
+    """From the freeze of a checkpoint until it is in the store. ``counts``: by bucket, the last has no bound."""
+
+    def __init__(self, mono_ms: Callable[[], float]) -> None:
+        """``mono_ms`` is a clock that only goes forward."""
+        self.step: CommitStep | None = None  # that the commit on its way waits for
+        self.counts = [0] * (len(BUCKETS_S) + 1)
+        self.sum_s = 0.0
+        self.by_step_s = dict.fromkeys(CommitStep, 0.0)
+        self._mono_ms = mono_ms
+        self._begun_ms = self._since_ms = 0.0
+
+    def moved(self, step: CommitStep | None) -> None:
+        """Note that the commit on its way has come to another step, or to its end, and perhaps the next has begun."""
+        now = self._mono_ms()
+        before, self.step = self.step, step
+        if before is not None:
+            self.by_step_s[before] += (now - self._since_ms) / 1_000
+            if before is CommitStep.APPLY:
+                seconds = (now - self._begun_ms) / 1_000
+                self.counts[bisect_left(BUCKETS_S, seconds)] += 1
+                self.sum_s += seconds
+        if before in (None, CommitStep.APPLY):  # the first steps may pass within one call
+            self._begun_ms = now
+        self._since_ms = now

@@ -1,0 +1,267 @@
+"""Every metric: its name, its unit, what it means, and when to worry. The reference page is made of this table."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from framework.monitor.job_view import JobView, WorkerView
+
+Values = float | Mapping[str, float] | None  # one value; one for each value of ``by``; none
+OfTask = Callable[[JobView, Mapping[str, Any]], Values]
+OfWorker = Callable[[WorkerView, Mapping[str, Any]], Values]
+
+
+class Metric(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric. ``by``: what tells its values apart, beside job, stage and partition."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    text: str
+    worry: str = ""
+    by: str = ""
+
+
+class TaskMetric(Metric, frozen=True, kw_only=True):
+    """A metric of each task; ``of`` takes its status."""
+
+    of: OfTask
+
+
+class WorkerMetric(Metric, frozen=True, kw_only=True):
+    """A metric of each worker process; ``of`` takes what it measures of itself, empty before its first word."""
+
+    of: OfWorker
+
+
+def _measure(key: str) -> OfTask:
+    """Return the measure of a task by this key."""
+    return lambda _view, status: status["measures"][key]
+
+
+def _of_worker(key: str) -> OfWorker:
+    """Return the measure of a worker by this key, if it has said something."""
+    return lambda _worker, measures: measures.get(key)
+
+
+def _event_time_lag(view: JobView, status: Mapping[str, Any]) -> Values:
+    at = status["measures"]["event_time_ms"]
+    return None if at is None else (view.at_ms - at) / 1_000
+
+
+COMMIT_SECONDS = "grete_commit_seconds"
+COMMIT_TEXT = "from the moment a checkpoint is closed until its commit is in the changelog and in the state store"
+COMMIT_WORRY = "half of them take longer than checkpoint_interval_ms: commits cannot keep up"
+
+TASK_METRICS = (
+    TaskMetric(
+        name="grete_checkpoint_age_seconds",
+        kind="gauge",
+        text="time since the task's last checkpoint; a task with nothing to commit counts as up to date",
+        worry="above ten checkpoint intervals: something holds the job up, and this is the one number that shows it",
+        of=lambda view, status: view.age_s(status),
+    ),
+    TaskMetric(
+        name="grete_checkpoint_wait",
+        kind="gauge",
+        text="1 while the task has waited for others for over a minute; the status names them",
+        worry="1: look at the task that it waits for",
+        of=lambda _view, status: float(status["waits"] is not None),
+    ),
+    TaskMetric(
+        name="grete_task_running",
+        kind="gauge",
+        text="1 if the task takes input, 0 while it starts, restores or rolls back",
+        worry="0 for longer than a restore takes",
+        of=lambda _view, status: float(status["status"] == "running"),
+    ),
+    TaskMetric(
+        name="grete_input_lag_records",
+        kind="gauge",
+        by="topic",
+        text="offsets of an input from outside that the task has not committed yet",
+        worry="it grows for hours: the job is too slow for its input",
+        of=lambda view, status: view.lags(status),
+    ),
+    TaskMetric(
+        name="grete_event_time_lag_seconds",
+        kind="gauge",
+        text="how far the event time of the last checkpoint is behind the clock",
+        worry="it grows while input arrives: one input or one producer holds event time back",
+        of=_event_time_lag,
+    ),
+    TaskMetric(
+        name="grete_records_in_total",
+        kind="counter",
+        text="records that the task has taken, from outside and from other stages; after a rollback some count again",
+        of=_measure("records_in"),
+    ),
+    TaskMetric(
+        name="grete_records_out_total",
+        kind="counter",
+        text="records that the task has sent, to topics and to other stages; after a rollback some count again",
+        of=_measure("records_out"),
+    ),
+    TaskMetric(
+        name="grete_records_released_total",
+        kind="counter",
+        text="outputs that a deterministic task has released before their checkpoint",
+        of=_measure("released"),
+    ),
+    TaskMetric(
+        name="grete_records_dropped_total",
+        kind="counter",
+        by="reason",
+        text="records that were dropped: late for their window, duplicates of an input, or failed",
+        worry="late or failed ones increase: results miss them",
+        of=lambda _view, status: status["dropped"],
+    ),
+    TaskMetric(
+        name="grete_dead_letters_total",
+        kind="counter",
+        text="records that failed and went to a dead-letter topic",
+        worry="it increases: `grete dlq show` has the errors",
+        of=_measure("dead_letters"),
+    ),
+    TaskMetric(
+        name="grete_commits_total",
+        kind="counter",
+        text="checkpoints that the task has committed",
+        of=_measure("commits"),
+    ),
+    TaskMetric(
+        name="grete_commit_step_seconds_total",
+        kind="counter",
+        by="step",
+        text="time that commits have spent in each step: outputs acknowledged, data, commit message, check, store",
+        worry="one step has most of it: outputs or commit name the log, data and apply this machine",
+        of=_measure("commit_steps_s"),
+    ),
+    TaskMetric(
+        name="grete_changelog_bytes_total",
+        kind="counter",
+        text="bytes that the task has written to its changelog",
+        of=_measure("changelog_bytes"),
+    ),
+    TaskMetric(
+        name="grete_uncommitted_state_bytes",
+        kind="gauge",
+        text="changes to the state since the last checkpoint",
+        worry="near uncommitted_state_bytes_max: the task closes checkpoints early, or stops",
+        of=_measure("uncommitted_bytes"),
+    ),
+    TaskMetric(
+        name="grete_unacknowledged_bytes",
+        kind="gauge",
+        text="bytes that were sent to the log, which has not acknowledged them",
+        worry="near unacked_bytes_max: the log is too slow, and the task reads no input",
+        of=_measure("unacknowledged_bytes"),
+    ),
+    TaskMetric(
+        name="grete_held_output_bytes",
+        kind="gauge",
+        text="outputs to the outside that wait for their checkpoint",
+        worry="near sink_buffer_bytes_max",
+        of=_measure("held_bytes"),
+    ),
+    TaskMetric(
+        name="grete_early_bytes",
+        kind="gauge",
+        by="place",
+        text="records that have arrived and wait for their turn, in memory and on disk",
+        worry="near early_bytes_max: one producer is far ahead of another",
+        of=_measure("early_bytes"),
+    ),
+    TaskMetric(
+        name="grete_backpressure",
+        kind="gauge",
+        text="1 while the task reads no input because of its sends, its sink, or the tasks behind it",
+        worry="1 most of the time: find the slow sink or stage",
+        of=lambda _view, status: float(status["measures"]["held_up"]),
+    ),
+    TaskMetric(
+        name="grete_sink_waiting_bytes",
+        kind="gauge",
+        text="outputs to files, tables and HTTP that may go there and have not yet",
+        worry="it grows: the sink is slow or refuses",
+        of=_measure("sink_bytes"),
+    ),
+    TaskMetric(
+        name="grete_sink_trouble",
+        kind="gauge",
+        text="1 while a sink refuses or does not answer; the status has its error",
+        worry="1 for minutes",
+        of=lambda _view, status: float(status["sink_trouble"] is not None),
+    ),
+    TaskMetric(
+        name="grete_restore_remaining_messages",
+        kind="gauge",
+        text="messages of the changelog that a restore has still to read",
+        worry="it does not fall for a minute",
+        of=_measure("restore_left"),
+    ),
+    TaskMetric(
+        name="grete_restored_records_total",
+        kind="counter",
+        text="entries of the state that were restored from the changelog",
+        of=_measure("restored"),
+    ),
+    TaskMetric(
+        name="grete_generation",
+        kind="gauge",
+        text="the generation of the task: a start and a rollback take the next one",
+        worry="it rises often: the task, or one before it, crashes",
+        of=lambda _view, status: status["generation"],
+    ),
+    TaskMetric(
+        name="grete_timers_waiting",
+        kind="gauge",
+        text="timers that are set, those of windows among them",
+        of=lambda _view, status: status["timers"],
+    ),
+)
+
+WORKER_METRICS = (
+    WorkerMetric(
+        name="grete_worker_running",
+        kind="gauge",
+        text="1 if the worker process is there",
+        worry="0: it crashed and waits for its restart, or another process has its tasks",
+        of=lambda worker, _measures: float(worker.running),
+    ),
+    WorkerMetric(
+        name="grete_worker_fenced",
+        kind="gauge",
+        text="1 once another process has the tasks of this worker",
+        worry="1, unless you have moved the partition",
+        of=lambda worker, _measures: float(worker.fenced),
+    ),
+    WorkerMetric(
+        name="grete_worker_starts_total",
+        kind="counter",
+        text="starts of the worker process by its supervisor",
+        worry="it increases",
+        of=lambda worker, _measures: worker.starts,
+    ),
+    WorkerMetric(
+        name="grete_worker_busy_seconds_total",
+        kind="counter",
+        text="time in which the worker's loop did not wait: its rate is the share of a core that it could use",
+        worry="a rate near 1: the worker has no room left",
+        of=_of_worker("busy_s"),
+    ),
+    WorkerMetric(
+        name="grete_rocksdb_memory_bytes",
+        kind="gauge",
+        text="memory of the worker's state stores: blocks, indexes, filters, memtables",
+        worry="far above rocksdb_bytes",
+        of=_of_worker("rocksdb_memory_bytes"),
+    ),
+    WorkerMetric(
+        name="grete_state_disk_bytes",
+        kind="gauge",
+        text="size of the files of the worker's state stores",
+        worry="the disk is nearly full",
+        of=_of_worker("state_disk_bytes"),
+    ),
+)

@@ -1,0 +1,59 @@
+"""Whether a process is alive, and whether its tasks are ready: with the reasons if not."""
+
+import sys
+import threading
+import time
+import traceback
+
+from framework.monitor.job_view import JobView
+
+LIVE_S = 30.0  # without a turn of the loop: a batch of records takes far less
+AGE_INTERVALS, AGE_S_MIN = 10, 10.0  # of a task's last checkpoint, beyond which it does not keep up
+
+
+class Pulse:
+    """Tells whether the loop of the thread that makes it still turns; ``turned`` with each turn."""
+
+    def __init__(self, live_s: float = LIVE_S) -> None:
+        self._live_s = live_s
+        self._thread = threading.get_ident()
+        self._turned_s = time.monotonic()
+
+    def turned(self) -> None:
+        """The loop has turned."""
+        self._turned_s = time.monotonic()
+
+    def stuck(self) -> dict[str, object] | None:
+        """Return since when, in seconds, the loop has not turned and where it is; None if it turns."""
+        since_s = time.monotonic() - self._turned_s
+        if since_s < self._live_s:
+            return None
+        frame = sys._current_frames().get(self._thread)  # noqa: SLF001  # documented
+        stack = [] if frame is None else traceback.format_stack(frame)
+        return {"since_s": round(since_s, 1), "stack": "".join(stack)}
+
+
+def not_ready(view: JobView | None) -> list[str]:
+    """Return the reasons why a job is not ready: a worker or a task that does not run, or does not keep up."""
+    if view is None:
+        return ["the job is starting"]
+    reasons = []
+    for worker in view.workers:
+        if worker.fenced:
+            reasons.append(f"worker {worker.partition}: another process has its tasks")
+        elif not worker.running:
+            reasons.append(f"worker {worker.partition}: its process has ended and will be started again")
+        elif not worker.tasks:
+            reasons.append(f"worker {worker.partition}: it is starting")
+    bound_s = max(AGE_S_MIN, AGE_INTERVALS * view.checkpoint_interval_ms / 1_000)
+    for _, name, status in view.tasks():
+        age_s = view.age_s(status)
+        if status["status"] != "running":
+            done, end = status["restore"]
+            left = f", {end - done:,} messages of its changelog left" if end > done else ""
+            reasons.append(f"{name}: {status['status']}{left}")
+        elif age_s is not None and age_s > bound_s:
+            waits = f", waits {status['waits']}" if status["waits"] else ""
+            trouble = f", sink: {status['sink_trouble']}" if status["sink_trouble"] else ""
+            reasons.append(f"{name}: no checkpoint for {age_s:,.0f} s{waits}{trouble}")
+    return reasons

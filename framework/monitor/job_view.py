@@ -1,0 +1,48 @@
+"""A job as it is seen at one moment: what its workers have said last. Read by other threads; never changed."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker process. ``tasks``: by name, what framework.worker.status says; empty until it has started."""
+
+    partition: int
+    running: bool
+    pid: int | None = None
+    starts: int = 1
+    crashes: int = 0  # in a row, without a commit in between
+    fenced: bool = False  # another process has its tasks
+    tasks: Mapping[str, Mapping[str, Any]] = {}
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, or the part of it that one process runs. ``at_ms``: the time in ms since 1970."""
+
+    job: str
+    at_ms: int
+    workers: tuple[WorkerView, ...]
+    checkpoint_interval_ms: int
+    ends: Mapping[str, int] = {}  # "topic[partition]" of an input from outside → where it ends; empty: not known
+
+    def tasks(self) -> Iterator[tuple[WorkerView, str, Mapping[str, Any]]]:
+        """Yield (worker, name, status) of each task that has said something."""
+        for worker in self.workers:
+            for name, status in worker.tasks.items():
+                yield worker, name, status
+
+    def age_s(self, status: Mapping[str, Any]) -> float | None:
+        """Return how old a task's last checkpoint is; None: it has none."""
+        checkpoint_id: int = status["checkpoint_id"]
+        return None if checkpoint_id <= 0 else max(0.0, (self.at_ms - checkpoint_id) / 1_000)
+
+    def lags(self, status: Mapping[str, Any]) -> dict[str, int]:
+        """Return topic → records that a task has not committed yet, of the inputs whose end is known."""
+        lags: dict[str, int] = {}
+        for partition, offset in status["positions"].items():
+            if partition in self.ends:
+                topic = partition.rpartition("[")[0]
+                lags[topic] = lags.get(topic, 0) + max(0, self.ends[partition] - offset)
+        return lags

@@ -1,0 +1,101 @@
+"""Serves what a job shows, read-only, from a thread of the process that runs it."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from framework.errors import ConfigError
+from framework.monitor.health import Pulse, not_ready
+from framework.monitor.job_view import JobView
+from framework.monitor.metrics import JobMetrics
+
+_JSON = "application/json"
+_STARTS_S_MAX = 10.0  # of a thread that binds nothing: milliseconds on an idle machine
+
+
+class Monitor:
+    """What the server answers from. Its owner calls ``show`` and ``pulse.turned`` with each turn of its loop."""
+
+    def __init__(self) -> None:
+        self.pulse = Pulse()
+        self._view: JobView | None = None
+        self._metrics = JobMetrics(lambda: self._view)
+
+    def show(self, view: JobView) -> None:
+        """Let the server answer from this view."""
+        self._view = view
+
+    def app(self) -> Starlette:
+        """Return the answers as an ASGI application."""
+        routes = {
+            "/metrics": self._metrics_page,
+            "/livez": self._live,
+            "/readyz": self._ready,
+            "/status.json": self._status,
+        }
+        return Starlette(routes=[Route(path, answer, methods=["GET"]) for path, answer in routes.items()])
+
+    def _metrics_page(self, request: Request) -> Response:
+        text, content_type = self._metrics.page(request.headers.get("accept", ""))
+        return Response(text, headers={"content-type": content_type})
+
+    def _live(self, _request: Request) -> Response:
+        stuck = self.pulse.stuck()
+        return _answer({"live": True} if stuck is None else {"live": False, **stuck}, ok=stuck is None)
+
+    def _ready(self, _request: Request) -> Response:
+        reasons = not_ready(self._view)
+        return _answer({"ready": not reasons, "reasons": reasons}, ok=not reasons)
+
+    def _status(self, _request: Request) -> Response:
+        return _answer(self._view, ok=True)
+
+
+def _answer(value: object, *, ok: bool) -> Response:
+    return Response(msgspec.json.encode(value), status_code=200 if ok else 503, media_type=_JSON)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return (host, port) of "HOST:PORT" or "PORT"; without a host it is this machine's own. Raises ConfigError."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(f"--http {text!r}: give HOST:PORT, or PORT for this machine alone, as in 127.0.0.1:8080")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+@contextmanager
+def serving(monitor: Monitor, address: str) -> Iterator[str]:
+    """Serve within the block; yield the URL. Port 0: one that is free. Raises ConfigError if it cannot be had."""
+    host, port = parse_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            raise ConfigError(f"--http {address}: {error.strerror or error}: choose another address") from error
+        server = uvicorn.Server(
+            uvicorn.Config(
+                monitor.app(), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+            )
+        )
+        thread = threading.Thread(target=server.run, args=([listener],), name="grete-http", daemon=True)
+        thread.start()
+        deadline = time.monotonic() + _STARTS_S_MAX
+        while not server.started and thread.is_alive() and time.monotonic() < deadline:
+            thread.join(0.01)
+        shown = f"[{host}]" if family == socket.AF_INET6 else host
+        try:
+            yield f"http://{shown}:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()

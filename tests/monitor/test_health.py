@@ -1,0 +1,63 @@
+"""Alive and ready, or why not."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from framework.monitor.health import Pulse, not_ready
+from framework.monitor.job_view import JobView
+from tests.monitor.views import AT_MS, status, view
+
+READY = {"add-up-0": status()}
+
+
+@pytest.mark.parametrize(
+    ("shown", "reasons"),
+    [
+        (view(READY), []),
+        (view({"add-up-0": status(checkpoint_id=-1)}), []),  # it has just begun
+        (None, ["the job is starting"]),
+        (view({}), ["worker 0: it is starting"]),
+        (view({}, running=False), ["worker 0: its process has ended and will be started again"]),
+        (view({}, running=False, fenced=True), ["worker 0: another process has its tasks"]),
+        (
+            view({"add-up-0": status(status="starting", restore=[1_000, 9_500])}),
+            ["add-up-0: starting, 8,500 messages of its changelog left"],
+        ),
+        (view({"add-up-0": status(status="announcing")}), ["add-up-0: announcing"]),
+        (view({"add-up-0": status(checkpoint_id=AT_MS - 11_000)}), ["add-up-0: no checkpoint for 11 s"]),
+        (
+            view({"add-up-0": status(checkpoint_id=AT_MS - 99_000, waits="for 98 s for x", sink_trouble="it is full")}),
+            ["add-up-0: no checkpoint for 99 s, waits for 98 s for x, sink: it is full"],
+        ),
+    ],
+)
+def test_a_job_is_ready_or_says_why_not(shown: JobView | None, reasons: list[str]) -> None:
+    """Each state that keeps a job from being ready has its words."""
+    assert not_ready(shown) == reasons
+
+
+def test_a_loop_that_turns_is_alive() -> None:
+    """Within the bound nothing is said."""
+    pulse = Pulse(live_s=3_600)
+    pulse.turned()
+    assert pulse.stuck() is None
+
+
+def test_a_loop_that_is_stuck_shows_where() -> None:
+    """The stack is that of the thread that made the pulse, whichever thread asks."""
+    pulse, told = Pulse(live_s=0), list[Any]()
+
+    def ask() -> None:
+        told.append(pulse.stuck())
+
+    def waits_for_another_system() -> None:
+        asking = threading.Thread(target=ask)
+        asking.start()
+        asking.join()
+
+    waits_for_another_system()
+    (stuck,) = told
+    assert stuck["since_s"] >= 0
+    assert "waits_for_another_system" in stuck["stack"]

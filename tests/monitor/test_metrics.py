@@ -1,0 +1,81 @@
+"""Metrics as Prometheus reads them."""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families as plain_text
+
+from framework.monitor.catalog import COMMIT_SECONDS, TASK_METRICS, WORKER_METRICS
+from framework.monitor.metrics import JobMetrics
+from tests.monitor.views import status, view
+
+TASK = (("job", "shop"), ("partition", "0"), ("stage", "add-up"))
+FORMATS: dict[str, Callable[[str], Iterable[Any]]] = {
+    "text/plain": plain_text,
+    "application/openmetrics-text": open_metrics,
+}
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def scraped(metrics: JobMetrics, accept: str = "text/plain") -> Samples:
+    """Return (name, labels) → value of a page."""
+    page, content_type = metrics.page(accept)
+    assert content_type.startswith(accept)
+    families = FORMATS[accept](page.decode())
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+
+
+@pytest.mark.parametrize("accept", FORMATS)
+def test_a_task_is_measured(accept: str) -> None:
+    """What a task has said comes with its job, stage and partition, in either format."""
+    shown = view({"add-up-0": status()})
+    found = scraped(JobMetrics(lambda: shown), accept)
+    assert found["grete_checkpoint_age_seconds", TASK] == 1.5
+    assert found["grete_event_time_lag_seconds", TASK] == 2.5
+    assert found["grete_records_in_total", TASK] == 7
+    assert found["grete_records_dropped_total", tuple(sorted([*TASK, ("reason", "late")]))] == 2
+    assert found["grete_early_bytes", tuple(sorted([*TASK, ("place", "disk")]))] == 50
+    lag = {labels: value for (name, labels), value in found.items() if name == "grete_input_lag_records"}
+    assert lag == {(*TASK, ("topic", "orders")): 10}  # where prices end is not known yet
+    buckets = {dict(labels)["le"]: value for (name, labels), value in found.items() if name.endswith("_bucket")}
+    assert (buckets["0.005"], buckets["0.01"], buckets["+Inf"]) == (2, 3, 3)
+    assert found[f"{COMMIT_SECONDS}_sum", TASK] == 0.02
+
+
+def test_a_worker_that_has_not_spoken_is_measured() -> None:
+    """A dead worker is a sample of 0, and has no samples of what only a live one knows."""
+    shown = view({}, running=False, starts=4)
+    found = scraped(JobMetrics(lambda: shown))
+    labels = (("job", "shop"), ("partition", "0"))
+    assert found == {
+        ("grete_worker_running", labels): 0,
+        ("grete_worker_fenced", labels): 0,
+        ("grete_worker_starts_total", labels): 4,
+    }
+
+
+def test_before_the_first_view_there_is_no_sample() -> None:
+    """A job that is starting has none, and the page is one."""
+    assert scraped(JobMetrics(lambda: None)) == {}
+
+
+def test_every_metric_has_a_sample() -> None:
+    """Each line of the catalog can be scraped from a job that runs."""
+    shown = view({"add-up-0": status()})
+    names = {name for name, _ in scraped(JobMetrics(lambda: shown))}
+    assert {each.name for each in (*TASK_METRICS, *WORKER_METRICS)} <= names
+
+
+def test_names_follow_the_rules_of_prometheus() -> None:
+    """Counters end in _total, units are base units, and no name comes twice."""
+    metrics = [*TASK_METRICS, *WORKER_METRICS]
+    names = [each.name for each in metrics]
+    assert len(set(names)) == len(names)
+    for each in metrics:
+        assert re.fullmatch(r"grete(_[a-z]+)+", each.name)
+        assert each.name.endswith("_total") == (each.kind == "counter"), each.name
+        assert not re.search(r"_(ms|us|kb|mb|minutes|rate)(_|$)", each.name), each.name
