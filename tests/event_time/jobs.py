@@ -1,10 +1,13 @@
-"""Two jobs that go by event time: a join by timers, and windows behind a repartition. Topics bear the job's name."""
+"""Jobs that go by event time: joins, and windows behind a repartition or a join. Topics bear the job's name."""
 
 from framework.api.mode import Mode
 from grete import (
+    HoppingWindow,
     Input,
+    IntervalJoin,
     Job,
     Output,
+    Pair,
     Record,
     Store,
     Task,
@@ -80,6 +83,47 @@ def counting(name: str, partitions: int = 2, mode: Mode = "aligned", first: Mode
 
     Repartition.mode = first or mode
     return Job(name, stages=[Repartition, CountPerMinute], partitions=partitions, mode=mode)
+
+
+def paying(name: str, partitions: int = 2, mode: Mode = "aligned") -> Job:
+    """Return a job that joins NAME-left and NAME-right within ten minutes, and counts what each payer pays for.
+
+    The payer is the right side's value. Windows of ten minutes, every five; orders that are not paid are counted, too.
+    """
+    left = Topic(f"{name}-left", key=utf8, value=utf8)
+    right = Topic(f"{name}-right", key=utf8, value=utf8)
+    by_payer = Topic(f"{name}-by-payer", key=utf8, value=utf8)
+    counts = Topic(f"{name}-counts", key=utf8, value=int64)
+
+    class Match(Task):
+        name = "match"
+        lefts = Input(left)
+        rights = Input(right)
+        paid = IntervalJoin(
+            "paid", before_ms=0, after_ms=10 * MINUTE, key=utf8, left=utf8, right=utf8, how="left", grace_ms=MINUTE
+        )
+        out = Output(by_payer)
+
+        def process(self, record: Record[str, str]) -> None:
+            put = self.paid.put_left if record.topic == left.name else self.paid.put_right
+            put(record.key, record.timestamp, record.value)
+
+        def on_join(self, pair: Pair[str, str, str]) -> None:
+            self.out.send(pair.right or "nobody", pair.key)
+
+    class CountByPayer(Task):
+        name = "count"
+        pairs = Input(by_payer)
+        window = HoppingWindow("window", 10 * MINUTE, 5 * MINUTE, key=utf8, value=int64)
+        out = Output(counts)
+
+        def process(self, record: Record[str, str]) -> None:
+            self.window.update(record.key, record.timestamp, lambda n: (n or 0) + 1)
+
+        def on_window(self, window: Window[str, int]) -> None:
+            self.out.send(window.key, window.value)
+
+    return Job(name, stages=[Match, CountByPayer], partitions=partitions, mode=mode)
 
 
 def windows_in_a_row(name: str, mode: Mode = "aligned") -> Job:

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import random
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -19,7 +20,7 @@ from framework.testing.broker import Broker
 from framework.worker.local_job import LocalJob
 from grete import Job
 from protocol.ids import TopicPartition
-from tests.event_time.jobs import MINUTE, counting, joining
+from tests.event_time.jobs import MINUTE, counting, joining, paying
 from tests.logs.outputs import visible
 from tests.worker.workers import LIMIT_S
 
@@ -64,6 +65,33 @@ def test_windows_behind_a_repartition_drop_nothing(kafka_broker: Broker, tmp_pat
     for record in _visible_rows(kafka_broker, f"{name}-counts", 2):
         counts[(record[0] or b"").decode()] += int.from_bytes(record[1] or b"", "big", signed=True)
     assert {key: count for key, count in counts.items() if not key.startswith("end")} == expected
+
+
+@MODES
+def test_windows_over_a_join_count_each_pair_once(kafka_broker: Broker, tmp_path: Path, mode: Mode) -> None:
+    """Two stages, one partition twenty times as dense as the other, records out of order by up to the grace; kills."""
+    name, start, rng = _name(), _start_ms(), random.Random(4)
+    far = start + 150 * MINUTE
+    rows, expected = list[tuple[int, ExternalRecord]](), Counter[tuple[str, int]]()
+    for partition, orders in ((0, 6_000), (1, 300)):
+        left, right = (TopicPartition(f"{name}-{side}", partition) for side in ("left", "right"))
+        for number in range(orders):
+            key, at, payer = f"{partition}.{number}", start + rng.randrange(100 * MINUTE), f"payer{rng.randrange(9)}"
+            paid = at + rng.choice((0, 10 * MINUTE, 10 * MINUTE + 1, rng.randrange(12 * MINUTE)))
+            matches = paid <= at + 10 * MINUTE
+            for place, value, moment in ((left, "order", at), (right, payer, paid)):
+                rows.append((moment + rng.randrange(MINUTE), _row(place, key, value, moment)))
+            begin = (paid if matches else at) // (5 * MINUTE) * 5 * MINUTE
+            expected.update((payer if matches else "nobody", begin - back) for back in (0, 5 * MINUTE))
+        rows += [(far, _row(place, "end", "end", far)) for place in (left, right)]
+    rows.sort(key=lambda each: each[0])
+    _write(kafka_broker, [row for _, row in rows], partitions=2)
+    with _run(paying(name, 2, mode), kafka_broker, tmp_path, "paying") as local:
+        _work(local, kills=3)
+        assert _late(local) == 0
+    found = list(_visible_rows(kafka_broker, f"{name}-counts", 2))
+    counted = [((key or b"").decode(), int.from_bytes(value or b"", "big", signed=True)) for key, value in found]
+    assert sorted(counted) == sorted((payer, count) for (payer, _), count in expected.items())
 
 
 def _name() -> str:
