@@ -5,6 +5,7 @@ import msgspec
 from grete import Input, Job, Output, Record, Store, Task, Topic, json, utf8
 
 MINUTE_MS, ALLOWED = 60_000, 5
+EACH_MS = MINUTE_MS // ALLOWED  # what a request takes of its client's minute, until that time has passed
 
 requests = Topic("requests", key=utf8, value=utf8)  # client → what it asks for
 allowed = Topic("allowed-requests", key=utf8, value=utf8)
@@ -12,9 +13,9 @@ refused = Topic("refused-requests", key=utf8, value=utf8)
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """What a client has left: a token for each request, which come back evenly, up to ``ALLOWED``."""
+    """What a client has left of a minute. In whole ms: parts of a request would add up to a bit less than one."""
 
-    tokens: float
+    left_ms: int
     at_ms: int  # when that was
 
 
@@ -27,11 +28,11 @@ class Limit(Task):
     refused = Output(refused)
 
     def process(self, record: Record[str, str]) -> None:
-        bucket = self.buckets.get(record.key, Bucket(ALLOWED, record.timestamp))
-        at = max(bucket.at_ms, record.timestamp)  # a request that comes late brings no tokens
-        tokens = min(ALLOWED, bucket.tokens + (at - bucket.at_ms) * ALLOWED / MINUTE_MS)
-        is_allowed = tokens >= 1
-        self.buckets.put(record.key, Bucket(tokens - is_allowed, at))
+        bucket = self.buckets.get(record.key, Bucket(MINUTE_MS, record.timestamp))
+        at = max(bucket.at_ms, record.timestamp)  # a request that comes late brings nothing back
+        left = min(MINUTE_MS, bucket.left_ms + at - bucket.at_ms)
+        is_allowed = left >= EACH_MS
+        self.buckets.put(record.key, Bucket(left - EACH_MS * is_allowed, at))
         (self.allowed if is_allowed else self.refused).send(record.key, record.value)
 
 

@@ -21,6 +21,16 @@ def test_a_burst_is_cut_and_a_steady_client_is_not() -> None:
     assert [value for key, value in kit.pairs(allowed) if key == "steady"] == [f"{number}" for number in range(30)]
 
 
+def test_what_comes_back_in_parts_is_whole() -> None:
+    """In twelve seconds a request comes back, whatever comes between: the last one was refused when parts were kept."""
+    kit, at = Kit(job), NOON
+    for number, pause in enumerate((0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 12, 4)):
+        at += 1_000 * pause
+        kit.feed(requests, "ann", f"{number}", timestamp=at)
+    kit.run()
+    assert [value for _, value in kit.pairs(allowed)] == ["0", "1", "2", "3", "4", "10", "11"]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_crashes_allow_nothing_more(seed: int) -> None:
     """The buckets go back with the outputs."""
