@@ -7,20 +7,18 @@ from typing import Annotated
 import typer
 
 from framework.cli.main_dlq import dlq_app
+from framework.cli.main_reading import changelog_app, checkpoints, topic_app
 from framework.cli.main_state import fork, replay, rescale, state_app
-from framework.cli.options import Directory, HttpAddress, JobName, KafkaConfig, LogOption, Set, SettingsPath
+from framework.cli.options import AsJson, Directory, HttpAddress, JobName, KafkaConfig, LogOption, Set, SettingsPath
 from framework.cli.settings_file import address_of, settings_of
 from framework.errors import ConfigError, ExitCode
 
 app = typer.Typer(
     name="grete",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Exactly-once stream processing in Python, on Kafka or on a log in one local file.",
 )
-changelog_app = typer.Typer(no_args_is_help=True, help="Read and check the changelogs of a job.")
-topic_app = typer.Typer(no_args_is_help=True, help="Read the external topics of a job.")
 app.add_typer(state_app, name="state")
 app.add_typer(changelog_app, name="changelog")
 app.add_typer(topic_app, name="topic")
@@ -149,6 +147,21 @@ def worker(
 
 
 @app.command()
+def config(
+    *,
+    json: AsJson = False,
+    log: LogOption = None,
+    kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
+    set: Set = None,
+) -> None:
+    """Print each setting with its value, and where that comes from: default, file, environment or command line."""
+    from framework.cli.commands.config import config as print_config
+
+    print_config(log, kafka_config, settings, set, as_json=json)
+
+
+@app.command()
 def new(
     name: Annotated[str, typer.Argument(help="The name of the project, and of its new folder.")],
     template: Annotated[str, typer.Option(help="The example to begin with; a wrong one lists all.")] = "word-count",
@@ -246,20 +259,6 @@ def audit(
         raise typer.Exit(ExitCode.FAILED)
 
 
-@app.command()
-def checkpoints(
-    job: JobName,
-    directory: Directory = None,
-    log: LogOption = None,
-    kafka_config: KafkaConfig = None,
-    settings: SettingsPath = None,
-) -> None:
-    """Show the last commit of each task: generation, checkpoint, age, positions in the inputs, and lag."""
-    from framework.cli.commands.checkpoints import checkpoints as print_checkpoints
-
-    print_checkpoints(job, directory, address_of(log, kafka_config, settings))
-
-
 @app.command("check-determinism")
 def check_determinism(
     job: JobName,
@@ -284,55 +283,5 @@ def check_determinism(
     )
 
 
-@changelog_app.command("tail")
-def changelog_tail(
-    job: JobName,
-    stage: Annotated[str, typer.Argument(help="The stage of the task.")],
-    partition: Annotated[int, typer.Argument(help="The partition of the task.")],
-    count: Annotated[int, typer.Option("-n", help="Print this many messages.")] = 20,
-    *,
-    directory: Directory = None,
-    log: LogOption = None,
-    kafka_config: KafkaConfig = None,
-    settings: SettingsPath = None,
-) -> None:
-    """Print the last messages of a task's changelog."""
-    from framework.cli.commands.changelog import changelog_tail as print_changelog_tail
-
-    print_changelog_tail(job, stage, partition, count, directory, address_of(log, kafka_config, settings))
-
-
-@changelog_app.command("verify")
-def changelog_verify(
-    job: JobName,
-    directory: Directory = None,
-    log: LogOption = None,
-    kafka_config: KafkaConfig = None,
-    settings: SettingsPath = None,
-) -> None:
-    """Read every changelog as a restore does, and check order, digests and commits; exit 4 if one is damaged."""
-    from framework.cli.commands.changelog import changelog_verify as verify_changelogs
-
-    verify_changelogs(job, directory, address_of(log, kafka_config, settings))
-
-
-@topic_app.command("read")
-def topic_read(
-    job: JobName,
-    topic: Annotated[str, typer.Argument(help="A topic that the job reads or writes outside.")],
-    count: Annotated[
-        int, typer.Option("-n", min=0, help="Print only this many last records of each partition; 0: all.")
-    ] = 0,
-    directory: Directory = None,
-    log: LogOption = None,
-    kafka_config: KafkaConfig = None,
-    settings: SettingsPath = None,
-) -> None:
-    """Print the records of an external topic, decoded: partition, offset, key, value."""
-    from framework.cli.commands.topic import topic_read as print_topic
-
-    print_topic(job, topic, count, directory, address_of(log, kafka_config, settings))
-
-
-for command in (rescale, fork, replay):
+for command in (checkpoints, rescale, fork, replay):
     app.command()(command)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from framework.cli.options import Directory, JobName, KafkaConfig, LogOption, SettingsPath
+from framework.cli.options import AsJson, Directory, JobName, KafkaConfig, LogOption, SettingsPath
 from framework.cli.settings_file import address_of
 
 dlq_app = typer.Typer(no_args_is_help=True, help="List, show and send again the dead letters of a job.")
@@ -16,7 +16,6 @@ OnlyLetters = Annotated[
         "stage, topic, source (such as orders[0]), key, which are to equal the text; error is to contain it.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dlq_app.command("list")

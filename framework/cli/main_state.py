@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from framework.cli.options import Checkpoint, Directory, JobName, KafkaConfig, LogOption, SettingsPath
+from framework.cli.options import AsJson, Checkpoint, Directory, JobName, KafkaConfig, LogOption, SettingsPath
 from framework.cli.settings_file import address_of, settings_of
 
 AssumeKeyed = Annotated[
@@ -28,6 +28,7 @@ def state_get(
     ],
     *,
     checkpoint_id: Checkpoint = None,
+    json: AsJson = False,
     directory: Directory = None,
     log: LogOption = None,
     kafka_config: KafkaConfig = None,
@@ -36,7 +37,9 @@ def state_get(
     """Print the value of one key; exit 1 if there is none."""
     from framework.cli.commands.state import state_get as print_entry
 
-    raise typer.Exit(print_entry(job, store, key, checkpoint_id, directory, address_of(log, kafka_config, settings)))
+    raise typer.Exit(
+        print_entry(job, store, key, checkpoint_id, directory, address_of(log, kafka_config, settings), as_json=json)
+    )
 
 
 @state_app.command("scan")
@@ -47,6 +50,7 @@ def state_scan(
     *,
     limit: Annotated[int, typer.Option(help="Print at most this many entries.")] = 1000,
     checkpoint_id: Checkpoint = None,
+    json: AsJson = False,
     directory: Directory = None,
     log: LogOption = None,
     kafka_config: KafkaConfig = None,
@@ -55,13 +59,16 @@ def state_scan(
     """Print the entries of a store, one per line: key and value."""
     from framework.cli.commands.state import state_scan as print_entries
 
-    print_entries(job, store, prefix, limit, checkpoint_id, directory, address_of(log, kafka_config, settings))
+    print_entries(
+        job, store, prefix, limit, checkpoint_id, directory, address_of(log, kafka_config, settings), as_json=json
+    )
 
 
 @state_app.command("sizes")
 def state_sizes(
     job: JobName,
     *,
+    json: AsJson = False,
     directory: Directory = None,
     log: LogOption = None,
     kafka_config: KafkaConfig = None,
@@ -70,7 +77,7 @@ def state_sizes(
     """Print entries and bytes of each store and task, and the time of the oldest entry where entries expire."""
     from framework.cli.commands.state_sizes import state_sizes as print_sizes
 
-    print_sizes(job, directory, address_of(log, kafka_config, settings))
+    print_sizes(job, directory, address_of(log, kafka_config, settings), as_json=json)
 
 
 def rescale(

@@ -43,6 +43,7 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as checkpoint_interval_ms=100; may be repeated."),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, an object a line.")]
 HttpAddress = Annotated[
     str | None,
     typer.Option(

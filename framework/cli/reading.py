@@ -1,7 +1,7 @@
 """Shared by the reading commands: rows of a partition; keys and values as text."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -45,6 +45,33 @@ def decoded(serde: Serde[Any], data: bytes | None, headers: bytes | None = None)
         if isinstance(error, FrameworkError) and not isinstance(error, SerdeError):
             raise
         return f"{data.hex()} (not {serde.name})"  # a dead letter keeps the bytes that came
+
+
+def decoded_plain(serde: Serde[Any], data: bytes | None, headers: bytes | None = None) -> Any:
+    """Return a key or value as JSON has it; bytes that are none of the serde's as an object with their hex digits."""
+    if data is None:
+        return None
+    try:
+        return plain(decode_of(serde)(data, headers))
+    except Exception as error:
+        if isinstance(error, FrameworkError) and not isinstance(error, SerdeError):
+            raise
+        return {"hex": data.hex(), "not": serde.name}
+
+
+def plain(value: object) -> Any:
+    """Return a value as JSON has it: bytes as hex digits, and what is no JSON as text."""
+    if isinstance(value, bytes):
+        return value.hex()
+    try:
+        return msgspec.to_builtins(value, enc_hook=_builtins)
+    except (TypeError, ValueError):
+        return repr(value)
+
+
+def print_json(row: Mapping[str, Any]) -> None:
+    """Print an object on a line of its own."""
+    print(json.dumps(row, ensure_ascii=False))
 
 
 def to_text(value: object) -> str:

@@ -27,12 +27,7 @@ class SettingsFile(NamedTuple):
 
 def settings_of(sets: Sequence[str] | None, file: Path | None) -> Settings:
     """Return the settings; ``sets``: NAME=VALUE from the command line. Raises ConfigError."""
-    flags = {}
-    for text in sets or ():
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {text}: write NAME=VALUE, such as --set checkpoint_interval_ms=100")
-        flags[name] = value
+    flags = _flags(sets)
     of_file, of_environment = _read(file).settings, environment_texts(dict(os.environ))
     try:
         return with_texts(Settings(), of_file | of_environment | flags)
@@ -45,6 +40,24 @@ def settings_of(sets: Sequence[str] | None, file: Path | None) -> Settings:
         else:  # a default works
             where = f"{file or DEFAULT}: " if name in of_file else ""
         raise ConfigError(f"{where}{error}", setting=error.setting) from error
+
+
+def origins_of(sets: Sequence[str] | None, file: Path | None) -> dict[str, str]:
+    """Return name of a setting → where its value comes from; one that is left out has its default."""
+    origins = dict.fromkeys(_read(file).settings, str(file or DEFAULT))
+    origins |= {name: f"environment: GRETE_{name.upper()}" for name in environment_texts(dict(os.environ))}
+    return origins | dict.fromkeys(_flags(sets), "--set")
+
+
+def _flags(sets: Sequence[str] | None) -> dict[str, str]:
+    """Return the settings of the command line. Raises ConfigError."""
+    flags = {}
+    for text in sets or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {text}: write NAME=VALUE, such as --set checkpoint_interval_ms=100")
+        flags[name] = value
+    return flags
 
 
 def address_of(log: str | None, kafka_config: Path | None, file: Path | None) -> LogAddress:

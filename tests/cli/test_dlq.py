@@ -119,7 +119,7 @@ def test_letters_are_counted_shown_and_sent_again(tmp_path: Path) -> None:
     """The job is mended, the letters go back, each once; those of a stream between stages cannot."""
     shop = Shop(tmp_path)
     shop.feed(ORDERS)
-    counts = {(row["dlq"], row["error"]): row for row in json.loads(shop.dlq("list", "--json"))}
+    counts = {(row["dlq"], row["error"]): row for row in map(json.loads, shop.dlq("list", "--json").splitlines())}
     assert counts["shop-refused", "KeyError"]["letters"] == 2
     assert counts["shop-broken", "ValueError"]["topic"] == "shop-parts"
     shown = [
@@ -136,7 +136,11 @@ def test_letters_are_counted_shown_and_sent_again(tmp_path: Path) -> None:
     assert shop.dlq("redrive").splitlines() == said[1:]
     shop("run", "shop.py")
     assert sums(shop) == {"ann": "7", "bob": "1"}
-    assert {row["sent_again"] for row in json.loads(shop.dlq("list", "--json")) if row["dlq"] == "shop-refused"} == {2}
+    assert {
+        row["sent_again"]
+        for row in map(json.loads, shop.dlq("list", "--json").splitlines())
+        if row["dlq"] == "shop-refused"
+    } == {2}
 
 
 TIMED = """
@@ -173,7 +177,7 @@ def test_letters_of_timers_windows_and_joins_are_shown_and_not_sent(tmp_path: Pa
     lines = ["ann\thome\n", "bob\thome\n"]
     shop("run", "shop.py", "--input=visits=-", "--keys", stdin=lines[0])
     shop("run", "shop.py", "--input=visits=-", "--keys", stdin=lines[1])
-    rows = {row["topic"]: row for row in json.loads(shop.dlq("list", "--json"))}
+    rows = {row["topic"]: row for row in map(json.loads, shop.dlq("list", "--json").splitlines())}
     assert {(name, row["error"], row["letters"]) for name, row in rows.items()} == {
         ("timer", "ValueError", 1),
         ("window hours", "LookupError", 1),

@@ -2,10 +2,11 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 from framework.cli.job_target import existing_log
 from framework.cli.progress import printable
-from framework.cli.reading import rows_from
+from framework.cli.reading import print_json, rows_from
 from framework.core.changelog_fold import ChangelogFold
 from framework.errors import Halted
 from framework.logs.address import LogAddress
@@ -18,7 +19,14 @@ from protocol.ids import TopicPartition
 
 
 def changelog_tail(
-    reference: str, stage: str, partition: int, count: int, directory: Path | None, address: LogAddress
+    reference: str,
+    stage: str,
+    partition: int,
+    count: int,
+    directory: Path | None,
+    address: LogAddress,
+    *,
+    as_json: bool = False,
 ) -> None:
     """Print the last messages of a changelog."""
     with existing_log(reference, directory, address) as (job, log):
@@ -27,17 +35,23 @@ def changelog_tail(
         _, end = log.bounds(changelog)
         for row in rows_from(log, changelog, end - count):
             try:
-                text = _message(row.value or b"")
+                message = _message(row.value or b"")
             except DecodeError as error:
-                text = f"not a changelog message: {error}"
-            print(f"{row.offset}\t{_clock(row.append_time_ms)}\t{text}")
+                message = {"text": f"not a changelog message: {error}"}
+            if as_json:
+                print_json({"offset": row.offset, "append_time_ms": row.append_time_ms, **message})
+                continue
+            header = "".join(f"{name} {message[name]}\t" for name in ("generation", "seq") if name in message)
+            text = "\t".join(message[name] for name in ("type", "text") if message.get(name))
+            print(f"{row.offset}\t{_clock(row.append_time_ms)}\t{header}{text}")
 
 
-def changelog_verify(reference: str, directory: Path | None, address: LogAddress) -> None:
+def changelog_verify(reference: str, directory: Path | None, address: LogAddress, *, as_json: bool = False) -> None:
     """Fold every changelog as a restore does. Raises Halted if one is damaged."""
     with existing_log(reference, directory, address) as (job, log):
         for wiring in all_wirings(job):
-            print(f"{wiring.name}\tok\t{_verified(log, wiring.changelog)}")
+            found = _verified(log, wiring.changelog)
+            print_json({"task": wiring.name, "found": found}) if as_json else print(f"{wiring.name}\tok\t{found}")
 
 
 def _verified(log: LogReader, changelog: TopicPartition) -> str:
@@ -63,33 +77,40 @@ def _verified(log: LogReader, changelog: TopicPartition) -> str:
     )
 
 
-def _message(value: bytes) -> str:
+def _message(value: bytes) -> dict[str, Any]:
+    """Return generation, seq and type of a message, and in words what it says. Raises DecodeError."""
     header = decode_changelog_header(value)
-    text = f"generation {header.generation}\tseq {header.seq}\t{header.type.name.lower()}"
-    match header.type:
+    return {
+        "generation": header.generation,
+        "seq": header.seq,
+        "type": header.type.name.lower(),
+        "text": _said(header.type, value),
+    }
+
+
+def _said(kind: ChangelogType, value: bytes) -> str:
+    match kind:
         case ChangelogType.DATA:
             data = decode_data(value)
             tombstones = sum(cell is None for cell in data.values)
-            return f"{text}\t{len(data.keys):,} keys, {tombstones:,} of them deleted, {len(value):,} bytes"
+            return f"{len(data.keys):,} keys, {tombstones:,} of them deleted, {len(value):,} bytes"
         case ChangelogType.COMMIT:
             commit = decode_commit(value)
             name = commit.bulk_write_id
             bulk_write = "" if name is None else f", of the bulk write {printable(name)}"
             return (
-                f"{text}\tcheckpoint {commit.checkpoint_id} after {commit.previous}, {commit.data_count:,} data "
+                f"checkpoint {commit.checkpoint_id} after {commit.previous}, {commit.data_count:,} data "
                 f"messages{bulk_write}"
             )
         case ChangelogType.OUTCOME:
             outcome = decode_outcome(value)
-            return (
-                f"{text}\tthe bulk write {printable(outcome.bulk_write_id)} "
-                f"{'counts' if outcome.counts else 'does not count'}"
-            )
+            does = "counts" if outcome.counts else "does not count"
+            return f"the bulk write {printable(outcome.bulk_write_id)} {does}"
         case ChangelogType.CLAIM:
             claim = decode_claim(value)
-            return f"{text}\tprocess {claim.pid} on {printable(claim.host)}, started {_clock(claim.started_ms)}"
+            return f"process {claim.pid} on {printable(claim.host)}, started {_clock(claim.started_ms)}"
         case _:
-            return text
+            return ""
 
 
 def _clock(time_ms: int) -> str:

@@ -1,40 +1,64 @@
 """`grete checkpoints`: the last commit of each task."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from framework.api.job import Job
 from framework.cli.job_target import existing_log
+from framework.cli.reading import print_json
 from framework.cli.tables import print_table
 from framework.logs.address import LogAddress
+from framework.ports import LogReader
 from framework.state.commits import all_wirings, last_commit
 from protocol.ids import TopicPartition
 
 
-def checkpoints(reference: str, directory: Path | None, address: LogAddress) -> None:
-    """Print a table of the last commits."""
+def checkpoints(reference: str, directory: Path | None, address: LogAddress, *, as_json: bool = False) -> None:
+    """Print a table of the last commits, or a line of JSON for each task."""
     with existing_log(reference, directory, address) as (job, log):
+        if as_json:
+            for row in _rows(job, log):
+                print_json(row)
+            return
         table = Table("task", "generation", "checkpoint", "age", "external inputs", "behind", box=None)
-        now_ms = time.time_ns() // 1_000_000
-        for wiring in all_wirings(job):
-            last = last_commit(log, wiring.changelog)
-            if last is None:
-                table.add_row(wiring.name, "–", "nothing committed yet")
+        for row in _rows(job, log):
+            if row["checkpoint_id"] is None:
+                table.add_row(row["task"], "–", "nothing committed yet")
                 continue
-            commit = last.commit
-            behind = sum(log.bounds(TopicPartition(i.topic, i.partition))[1] - i.resume for i in commit.inputs)
-            external = [(TopicPartition(e.topic, e.partition), e.offset) for e in commit.external]
-            positions = [f"{partition} {offset:,} of {log.bounds(partition)[1]:,}" for partition, offset in external]
-            age_s = max(0, now_ms - last.append_time_ms) / 1000
-            streams = f"{behind:,} messages" if commit.inputs else "–"
+            inputs = [f"{name} {at['offset']:,} of {at['end']:,}" for name, at in row["inputs"].items()]
+            behind = row["messages_behind"]
             table.add_row(
-                wiring.name,
-                str(commit.generation),
-                str(commit.checkpoint_id),
-                f"{age_s:,.1f} s",
-                ", ".join(positions) or "–",
-                streams,
+                row["task"],
+                str(row["generation"]),
+                str(row["checkpoint_id"]),
+                f"{row['age_s']:,.1f} s",
+                ", ".join(inputs) or "–",
+                "–" if behind is None else f"{behind:,} messages",
             )
     print_table(Console(), table)
+
+
+def _rows(job: Job, log: LogReader) -> Iterator[dict[str, Any]]:
+    """Yield what is known of each task; ``messages_behind``: in its streams, None if it reads none."""
+    now_ms = time.time_ns() // 1_000_000
+    for wiring in all_wirings(job):
+        last = last_commit(log, wiring.changelog)
+        if last is None:
+            yield {"task": wiring.name, "checkpoint_id": None}
+            continue
+        commit = last.commit
+        behind = sum(log.bounds(TopicPartition(i.topic, i.partition))[1] - i.resume for i in commit.inputs)
+        external = {TopicPartition(e.topic, e.partition): e.offset for e in commit.external}
+        yield {
+            "task": wiring.name,
+            "generation": commit.generation,
+            "checkpoint_id": commit.checkpoint_id,
+            "age_s": max(0, now_ms - last.append_time_ms) / 1000,
+            "inputs": {str(at): {"offset": offset, "end": log.bounds(at)[1]} for at, offset in external.items()},
+            "messages_behind": behind if commit.inputs else None,
+        }

@@ -19,7 +19,7 @@ from framework.api.serdes import Serde, bytes_serde, utf8
 from framework.api.windows import WindowStore
 from framework.cli.job_target import existing_log, existing_log_to_write
 from framework.cli.progress import printable
-from framework.cli.reading import decoded
+from framework.cli.reading import decoded, print_json
 from framework.cli.tables import print_table
 from framework.errors import ConfigError
 from framework.job.dead_letters import Letter, Offsets, Redrive, letters, redriven
@@ -55,7 +55,8 @@ def dlq_list(reference: str, directory: Path | None, address: LogAddress, *, as_
         for kind, count in sorted(held.items())
     ]
     if as_json:
-        print(json.dumps(rows))
+        for row in rows:
+            print_json(row)
         return
     columns = "dead-letter topic", "stage", "error", "from topic", "letters", "sent again", "first", "last"
     table = Table(*columns, box=None)
@@ -152,7 +153,7 @@ def _print_letters(job: Job, log: JobLogReader, found: Sequence[Letter], *, as_j
         traceback = letter.told.get("traceback", "")
         if as_json:
             place = {"dlq": letter.at.topic, "dlq_partition": letter.at.partition, "dlq_offset": letter.offset}
-            print(json.dumps({**place, **lines, "traceback": traceback}))
+            print_json({**place, **lines, "traceback": traceback})
             continue
         print(f"{letter.at} offset {letter.offset}")
         for name, text in lines.items():

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from framework.cli.job_target import existing_log
 from framework.cli.moved_state import at_checkpoint, say
-from framework.cli.reading import from_text, to_text
+from framework.cli.reading import from_text, plain, print_json, to_text
 from framework.errors import ExitCode
 from framework.job.directory import directory_of
 from framework.logs.address import LogAddress
@@ -31,14 +31,22 @@ def _reader(
 
 
 def state_get(
-    reference: str, store: str, key: str, checkpoint_id: int | None, directory: Path | None, address: LogAddress
+    reference: str,
+    store: str,
+    key: str,
+    checkpoint_id: int | None,
+    directory: Path | None,
+    address: LogAddress,
+    *,
+    as_json: bool = False,
 ) -> ExitCode:
     """Print the value of a key as each partition has it; return FAILED if none has."""
     with _reader(reference, directory, address, checkpoint_id) as reader:
         declared = reader.store(store)
-        values = [value for _, value in reader.find(declared, from_text(declared.key, key))]
+        wanted = from_text(declared.key, key)
+        values = [value for _, value in reader.find(declared, wanted)]
     for value in values:
-        print(to_text(value))
+        _print(wanted, value) if as_json else print(to_text(value))
     if not values:
         print(f"grete: store {store} has no key {key!r}", file=sys.stderr)
     return ExitCode.DONE if values else ExitCode.FAILED
@@ -52,6 +60,8 @@ def state_scan(
     checkpoint_id: int | None,
     directory: Path | None,
     address: LogAddress,
+    *,
+    as_json: bool = False,
 ) -> None:
     """Print key and value of each entry."""
     with _reader(reference, directory, address, checkpoint_id) as reader:
@@ -61,4 +71,8 @@ def state_scan(
             if number == limit:
                 Console(stderr=True).print(f"… and more: --limit {10 * limit} shows the next ones", highlight=False)
                 return
-            print(f"{to_text(key)}\t{to_text(value)}")
+            _print(key, value) if as_json else print(f"{to_text(key)}\t{to_text(value)}")
+
+
+def _print(key: object, value: object) -> None:
+    print_json({"key": plain(key), "value": plain(value)})

@@ -8,13 +8,14 @@ from rich.table import Table
 
 from framework.cli.job_target import existing_log
 from framework.cli.moved_state import say
+from framework.cli.reading import print_json
 from framework.cli.tables import print_table
 from framework.job.directory import directory_of
 from framework.logs.address import LogAddress
 from framework.state.newest import NewestReader
 
 
-def state_sizes(reference: str, directory: Path | None, address: LogAddress) -> None:
+def state_sizes(reference: str, directory: Path | None, address: LogAddress, *, as_json: bool = False) -> None:
     """Print a table of all stores."""
     table = Table("task", "store", "entries", "bytes", "oldest entry", box=None)
     with (
@@ -22,9 +23,13 @@ def state_sizes(reference: str, directory: Path | None, address: LogAddress) -> 
         NewestReader(log, job, directory_of(job, directory, address) / "state", say) as reader,
     ):
         for size in (size for stage in job.stages for store in stage.all_stores() for size in reader.sizes(store)):
+            if as_json:
+                print_json(size._asdict())
+                continue
             oldest = "–" if size.oldest_ms is None else _text(size.oldest_ms)
             table.add_row(size.task, size.store, f"{size.entries:,}", f"{size.size_bytes:,}", oldest)
-    print_table(Console(), table)
+    if not as_json:
+        print_table(Console(), table)
 
 
 def _text(at: int) -> str:

@@ -5,14 +5,17 @@ from typing import Any
 
 from framework.api.topic import Topic
 from framework.cli.job_target import existing_log
-from framework.cli.reading import decoded, rows_from
+from framework.cli.reading import decoded, decoded_plain, print_json, rows_from
 from framework.errors import ConfigError
+from framework.execution.decoding import headers_of
 from framework.logs.address import LogAddress
 from framework.ports import LogReader, LogRow
 from protocol.ids import TopicPartition
 
 
-def topic_read(reference: str, name: str, count: int, directory: Path | None, address: LogAddress) -> None:
+def topic_read(
+    reference: str, name: str, count: int, directory: Path | None, address: LogAddress, *, as_json: bool = False
+) -> None:
     """Print the records of an external topic, of all partitions or of those that are left after trimming."""
     with existing_log(reference, directory, address) as (job, log):
         topics: dict[str, Topic[Any, Any]] = dict(job.external_sinks())
@@ -24,8 +27,24 @@ def topic_read(reference: str, name: str, count: int, directory: Path | None, ad
         for partition in range(log.partitions(name) or 0):
             at = TopicPartition(name, partition)
             for row in _last_rows(log, at, count) if count else rows_from(log, at, 0):
+                if as_json:
+                    print_json(_record(topic, at, row))
+                    continue
                 key, value = decoded(topic.key, row.key, row.headers), decoded(topic.value, row.value, row.headers)
                 print(f"{partition}\t{row.offset}\t{key}\t{value}")
+
+
+def _record(topic: Topic[Any, Any], at: TopicPartition, row: LogRow) -> dict[str, Any]:
+    """Return a record as JSON has it."""
+    return {
+        "topic": at.topic,
+        "partition": at.partition,
+        "offset": row.offset,
+        "timestamp_ms": row.timestamp_ms,
+        "key": decoded_plain(topic.key, row.key, row.headers),
+        "value": decoded_plain(topic.value, row.value, row.headers),
+        "headers": [[name, content.decode(errors="replace")] for name, content in headers_of(row.headers)],
+    }
 
 
 def _last_rows(log: LogReader, partition: TopicPartition, count: int) -> list[LogRow]:
