@@ -17,7 +17,7 @@
 #                EXPERIMENT=dead_producer what goes on while a worker is dead, in each mode
 #                EXPERIMENT=shared_channel  early records: kept, read again, and what two other ways would cost
 #                EXPERIMENT=backfill      on Spark
-#                EXPERIMENT=backlog       ten jobs with kills on a day's backlog, beside Spark     LOG=kafka
+#                EXPERIMENT=backlog       jobs with kills on a day's backlog, beside Spark     LOG=kafka
 #   make lint    only the checks that run no code
 #   make simulate SEEDS=A..B   the simulator on these seeds   SEED=N (one, with its trace)  MUTANT=name  MUTANTS=1 (all)
 #                              WRITE=1 (the seeds counted, or the hunts of all mutants, into docs)

@@ -1,4 +1,4 @@
-"""Ten jobs on a backlog, beside Spark: ``python -m benchmarks.backlog [--records N] [--kills N] [--jobs NAME …]``.
+"""Jobs on a backlog, beside Spark: ``python -m benchmarks.backlog [--records N] [--kills N] [--jobs NAME …]``.
 
 Each job of tasks/ that tests/spark/backlog/ has a feed for runs in real worker processes over 24 hours of event time,
 in each mode; some workers die by SIGKILL. Then Spark computes the same over the whole input at once, by queries that
@@ -84,7 +84,7 @@ def main() -> int:
     spark.stop()
     where = "the embedded log" if log == EMBEDDED else "Kafka"
     run_ = taken("pyspark", "rocksdict", "confluent-kafka")
-    run_.tables = [Table(f"Ten jobs on {where}: 24 hours of event time, beside Spark", COLUMNS, rows)]
+    run_.tables = [Table(f"On {where}: 24 hours of event time, beside Spark", COLUMNS, rows)]
     if os.environ.get("WRITE"):
         write("backlog", with_run(run_))
     return int(any(row[-1] for row in rows))
