@@ -15,16 +15,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from framework.errors import ConfigError
+from tests.support.debian import CALL_S_MAX, cache, call, unpack
 
 URL = "GRETE_POSTGRES"
-FETCH_S_MAX, CALL_S_MAX = 280.0, 60.0
 _INSTALLED = Path("/usr/lib/postgresql")
 _OTHERS = Path("/usr/local/bin"), Path("/usr/bin")
 _USER = "nobody"  # initdb refuses to work for root
@@ -154,18 +153,6 @@ def _identity() -> dict[str, Any]:
     return {"user": _USER, "group": pwd.getpwnam(_USER).pw_gid, "extra_groups": []}
 
 
-def call(command: Sequence[str], seconds: float, **options: Any) -> None:
-    """Run a program to its end. Raises ConfigError with what it said."""
-    with tempfile.TemporaryFile("w+") as output:  # not a pipe: the server would hold its end open
-        try:
-            subprocess.run(  # programs and arguments are ours
-                command, check=True, timeout=seconds, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **options
-            )
-        except (subprocess.SubprocessError, OSError) as error:
-            output.seek(0)
-            raise ConfigError(f"{Path(command[0]).name}: {error}: {output.read().strip()[-1_000:]}") from error
-
-
 def installed() -> Path | None:
     """Return the directory of the newest server on this machine."""
     versions = [path for path in _INSTALLED.glob("*/bin") if path.parent.name.isdecimal()]
@@ -178,21 +165,7 @@ def installed() -> Path | None:
 
 def fetched(packages: Path, root: Path) -> tuple[Path, str]:
     """Unpack Debian's packages, fetched the first time, below ``root``; return (programs' directory, library path)."""
-    if not list(packages.glob("*.deb")):
-        if shutil.which("apt-get") is None:
-            raise ConfigError("there is no server on this machine, and no apt-get to fetch one")
-        (packages / "partial").mkdir(parents=True, exist_ok=True)
-        options = [f"-oDir::Cache::archives={packages}", "-oDebug::NoLocking=1", "-oAPT::Sandbox::User=root"]
-        fetch = ["apt-get", "install", "--download-only", "--no-install-recommends", "--yes", *options, "postgresql"]
-        try:
-            call(fetch, FETCH_S_MAX)
-        except ConfigError:
-            if os.geteuid() != 0:
-                raise
-            call(["apt-get", "update"], FETCH_S_MAX)  # a fresh machine does not know its packages
-            call(fetch, FETCH_S_MAX)
-    for package in sorted(packages.glob("*.deb")):
-        call(["dpkg", "-x", str(package), str(root)], CALL_S_MAX)
+    unpack("postgresql", packages, root)
     programs = next(root.glob("usr/lib/postgresql/*/bin"), None)
     if programs is None:
         raise ConfigError(f"Debian's packages in {packages} hold no server: delete them")
@@ -201,12 +174,12 @@ def fetched(packages: Path, root: Path) -> tuple[Path, str]:
 
 def keep(directory: Path) -> None:
     """Start a server, then do as the lines of standard input say, until they end."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grete" / "postgresql"
+    packages = cache("postgresql")
     programs, libraries = installed(), ""
     how = f"installed, {programs}"
     if programs is None:
-        programs, libraries = fetched(cache, directory / "root")
-        how = f"Debian's packages in {cache}"
+        programs, libraries = fetched(packages, directory / "root")
+        how = f"Debian's packages in {packages}"
     if os.geteuid() == 0:
         shutil.chown(directory, _USER)
     server = _Server(programs, libraries, directory)
