@@ -16,6 +16,7 @@
 #                EXPERIMENT=intervals     early outputs, and throughput in aligned mode, from 100 ms to 10 minutes
 #                EXPERIMENT=dead_producer what goes on while a worker is dead, in each mode
 #                EXPERIMENT=shared_channel  early records: kept, read again, and what two other ways would cost
+#                EXPERIMENT=windows|joins each kind of window, or of join, beside the peers, on Kafka (Maven and a JDK)
 #                EXPERIMENT=backfill      on Spark
 #                EXPERIMENT=backlog       jobs with kills on a day's backlog, beside Spark     LOG=kafka
 #   make lint    only the checks that run no code

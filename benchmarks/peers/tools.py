@@ -4,7 +4,8 @@ A peer's program takes: bootstrap servers, input topic, output topic, a name tha
 own, guarantee, checkpoint or commit interval in ms, how many threads. It ends with its standard input. *Index* reads
 documents (number → text) and writes a change for each word of each: word → ``[document, [position, …], version]``.
 *Count* reads events and writes key → ``{"key": …, "count": …}`` for each. *Windows* takes a kind of window, too, and
-writes key → count once a window is over; Flink has none. Grete's jobs do the same.
+writes key → count once a window is over. *Joins* takes both input topics, with a comma, and a kind of join, and writes
+key → ``left number:right number`` for each pair. Flink has neither. Grete's jobs do the same.
 """
 
 import os
@@ -17,7 +18,7 @@ from benchmarks.peers.preparing import java_classpath, python_with
 from framework.spark.java import find_java
 
 HERE = Path(__file__).parent
-Program = Literal["Index", "Count", "Windows"]
+Program = Literal["Index", "Count", "Windows", "Joins"]
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 
 
