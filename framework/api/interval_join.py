@@ -1,11 +1,13 @@
 """A join of two streams within an interval of event time: both sides are kept, by time, as long as they can match."""
 
 import struct
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, TypeVar
 
 from framework.api.joins import How, Join, Pair
+from framework.api.key_times import KeyTimes, has
 from framework.api.serdes import Codec, Serde, functions_of
 from framework.api.stateful import TIME_MAX, TIME_MIN, ResultLetter, timed_key_serde
 from framework.api.store import Store
@@ -94,6 +96,7 @@ class IntervalJoin(Join[K, L, R]):
         self._reach = after_ms, before_ms  # by side: how much later than a record its match may be
         self._tells = how != "inner", how == "outer"  # by side
         self._step = max(1, (before_ms + after_ms) // _STEPS)
+        self._times: tuple[KeyTimes[K], ...] = ()  # by side, on a running task
 
     @property
     def tells(self) -> bool:
@@ -105,6 +108,10 @@ class IntervalJoin(Join[K, L, R]):
         """As of Stateful: a record without a match is told when its interval has passed."""
         told = [reach for reach, tells in zip(self._reach, self._tells, strict=True) if tells]
         return self.grace_ms + max(0, *told) if told else self.grace_ms
+
+    def begin(self, undone: Callable[[], int]) -> None:
+        """As of Stateful."""
+        self._times = tuple(KeyTimes(store, self.key, undone) for store in (self.lefts, self.rights))
 
     def put_left(self, key: K, timestamp: int, value: L) -> bool:
         """Give ``on_join`` the pairs of a record of the left side, and keep it for those to come.
@@ -136,14 +143,16 @@ class IntervalJoin(Join[K, L, R]):
             self.late += 1
             return False
         own: Store[tuple[K, int], Kept[Any]] = self._store(side)
-        place = key, timestamp
-        matched, values = own.get(place, (False, []))
+        place, times = (key, timestamp), self._times[side].of(key)
+        is_new = times is not None and not has(times, timestamp)
+        matched, values = (False, []) if is_new else own.get(place, (False, []))
         found = self._matches(side, key, timestamp)
         if sum(len(others) for _, (_, others) in found) > self.matches_max or len(values) >= self.matches_max:
             raise self._too_many(key, timestamp)
         if not values:
             self._set_timer(side, key, timestamp, exact=self._tells[side] and not found)
         own.put(place, (matched or bool(found), [*values, value]))
+        self._times[side].put(key, timestamp)
         if self._tells[1 - side]:
             for other, (was_matched, others) in found:
                 if not was_matched:
@@ -163,14 +172,22 @@ class IntervalJoin(Join[K, L, R]):
         """Return what the other side keeps within the interval, by time; of a time too many if they are too many."""
         first = max(TIME_MIN, timestamp - self._reach[1 - side])
         last = min(TIME_MAX - 1, timestamp + self._reach[side])
-        rows: Iterator[tuple[tuple[K, int], Kept[Any]]] = self._store(1 - side).range((key, first), (key, last + 1))
         found, count = [], 0
-        for row in rows:
+        for row in self._rows(1 - side, key, first, last + 1):
             found.append(row)
             count += len(row[1][1])
             if count > self.matches_max:
                 break
         return found
+
+    def _rows(self, side: int, key: K, first: int, end: int) -> Iterator[tuple[tuple[K, int], Kept[Any]]]:
+        """Return what a side keeps of a key, first <= time < end, by time."""
+        store: Store[tuple[K, int], Kept[Any]] = self._store(side)
+        times = self._times[side].of(key)
+        if times is None:
+            return store.range((key, first), (key, end))
+        places = [(key, time) for time in times[bisect_left(times, first) : bisect_left(times, end)]]
+        return ((place, kept) for place in places if (kept := store.get(place)) is not None)
 
     def _too_many(self, key: K, timestamp: int) -> TaskError:
         before, after = self.sizes["before_ms"], self.sizes["after_ms"]
@@ -192,13 +209,22 @@ class IntervalJoin(Join[K, L, R]):
         """As of Stateful: delete what can have no match any more, and give what had none to ``on_join``."""
         side = "lr".index(key[0])
         store_key: K = functions_of(self.key)[1](key[1:].encode("latin-1"))
-        own = self._store(side)
+        own, times = self._store(side), self._times[side]
         first, end = TIME_MIN, at - self._reach[side] - self.grace_ms
-        while rows := list(islice(own.range((store_key, first), (store_key, end)), _ROWS)):
+        known = times.of(store_key)
+        if known is not None and not self._tells[side]:
+            for time in known[: bisect_left(known, end)]:
+                own.delete((store_key, time))
+                times.delete(store_key, time)
+            return
+        while rows := list(islice(self._rows(side, store_key, first, end), _ROWS)):
             first = rows[-1][0][1] + 1
             for place, _ in rows:
                 own.delete(place)
+                times.delete(*place)
             for (_, time), (matched, values) in rows if self._tells[side] else ():
                 for value in () if matched else values:
-                    sides, times = ((value, None), (time, None)) if side == LEFT else ((None, value), (None, time))
-                    self.give_due(Pair(self.name, store_key, *sides, *times), time)
+                    sides, timed = ((value, None), (time, None)) if side == LEFT else ((None, value), (None, time))
+                    self.give_due(Pair(self.name, store_key, *sides, *timed), time)
+            if len(rows) < _ROWS:
+                break

@@ -53,6 +53,9 @@ class Stateful(ABC):
         """Return attribute → store of those that it is made of."""
         return {attribute: value for attribute, value in vars(self).items() if isinstance(value, Store)}
 
+    def begin(self, undone: Callable[[], int]) -> None:  # noqa: B027  # most keep nothing beside their stores
+        """Begin on a running task, with its stores as they are. ``undone``: how often writes of it were taken back."""
+
     def check_runs(self) -> None:
         """Raise TaskError unless this is part of a running task."""
         if self.schedule is None:

@@ -4,9 +4,12 @@ The versions of a key are one after another in the store, by time. Those that no
 are deleted by a timer of their key.
 """
 
+from bisect import bisect_right
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, Generic, TypeVar, overload
 
+from framework.api.key_times import KeyTimes
 from framework.api.serdes import Codec, Serde, functions_of, key_serde
 from framework.api.stateful import TIME_MAX, TIME_MIN, Stateful, timed_key_serde
 from framework.api.store import Store
@@ -42,6 +45,11 @@ class VersionedStore(Stateful, Generic[K, V]):
         self.retention_ms = retention_ms
         self.versions: Store[tuple[K, int], V | None] = Store(name, timed_key_serde(key), _version_serde(value))
         self._step = max(1, retention_ms // _STEPS)
+        self._times: KeyTimes[K]  # on a running task
+
+    def begin(self, undone: Callable[[], int]) -> None:
+        """As of Stateful."""
+        self._times = KeyTimes(self.versions, self.key, undone)
 
     @property
     def tells(self) -> bool:
@@ -57,6 +65,7 @@ class VersionedStore(Stateful, Generic[K, V]):
         if value is None or self._last(key, TIME_MAX) is not None:
             self._set_timer(key, max(timestamp, self.stream_time()))
         self.versions.put((key, timestamp), value)
+        self._times.put(key, timestamp)
 
     @overload
     def get(self, key: K, timestamp: int | None = None) -> V | None: ...
@@ -90,15 +99,28 @@ class VersionedStore(Stateful, Generic[K, V]):
                 first = rows[-1][0][1] + 1
                 for place, _ in rows:
                     self.versions.delete(place)
-        newer = next(self.versions.range((store_key, begin + 1), (store_key, TIME_MAX)), None)
+                    self._times.delete(*place)
+        newer = self._newer(store_key, begin)
         if newer is not None:  # when that is as old as the history, what is before it can go
-            self._set_timer(store_key, newer[0][1])
+            self._set_timer(store_key, newer)
 
     def _last(self, key: K, timestamp: int) -> tuple[int, V | None] | None:
         """Return the (time, value) of the newest version that is not newer than ``timestamp``."""
+        times = self._times.of(key)
+        if times is not None:
+            index = bisect_right(times, timestamp)
+            return (times[index - 1], self.versions.get((key, times[index - 1]))) if index else None
         versions = self.versions.range((key, TIME_MIN), (key, min(timestamp + 1, TIME_MAX)), reverse=True)
         found = next(versions, None)
         return None if found is None else (found[0][1], found[1])
+
+    def _newer(self, key: K, timestamp: int) -> int | None:
+        """Return the time of the oldest version that is newer than ``timestamp``."""
+        times = self._times.of(key)
+        if times is not None:
+            return next(iter(times[bisect_right(times, timestamp) :]), None)
+        row = next(self.versions.range((key, timestamp + 1), (key, TIME_MAX)), None)
+        return None if row is None else row[0][1]
 
     def _set_timer(self, key: K, timestamp: int) -> None:
         at = timestamp + self.retention_ms

@@ -169,11 +169,12 @@ def bind_stateful(
     outputs: Outputs,
     task: object,
     guard: Callable[[Give], Give],
+    undone: Callable[[], int],
 ) -> S:
     """Return a window, join or versioned store over its stores, its timers, the task's event time and its method.
 
     ``overlay_of`` gives the overlay of a store by name. ``guard`` adds the error policy to the calls that no record
-    makes.
+    makes. ``undone``: see Stateful.
     """
     method = declared.method
     call: Callable[[Any], object] = getattr(task, method) if method else lambda _: None
@@ -186,7 +187,7 @@ def bind_stateful(
             refuse_return(method, returned)
         outputs.timestamp = before
 
-    return bound(
+    twin = bound(
         declared,
         **{name: bind_store(store, overlay_of(store.name)) for name, store in declared.stores().items()},
         schedule=partial(timers.schedule, declared.name),
@@ -195,3 +196,5 @@ def bind_stateful(
         give_due=guard(give),
         late=0,
     )
+    twin.begin(undone)
+    return twin

@@ -42,7 +42,9 @@ class Firing:
 
         for attribute, each in stage.stateful.items():
             guard = partial(guarded_result, site, each)
-            self._stateful[each.name] = bind_stateful(each, overlay_of, site.timers, site.outputs, task, guard)
+            self._stateful[each.name] = bind_stateful(
+                each, overlay_of, site.timers, site.outputs, task, guard, lambda: site.overlay.undone
+            )
             setattr(task, attribute, self._stateful[each.name])
         if stage.timers is not None:
             declared = stage.declared_timers

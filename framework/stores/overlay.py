@@ -50,6 +50,7 @@ class Overlay:
         self.open_bytes = 0  # never too low; a key that is put again counts again until the next recount
         self.recount_bytes = uncommitted_state_bytes_max  # open_bytes beyond which it is counted exactly
         self.journal: list[tuple[OverlayStore, bytes, bytes | None]] | None = None
+        self.undone = 0  # how often ``undo`` has taken writes back
         self.has_frozen = False  # a whole checkpoint
         self._frozen_count = 0  # writes that are frozen and not applied
         self._applied_count = 0
@@ -83,6 +84,7 @@ class Overlay:
     def undo(self) -> None:
         """Take back all writes since ``begin_undo`` and end it."""
         journal, self.journal = self.journal, None
+        self.undone += 1
         for store, key, value in reversed(journal or ()):
             store.restore(key, value)
 

@@ -76,7 +76,7 @@ class OverlayStore:
         self._base = base
         self._id = store
         self._open: WriteBatch = {}
-        self._view: SortedView | None = None  # of the open write batch; from the first scan on
+        self._view: SortedView | None = None  # of the open write batch; from its first scan on
         self.parts: list[Frozen] = []  # of the frozen write batch, oldest first; for the Overlay only
         self._frozen: WriteBatch = {}  # the newest of them
         self._older: tuple[WriteBatch, ...] = ()  # the others, newest first: seldom any
@@ -200,8 +200,7 @@ class OverlayStore:
         A scan that has begun keeps what it saw, because the dict is left behind, not emptied.
         """
         self._open = {}
-        if self._view is not None:
-            self._view = SortedView(self._open)
+        self._view = None  # to keep one for a store that is scanned no more costs more than all else of a put
 
     def drop_frozen(self) -> None:
         """Forget the frozen write batch."""

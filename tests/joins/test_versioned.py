@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from framework.api import key_times
 from framework.api.mode import Mode
 from framework.testing import Kit
 from grete import Input, Job, Output, Record, Serde, Task, Topic, VersionedStore, utf8
@@ -42,11 +43,23 @@ steps = st.tuples(st.booleans(), st.sampled_from("ab"), st.integers(0, 6), st.in
 
 
 @few
-@given(fed=st.lists(steps, max_size=40), mode=st.sampled_from(["aligned", "deterministic"]), crashes=st.integers(0, 3))
+@given(
+    fed=st.lists(steps, max_size=40),
+    mode=st.sampled_from(["aligned", "deterministic"]),
+    crashes=st.integers(0, 3),
+    times_max=st.sampled_from([1, key_times.TIMES_MAX]),
+)
 def test_every_time_within_the_history_finds_its_version(
-    fed: list[tuple[bool, str, int, int, bool]], mode: Mode, crashes: int
+    fed: list[tuple[bool, str, int, int, bool]], mode: Mode, crashes: int, times_max: int
 ) -> None:
     """Rows and questions out of order, rows that are gone for a while: each answer is that of all versions."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_times, "TIMES_MAX", times_max)
+        check_answers(fed, mode, crashes)
+
+
+def check_answers(fed: list[tuple[bool, str, int, int, bool]], mode: Mode, crashes: int) -> None:
+    """Compare the answers, and what is left of the rows, with those of all versions."""
     kit = Kit(as_of(HISTORY, mode))
     versions: dict[str, dict[int, str | None]] = {"a": {}, "b": {}}
     expected, now = [], 0
