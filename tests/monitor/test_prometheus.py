@@ -89,7 +89,8 @@ def scraping(programs: Path, directory: Path, target: str) -> Iterator[str]:
     """Run Prometheus over a job; yield the address at which it is asked."""
     (directory / "prometheus.yml").write_text(SCRAPE.format(rules=RULES, target=target))
     log = directory / "prometheus.log"
-    command = [str(programs / "prometheus"), "--config.file=prometheus.yml", "--web.listen-address=127.0.0.1:0"]
+    command = [str(programs / "prometheus"), "--config.file=prometheus.yml", "--storage.tsdb.path=data"]
+    command += ["--web.listen-address=127.0.0.1:0"]
     with log.open("wb") as out, subprocess.Popen(command, cwd=directory, stdout=out, stderr=out) as process:
         try:
             found = until(lambda: re.search(r"Listening on.*address=(127\.0\.0\.1:\d+)", log.read_text()))
