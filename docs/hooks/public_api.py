@@ -10,6 +10,7 @@ from docs.hooks.markdown import code, summary, table
 
 _MORE = {  # beside `grete`: what a module offers, and what for
     "framework.testing": ("Kit",),
+    "framework.testing.strategies": ("feeds", "scripts"),
     "framework.spark": ("register",),
 }
 _WHOLE = ("framework.testing.contracts",)  # modules whose docstring says how to use them

@@ -11,7 +11,7 @@ from framework.api.job import Job
 from framework.errors import ConfigError, FrameworkError
 
 
-def load_job(reference: str) -> Job:
+def load_job(reference: str, name: str = "job") -> Job:
     """Return the ``job`` of a module (``tasks.word_count``) or file (``word_count.py``).
 
     Raises ConfigError saying what is missing, or what the module raised and where; errors of ours pass as they are.
@@ -22,10 +22,10 @@ def load_job(reference: str) -> Job:
         raise
     except Exception as error:  # user code
         raise ConfigError(f"{reference} cannot be loaded: {type(error).__name__}: {error}{_where(error)}") from error
-    job = getattr(module, "job", None)
+    job = getattr(module, name, None)
     if not isinstance(job, Job):
         found = "nothing" if job is None else f"a {type(job).__name__}"
-        raise ConfigError(f"{reference} must define job = Job(...); its name 'job' is bound to {found}")
+        raise ConfigError(f"{reference} must define {name} = Job(...); its name {name!r} is bound to {found}")
     return job
 
 

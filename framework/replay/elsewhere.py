@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -16,18 +17,29 @@ import msgspec
 from framework.errors import ConfigError
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress, open_reader
+from framework.logs.memory import MemoryLog, MemoryLogData
+from framework.ports import LogRow
 from framework.replay.replay import Found, replay
 from framework.settings import Settings
 from framework.state.graph_pinning import know_graph
+from protocol.ids import TopicPartition
 
 HASHES_MAX = 4_294_967_295  # the greatest PYTHONHASHSEED
 TIME_ZONE = "NOWHERE-9:17"  # 9:17 hours east of Greenwich: the time zone of no place
+MEMORY = "memory:"  # in place of the url of a log: the rows of one are in a file
+
+_Kept = list[tuple[str, int, int, list[LogRow]]]  # topic, partition, its start, its rows
 
 
 class ReplaySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to replay, as one JSON object. ``path``: the file of an embedded log."""
+    """What to replay, as one JSON object. ``path``: the file of an embedded log, or that ``keep_rows`` has written.
+
+    ``name``: what the job is called in its module. ``partitions``: in place of the job's.
+    """
 
     job: str
+    name: str = "job"
+    partitions: int | None = None
     path: str
     log: str
     kafka_config: str | None
@@ -35,12 +47,37 @@ class ReplaySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     since: int
 
 
+def keep_rows(data: MemoryLogData, path: Path) -> None:
+    """Write all that a log in memory holds to a file, for another process."""
+    kept: _Kept = [(at.topic, at.partition, part.start, part.rows) for at, part in data.partitions.items()]
+    path.write_bytes(msgspec.msgpack.encode(kept))
+
+
+def _kept_rows(path: Path) -> MemoryLog:
+    data = MemoryLogData(lambda: 0)
+    log = MemoryLog(data)
+    kept = msgspec.msgpack.decode(path.read_bytes(), type=_Kept)
+    for topic, count in Counter(topic for topic, *_ in kept).items():
+        log.create_topic(topic, count)
+    for topic, partition, start, rows in kept:
+        into = data.partition(TopicPartition(topic, partition))
+        into.start, into.rows = start, rows
+    return log
+
+
 def replay_elsewhere(spec: ReplaySpec) -> Found:
     """Replay in a process of its own; return what it has shown. Raises ConfigError if it could not."""
+    started_as = getattr(sys.modules["__main__"], "__spec__", None)
+    if started_as is not None and started_as.name == __spec__.name:  # each such process would start the next one
+        raise ConfigError(
+            f"{spec.job} checks its determinism when it is imported, and a check imports it: move the check into a "
+            "function, or behind if __name__ == '__main__'"
+        )
     hashes = random.randint(1, HASHES_MAX)  # noqa: S311  # any but 0, the one of workers
+    path = os.pathsep.join(each for each in sys.path if each)  # a test has its modules from there
     ran = subprocess.run(  # our own interpreter, and a spec of the same user
         [sys.executable, "-m", "framework.replay.elsewhere"],
-        env={**os.environ, "PYTHONHASHSEED": str(hashes), "TZ": TIME_ZONE},
+        env={**os.environ, "PYTHONHASHSEED": str(hashes), "TZ": TIME_ZONE, "PYTHONPATH": path},
         input=msgspec.json.encode(spec),
         stdout=subprocess.PIPE,
         check=False,
@@ -58,14 +95,20 @@ def main() -> None:
     spec = msgspec.json.decode(sys.stdin.buffer.read(), type=ReplaySpec)
     result = os.dup(1)
     os.dup2(2, 1)  # what the job prints
-    job = load_job(spec.job)
-    config = None if spec.kafka_config is None else Path(spec.kafka_config)
-    log = open_reader(LogAddress(spec.log, config), Path(spec.path))
-    try:
-        know_graph(job, log)
-        found = replay(job, log, spec.settings, spec.since)
-    finally:
-        log.close()
+    job = load_job(spec.job, spec.name)
+    job = job if spec.partitions is None else job.of(spec.partitions)
+    if spec.log == MEMORY:
+        kept = _kept_rows(Path(spec.path))
+        job.count_broadcast(kept.partitions)
+        found = replay(job, kept, spec.settings, spec.since)
+    else:
+        config = None if spec.kafka_config is None else Path(spec.kafka_config)
+        log = open_reader(LogAddress(spec.log, config), Path(spec.path))
+        try:
+            know_graph(job, log)
+            found = replay(job, log, spec.settings, spec.since)
+        finally:
+            log.close()
     with os.fdopen(result, "wb") as out:
         out.write(msgspec.json.encode(found))
 

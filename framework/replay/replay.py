@@ -30,9 +30,9 @@ from framework.replay.recorded import (
     recorded_task,
     state_at,
 )
+from framework.replay.task_host import Faults, HostedTask, work_all
 from framework.settings import Settings
 from framework.state.commits import all_wirings
-from framework.testing.task_host import Faults, HostedTask
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
@@ -269,7 +269,7 @@ def _run(job: Job, settings: Settings, data: MemoryLogData, now_ms: list[int], r
     last_t = step_at(now_ms[0] * 1_000)
     try:
         for _ in range(STEPS_MAX):
-            while sum(task.work(data, Faults(0, 0)) for task in tasks):
+            for _ in work_all(tasks, data, Faults()):
                 pass
             if sum(task.counters["replayed records"] for task in tasks) >= records and all(
                 _is_through(task, last_t) for task in tasks

@@ -1,7 +1,7 @@
 """The test kit: a whole job in one process, over log and stores in memory, in virtual time: deterministic, and quick.
 
 It runs the real thing (core, driver, processor), so what passes here has been through claims, commits, restores and
-rollbacks as they are in production. No fixture is needed:
+rollbacks as they are in production:
 
     >>> from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
     >>> from framework.testing import Kit
@@ -31,8 +31,11 @@ rollbacks as they are in production. No fixture is needed:
     >>> kit.state(CountWords.counts)
     {'be': 2, 'else': 1, 'not': 1, 'or': 2, 'to': 2}
 
+    >>> kit.check_crashes(at_most=10)      # the same feed with a crash behind ten of its steps: nothing differs
+    10
+
 ``run(crashes=5, seed=1)`` crashes tasks at moments of the seed's choice while it runs: outputs and state must be what
-they are without.
+they are without. ``framework.testing.strategies`` has what property tests draw, framework/pytest_plugin.py fixtures.
 """
 
 from framework.testing.kit import Kit

@@ -1,42 +1,42 @@
 """The kit: feed, let it run, look, break it, look again."""
 
+import random
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Literal, TypeVar, overload
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, overload
 
 import msgspec
 
-from framework.api.graph import stage_name
 from framework.api.job import Job
 from framework.api.record import Record
 from framework.api.store import Store
 from framework.api.task import Task
 from framework.api.topic import Topic, encode_record
 from framework.errors import ConfigError
-from framework.execution.decoding import decode_of
-from framework.job.topics import create_topics
-from framework.logs.memory import MemoryLog, MemoryLogData
+from framework.execution.sink_targets import no_sinks, sinks_of
+from framework.replay.task_host import HostedTask
 from framework.settings import Settings
-from framework.state.commits import external_ends
-from framework.testing.task_host import Faults, HostedTask
-from framework.worker.completion import passed
-from framework.worker.progress import CommitProgress
-from protocol.frames import decode_headers, encode_headers
+from framework.testing.crash_check import Played, check_crashes
+from framework.testing.determinism_check import check_determinism
+from framework.testing.job_host import JobHost
+from framework.testing.results import Results, name_of
+from framework.testing.script import Call
+from protocol.frames import encode_headers
 from protocol.ids import TopicPartition, split_producer_id
 from protocol.partitioner import partition_of
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-START_MS = 1_700_000_000_000  # where virtual time begins: a moment in 2023
-INTERVALS_MAX = 1_000  # a job that is not at rest after this many checkpoints never will be
+PLACES_MAX = 200  # crashes of one check: a small job takes about a second
 
 
 class Kit:
     """A job in this process, each task as if in a process of its own. Time passes only where a method says so.
 
     A stage is given as its Task class or by its name. What the task's code raises comes out of ``run``, ``process``,
-    ``advance`` and ``stop`` (TaskError); the task is dead then, and started again by the next of these calls.
+    ``step``, ``advance`` and ``stop`` (TaskError); the task is dead then, and started again by the next of these calls.
     """
 
     def __init__(
@@ -46,30 +46,46 @@ class Kit:
         partitions: int | None = None,
         processing_guarantee: Literal["exactly-once", "at-least-once", "at-most-once"] | None = None,
         settings: Settings | None = None,
+        discard_sinks: bool = False,
     ) -> None:
         """Make the job's topics. ``partitions`` and ``processing_guarantee`` replace those of the job and the settings.
 
-        Stages with a number of partitions of their own keep it.
+        Stages with a number of partitions of their own keep it. ``discard_sinks``: what the job sends to files, tables
+        and other systems is dropped; outputs to topics are not.
         """
+        self._declared = job
         if partitions is not None:
             job = job.of(partitions)
         settings = settings or Settings()
         if processing_guarantee is not None:
             settings = msgspec.structs.replace(settings, processing_guarantee=processing_guarantee)
-        self.job = job
-        self.settings = settings
-        self.now_ms = START_MS
-        self._data = MemoryLogData(lambda: self.now_ms)
-        self._log = MemoryLog(self._data)
-        create_topics(job, self._log)
-        job.count_broadcast(self._log.partitions)
-        self._progress = CommitProgress(self._log)
+        self.job, self.settings = job, settings
+        self.script: list[Call] = []  # what was fed, and how time passed
+        self._host = host = JobHost(job, settings, sinks=no_sinks if discard_sinks else sinks_of)
+        self._data, self._log, self._tasks = host.data, host.log, host.tasks
+        self._results = Results(host)
         self._turns: Counter[str] = Counter()  # records fed without a key
-        self._faults = Faults(0, 0)
-        self._tasks = {
-            (stage.name, partition): HostedTask(stage, job.topology(), partition, settings, lambda: self.now_ms)
-            for stage, partition in job.tasks()
-        }
+
+    @property
+    def now_ms(self) -> int:
+        """The kit's clock, in ms since 1970."""
+        return self._host.now_ms
+
+    @now_ms.setter
+    def now_ms(self, now_ms: int) -> None:
+        self._host.now_ms = now_ms
+
+    def close(self) -> None:
+        """Let go of files and connections, as the end of the processes would: nothing more is committed."""
+        self.crash_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     # --- Feed and run ---
 
@@ -88,18 +104,43 @@ class Kit:
         The partition is that of the key, as any Kafka producer chooses it; without a key, each in turn. To feed bytes
         that the job's serdes refuse, give a Topic of that name with other serdes. Raises ConfigError, SerdeError.
         """
-        count = self._partitions(topic.name, self._external_inputs(), "is not fed from outside")
-        raw_key, raw_value, headers = encode_record(topic, key, value, headers)
+        partitions = self._results.partitions(topic.name, partition, written=False)
+        raw_key, raw_value, raw_headers = encode_record(topic, key, value, headers)
         if partition is None and raw_key is None:
-            partition = self._turns[topic.name] % count
+            partition = self._turns[topic.name] % len(partitions)
             self._turns[topic.name] += 1
         elif partition is None:
-            partition = partition_of(raw_key, count)
-        elif not 0 <= partition < count:
-            raise ConfigError(f"feed: topic {topic.name} has partitions 0 to {count - 1}, not {partition}")
+            partition = partition_of(raw_key, len(partitions))
         at = self.now_ms if timestamp is None else timestamp
-        place = TopicPartition(topic.name, partition)
-        self._data.append(place, raw_key, raw_value, at, encode_headers(headers) if headers else None)
+        cell = encode_headers(raw_headers) if raw_headers else None
+        self._data.append(TopicPartition(topic.name, partition), raw_key, raw_value, at, cell)
+        options = {"timestamp": at, "partition": partition} | ({"headers": headers} if headers else {})
+        self.script.append(Call("feed", (topic, key, value), options))
+
+    def feed_all(
+        self,
+        topic: Topic[K, V],
+        records: Iterable[tuple[K | None, V | None] | tuple[K | None, V | None, int]],
+        *,
+        partition: int | None = None,
+        disorder_ms: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Feed (key, value) or (key, value, timestamp in ms), as ``feed`` does, in the order given.
+
+        With ``disorder_ms`` in the order of their timestamps, but for what ``seed`` shuffles: none comes behind one
+        that is later by more than this. Raises ConfigError if there is no timestamp to go by.
+        """
+        every: list[tuple[Any, ...]] = list(records)
+        if disorder_ms is not None:
+            if any(len(each) < 3 for each in every):
+                raise ConfigError(
+                    f"feed_all: disorder_ms = {disorder_ms} needs (key, value, timestamp) for each record"
+                )
+            draw = random.Random(seed)  # noqa: S311  # a choice that can be repeated is the point
+            every.sort(key=lambda each: each[2] + draw.randint(0, disorder_ms))
+        for key, value, *timestamp in every:
+            self.feed(topic, key, value, timestamp=timestamp[0] if timestamp else None, partition=partition)
 
     def run(self, *, crashes: int = 0, seed: int = 0) -> None:
         """Run until everything fed is processed and committed; time passes as it must.
@@ -110,97 +151,75 @@ class Kit:
         A task dies ``crashes`` times between two steps, about every third time with its disk: ``seed``
         chooses. Raises AssertionError if the job does not come to rest.
         """
-        self._faults = Faults(crashes, seed)
-        self._run()
+        self.script.append(Call("run"))
+        self._host.faults.draw(crashes, seed)
+        self._host.run()
 
     def drain(self, *, crashes: int = 0, seed: int = 0) -> None:
         """Run as `grete run --drain` does: at the end of the inputs fire what waits for event time, then stop.
 
         ``crashes`` and ``seed`` are for what comes behind the end; give ``run`` others before. Raises as ``run`` does.
         """
-        self.run()
-        for task in self._tasks.values():
-            task.end_inputs()
-        self._faults = Faults(crashes, seed)
-        self._run(ending=True)
-        self.stop()
-        for task in self._tasks.values():
-            task.ending = False
-
-    def _run(self, *, ending: bool = False) -> None:
-        """Run until all is processed and committed, and what comes of it that the inputs are idle, or have ended."""
-        idle_in: int | None = None
-        for _ in range(self._intervals() * self._steps()):
-            self.process()
-            if not self._faults.left and self._settled:
-                idle_in = self._idle_in(ending=ending) if idle_in is None else idle_in
-                if idle_in is not None and all(task.checkpoint_id >= idle_in for task in self._tasks.values()):
-                    return
-            self.now_ms += self._until_due()
-        restless = ", ".join(f"{task.name}: {task.status}" for task in self._tasks.values() if not task.settled)
-        raise AssertionError(f"the job is not at rest after {INTERVALS_MAX} checkpoints ({restless})")
+        self.script.append(Call("drain"))
+        self._host.run()
+        self._host.faults.draw(crashes, seed)
+        self._host.drain()
 
     def process(self) -> None:
         """Process the records that can be processed while time does not pass.
 
         None of them is committed, so a crash will roll them back.
         """
-        while sum(task.work(self._data, self._faults) for task in self._tasks.values()):
-            pass
+        self.script.append(Call("process"))
+        self._host.process()
+
+    def step(self) -> str | None:
+        """Let one task take one step, and return its name; None: nothing can be done while time does not pass.
+
+        A step is the least that can be done between two crashes: to process a batch of records, to send or receive one
+        message, to take a part of a commit. ``process`` takes all steps that there are. A batch is one record where
+        the setting batch_bytes_max is 1.
+        """
+        task = self._host.step()
+        return None if task is None else task.name
 
     def advance(self, ms: int) -> None:
         """Let time pass: checkpoints close and commit, timeouts fire. Event time is another: the records'.
 
         An input partition that was fed nothing for the setting event_time_idle_ms holds no timer or window back.
         """
-        until = self.now_ms + ms
-        self.process()
-        while self.now_ms < until:
-            self.now_ms = until if self._at_rest else min(until, self.now_ms + self._until_due())
-            self.process()
+        self.script.append(Call("advance", (ms,)))
+        self._host.advance(ms)
 
     def stop(self) -> None:
         """Stop gracefully (R6): commit what is processed, close the tasks. What runs next starts them again."""
-        self.process()
-        for task in self._tasks.values():
-            task.stop()
-        for _ in range(INTERVALS_MAX):
-            while sum(task.wind_up(self._data, self._faults) for task in self._tasks.values()):
-                pass
-            if all(task.process is None for task in self._tasks.values()):
-                return
-            self.now_ms += self._until_due()
-        raise AssertionError(f"the job does not stop within {INTERVALS_MAX} checkpoints")
+        self.script.append(Call("stop"))
+        self._host.stop()
+
+    def play(self, script: Iterable[Call]) -> None:
+        """Make the calls of a script: of another kit's ``script``, or of one that a property test has drawn."""
+        for call in script:
+            getattr(self, call.method)(*call.arguments, **call.options)
 
     # --- Look ---
 
-    def outputs(self, topic: Topic[K, V]) -> list[Record[K, V]]:
+    def fed(self, topic: Topic[K, V], partition: int | None = None) -> list[Record[K, V]]:
+        """Return what was fed, partition by partition. Raises ConfigError if the job does not read the topic."""
+        return self._results.records(topic, self._results.partitions(topic.name, partition, written=False))
+
+    def outputs(self, topic: Topic[K, V], partition: int | None = None) -> list[Record[K, V]]:
         """Return what an outside reader of the topic has been given so far: committed records, partition by partition.
 
         Raises ConfigError for an internal stream: test the stage that writes it in a job of its own.
         """
-        partitions = self._partitions(topic.name, list(self.job.external_sinks()), "is not written to the outside")
-        key_of, value_of = decode_of(topic.key), decode_of(topic.value)
-        return [
-            Record(
-                key=key_of(row.key, row.headers),
-                value=value_of(row.value, row.headers),
-                timestamp=row.timestamp_ms,
-                headers=() if row.headers is None else decode_headers(row.headers),
-                topic=topic.name,
-                partition=partition,
-                offset=row.offset,
-            )
-            for partition in range(partitions)
-            for row in self._data.partition(TopicPartition(topic.name, partition)).rows
-        ]
+        return self._results.records(topic, self._results.partitions(topic.name, partition, written=True))
 
-    def pairs(self, topic: Topic[K, V]) -> list[tuple[K, V]]:
+    def pairs(self, topic: Topic[K, V], partition: int | None = None) -> list[tuple[K, V]]:
         """Return (key, value) of ``outputs``; a dict of it holds the last value of each key.
 
         Raises ConfigError as ``outputs`` does.
         """
-        return [(record.key, record.value) for record in self.outputs(topic)]
+        return [(record.key, record.value) for record in self.outputs(topic, partition)]
 
     @overload
     def state(
@@ -221,18 +240,25 @@ class Kit:
         ``lefts``, ``rights`` or ``rows``. Raises ConfigError if that is not one store of this job, or without
         ``partition`` if two partitions have the same key.
         """
-        name, declared = self._find_store(store, stage)
-        partitions = range(self.job.stage(name).partitions) if partition is None else [partition]
-        rows: dict[bytes, tuple[int, bytes]] = {}
-        for number in partitions:
-            for key, value in self._task(name, number).rows(declared):
-                other, _ = rows.setdefault(key, (number, value))
-                if other != number:
-                    raise ConfigError(
-                        f"state: key {declared.key.decode(key)!r} of store {declared.name!r} is in partitions {other} "
-                        f"and {number}: say which partition"
-                    )
-        return {declared.key.decode(key): declared.value.decode(value) for key, (_, value) in sorted(rows.items())}
+        return self._results.state(store, partition, stage)
+
+    def text(self, *wanted: Topic[Any, Any] | Store[Any, Any]) -> str:
+        """Return the committed content of these topics and stores as text, to compare; none given: all of the job.
+
+        The records of a key are in their order; keys are sorted, as tasks that work side by side settle no order
+        between them. Raises ConfigError for what is not in this job.
+        """
+        return self._results.text(wanted)
+
+    @property
+    def steps(self) -> int:
+        """How many steps all tasks have taken, dead ones included."""
+        return self._host.faults.steps
+
+    @property
+    def crashed(self) -> list[str]:
+        """The tasks that ``crash_at`` and ``crashes=`` have killed so far, in order."""
+        return list(self._host.faults.struck)
 
     @property
     def counters(self) -> Counter[str]:
@@ -248,6 +274,15 @@ class Kit:
         Raises ConfigError if the job has no such task.
         """
         self._task(stage, partition).crash(other_host=other_host)
+
+    def crash_at(self, step: int, *, other_host: bool = False) -> None:
+        """Let the task die that will take this step, right behind it; the next step of any task is 1.
+
+        Raises ConfigError if that step is not to come.
+        """
+        if step < 1:
+            raise ConfigError(f"crash_at: step {step} is over; the next one is 1")
+        self._host.faults.plan(self.steps + step, other_host=other_host)
 
     def crash_all(self, *, other_host: bool = False) -> None:
         """Kill every task at once, as ``crash`` does."""
@@ -270,81 +305,40 @@ class Kit:
         self.process()
         assert task.counters["rollbacks"] == before + 1, f"{task.name} did not roll back"
 
-    def _steps(self) -> int:
-        """Return how often time goes on in an interval: in deterministic mode with each progress message."""
-        messages = self.settings.checkpoint_interval_ms // self.settings.progress_interval_ms
-        return 1 + messages if "deterministic" in self.job.modes else 1
+    # --- Check ---
 
-    @property
-    def _settled(self) -> bool:
-        """Whether all that was fed is processed and committed, and logical time has taken all of it along (D1)."""
-        if not all(task.settled for task in self._tasks.values()):
-            return False
-        if "deterministic" not in self.job.modes:
-            return True
-        covered_t = {task.name: task.covered_t for task in self._tasks.values()}
-        ends = external_ends(self._log, self.job)
-        return passed(self._log, self.job, ends, self._progress.last_commit, covered_t)
+    def check_crashes(self, result: "Callable[[Kit], object] | None" = None, *, at_most: int = PLACES_MAX) -> int:
+        """Do all that was done to this kit on new ones, each with a crash behind another step; compare the results.
 
-    @property
-    def _at_rest(self) -> bool:
-        """Whether only checkpoints without news will close, however much time passes, until there is a new record."""
-        waits = bool(self.job.topology().timed) and any(task.idle_in is None for task in self._tasks.values())
-        return not waits and self._settled
+        Records are processed one by one there, and ``run`` ends each script. Crashes that a test made itself are not
+        repeated. What goes to files, tables and other systems is dropped. ``result``: what must not change, by default
+        ``text()``: for code whose results depend on its records alone, not on the order between tasks.
+        Of more steps than ``at_most``, those at equal distances. Returns the number of crashes tried.
 
-    @property
-    def _waits_for_idle(self) -> bool:
-        return len(external_ends(self._log, self.job)) > 1 and bool(self.job.topology().timed)
-
-    def _intervals(self) -> int:
-        """Return the number of checkpoints after which a job that is not at rest never will be."""
-        own = [each.idle_ms or 0 for stage in self.job.stages for each in stage.inputs.values()]
-        idle_ms = max(self.settings.event_time_idle_ms, *own) if self._waits_for_idle else 0
-        return INTERVALS_MAX + idle_ms // self.settings.checkpoint_interval_ms
-
-    def _idle_in(self, *, ending: bool) -> int | None:
-        """Return a checkpoint that has what comes of it that all inputs are idle, or have ended; None: not yet.
-
-        Where only one partition is read, its last record has brought event time to where it ends.
+        Raises AssertionError: at which crash something else came out, and the difference.
         """
-        if not (ending or self._waits_for_idle):
-            return -1
-        found = [task.ended_in if ending else task.idle_in for task in self._tasks.values()]
-        return None if None in found else max(each for each in found if each is not None)
+        script = list(self.script)
+        one_by_one = msgspec.structs.replace(self.settings, batch_bytes_max=1, frame_bytes_max=1)
 
-    # --- Names ---
+        def play(step: int, other_host: bool) -> Played:
+            with Kit(self.job, settings=one_by_one, discard_sinks=True) as kit:
+                if step:
+                    kit.crash_at(step, other_host=other_host)
+                kit.play(script)
+                kit.run()
+                return Played(kit.text() if result is None else result(kit), kit.steps, kit.crashed)
+
+        return check_crashes(play, at_most)
+
+    def check_determinism(self) -> int:
+        """Run, then replay as `grete check-determinism` does; return how many outputs were compared.
+
+        The replays begin where the history does, at later checkpoints, and in another process, where texts have other
+        hashes. That process imports the module of the job. Raises AssertionError with the first difference and the
+        lines of code to look at; ConfigError for a job without such a stage, or that no module has a name for.
+        """
+        self.run()
+        return check_determinism(self.job, self._declared, self._log, self.settings)
 
     def _task(self, stage: str | type[Task], partition: int) -> HostedTask:
-        return self._tasks[self.job.stage(_name_of(stage)).check_partition(partition).name, partition]
-
-    def _external_inputs(self) -> list[str]:
-        topics = self.job.topology().external_inputs.values()
-        return sorted({topic for names in topics for topic in names})
-
-    def _partitions(self, topic: str, known: list[str], refusal: str) -> int:
-        count = self._log.partitions(topic)
-        if count is None or topic not in known:
-            raise ConfigError(
-                f"topic {topic!r} {refusal} in job {self.job.name!r}; these are: {', '.join(known) or 'none'}"
-            )
-        return count
-
-    def _find_store(self, store: object, stage: str | type[Task] | None) -> tuple[str, Store[Any, Any]]:
-        stages = self.job.stages if stage is None else [self.job.stage(_name_of(stage))]
-        found = [
-            (each.name, declared)
-            for each in stages
-            for declared in each.all_stores()
-            if store in (declared, declared.name)
-        ]
-        if len(found) != 1:
-            where = " in several stages: say which" if found else ": is it declared in a stage of this job?"
-            raise ConfigError(f"state: store {getattr(store, 'name', store)!r} is found {len(found)} times{where}")
-        return found[0]
-
-    def _until_due(self) -> int:
-        return max(1, min(self.settings.checkpoint_interval_ms, *(task.due_in_ms() for task in self._tasks.values())))
-
-
-def _name_of(stage: str | type[Task]) -> str:
-    return stage if isinstance(stage, str) else stage_name(stage)
+        return self._tasks[self.job.stage(name_of(stage)).check_partition(partition).name, partition]

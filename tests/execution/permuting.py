@@ -17,10 +17,11 @@ from framework.core import events as on
 from framework.core.deterministic import write_ahead
 from framework.execution.build import assemble
 from framework.execution.driver import TaskDriver
+from framework.replay import task_host
 from framework.settings import Settings
 from framework.stores.memory import MemoryDisk
 from framework.stores.sorted_view import SortedView
-from framework.testing import Kit, kit, task_host
+from framework.testing import Kit, job_host
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 from protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
 from tests.core.streams import A0, A1, Producer
@@ -178,7 +179,7 @@ def driven_by(make: Callable[..., TaskDriver]) -> Iterator[None]:
     """Let the kit make its drivers so, and give up on a job that comes to no rest after a few checkpoints."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task_host, "assemble", make)
-        patch.setattr(kit, "INTERVALS_MAX", 40)
+        patch.setattr(job_host, "INTERVALS_MAX", 40)
         patch.setattr(write_ahead, "PART_BYTES_MIN", 0)  # each deterministic checkpoint is sent ahead
         yield
 

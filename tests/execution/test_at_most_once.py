@@ -8,9 +8,9 @@ import pytest
 
 from framework.errors import ConfigError, Fenced
 from framework.execution.held_input import HeldInput
+from framework.replay.task_host import HostedTask, TaskProcess
 from framework.settings import Settings
 from framework.testing.kit import Kit
-from framework.testing.task_host import HostedTask, TaskProcess
 from grete import (
     ById,
     Input,

@@ -4,6 +4,7 @@ import pytest
 
 from framework.errors import ConfigError
 from framework.logs.partition_reader import rows
+from framework.replay.task_host import Faults
 from framework.settings import Settings
 from framework.state.commit_search import commit_in
 from framework.state.commits import all_wirings, newest_commit
@@ -100,7 +101,7 @@ def test_a_task_that_is_behind_holds_the_common_checkpoint_up() -> None:
         route = kit._tasks["route", number]
         for _ in range(3):
             kit.now_ms += 200
-            while route.work(kit._data, kit._faults):
+            while list(route.work(kit._data, Faults())):
                 pass
     assert value(kit) == 3
     assert [snapshot.commit.checkpoint_id for snapshot in snapshots(kit._log, kit.job)][2] == before[2]

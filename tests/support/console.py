@@ -98,4 +98,5 @@ def _environment(directory: Path) -> dict[str, str]:
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "COLUMNS": "120",
+        "PYTEST_PLUGINS": "framework.pytest_plugin",  # an editable install may be older than this entry point
     }

@@ -11,7 +11,7 @@ from framework.api.mode import Mode
 from framework.errors import ConfigError, GraphError, SerdeError, TaskError
 from framework.settings import Settings
 from framework.testing import Kit
-from framework.testing.kit import START_MS
+from framework.testing.job_host import START_MS
 from grete import (
     DeadLetter,
     Input,
@@ -254,7 +254,7 @@ def test_windows_are_state_and_close_by_event_time() -> None:
 
 def test_a_job_without_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that never ends ends, naming the tasks."""
-    monkeypatch.setattr("framework.testing.kit.INTERVALS_MAX", 1)
+    monkeypatch.setattr("framework.testing.job_host.INTERVALS_MAX", 1)
     kit = Kit(job)
     kit.feed(words, "line", "a")
     with pytest.raises(AssertionError, match=r"not at rest after 1 checkpoints \(.*part-"):

@@ -7,12 +7,11 @@ from framework.api.job import Job
 from framework.cli.job_target import existing_log
 from framework.cli.progress import counted
 from framework.errors import ExitCode
-from framework.execution.deterministic.determinism_lint import suspicious_lines
 from framework.job.directory import directory_of
 from framework.logs.address import LogAddress
 from framework.replay.elsewhere import ReplaySpec, replay_elsewhere
-from framework.replay.recorded import MadeOutput
 from framework.replay.replay import Found, replay
+from framework.replay.report import is_same, report
 from framework.settings import Settings
 
 
@@ -23,19 +22,13 @@ def check_determinism(
     with existing_log(reference, directory, address) as (job, log):
         found = replay(job, log, settings, since)
     print(f"{counted(found.records, 'input record')} replayed, {counted(found.compared, 'output')} compared")
-    if _is_same(found):
+    if is_same(found):
         found = _elsewhere(found, job, reference, directory, address, settings)
-    if _is_same(found):
+    if is_same(found):
         print("all of them are the same")
         return ExitCode.DONE
-    if found.halted is not None:
-        print(f"the replay stopped: {found.halted}")
-    if found.difference is not None:
-        partition, producer, seq, before, now = found.difference
-        print(f"first difference: {partition}, record seq {seq} of {producer}, logical time {before.t} µs")
-        print(f"  in the log:  {_shown(before)}")
-        print(f"  made again:  {'nothing' if now is None else _shown(now)}")
-    _hint(job)
+    for line in report(found, job):
+        print(line)
     return ExitCode.FAILED
 
 
@@ -62,20 +55,3 @@ def _elsewhere(
         f"{counted(again.compared, 'output')} compared"
     )
     return again
-
-
-def _is_same(found: Found) -> bool:
-    return (found.difference, found.halted) == (None, None)
-
-
-def _shown(made: MadeOutput) -> str:
-    return (
-        f"key {made.key!r:.200}, value {made.value!r:.400}, timestamp {made.timestamp}, headers {made.headers!r:.400}"
-    )
-
-
-def _hint(job: Job) -> None:
-    for stage in job.stages:
-        if stage.mode == "deterministic":
-            for module, line, what, instead in suspicious_lines(stage.task):
-                print(f"  look at {module}, line {line}: {what} (use {instead})")

@@ -13,7 +13,7 @@ from framework.errors import Halted
 from framework.ports import LogRow
 from framework.settings import Settings
 from framework.testing import Kit
-from framework.testing.kit import START_MS
+from framework.testing.job_host import START_MS
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 from protocol.ids import TopicPartition
 from tests.execution.deterministic.test_remade import OUTPUT_DELIVERIES, OutputDelivery

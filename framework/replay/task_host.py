@@ -1,9 +1,9 @@
-"""One task of the kit, as a process of its own would host it: what a crash takes and what it leaves."""
+"""Tasks in memory, each as if in a process of its own: what a crash takes and what it leaves."""
 
 import random
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,22 +24,37 @@ ODDS = 40  # steps of a task per crash: few enough that a task seldom gets throu
 
 
 class Faults:
-    """Crashes still to come, at moments that a seed chooses."""
+    """Crashes still to come: at moments that a seed chooses, or behind a step of a number."""
 
-    def __init__(self, crashes: int, seed: int) -> None:
+    def __init__(self) -> None:
+        """No crash will come until one is asked for."""
+        self.steps = 0  # taken by all tasks so far
+        self.left = 0  # crashes at moments of the seed's choice
+        self.struck: list[str] = []  # the tasks that were crashed
+        self._random = random.Random(0)  # noqa: S311  # a choice that can be repeated is the point
+        self._planned: dict[int, bool] = {}  # number of a step → whether the crash behind it takes the disk
+
+    def draw(self, crashes: int, seed: int) -> None:
+        """Let the seed choose the moments of this many crashes."""
         self.left = crashes
         self._random = random.Random(seed)  # noqa: S311  # a choice that can be repeated is the point
 
-    def strike(self) -> bool:
-        """Whether to crash now: once in about ODDS steps, as long as crashes are left."""
-        if self.left == 0 or self._random.randrange(ODDS):
-            return False
-        self.left -= 1
-        return True
+    def plan(self, step: int, *, other_host: bool) -> None:
+        """Crash behind this step."""
+        self._planned[step] = other_host
 
-    def host_lost(self) -> bool:
-        """Whether the crash takes the disk with it."""
-        return self._random.randrange(3) == 0
+    def strike(self, task: "HostedTask", *, step: bool = True) -> bool:
+        """Crash the task now if that is its turn; return whether it was. Not a ``step``: it had nothing to do."""
+        self.steps += step
+        other_host = self._planned.pop(self.steps, None) if step else None
+        if other_host is None:
+            if self.left == 0 or self._random.randrange(ODDS):
+                return False
+            self.left -= 1
+            other_host = self._random.randrange(3) == 0
+        self.struck.append(task.name)
+        task.crash(other_host=other_host)
+        return True
 
 
 @dataclass(slots=True)
@@ -170,26 +185,30 @@ class HostedTask:
             self.disk = MemoryDisk()
             self.hosts += 1
 
-    def work(self, data: MemoryLogData, faults: Faults) -> bool:
-        """Do all that there is to do now, or crash on the way. Return whether anything was done."""
+    def work(self, data: MemoryLogData, faults: Faults) -> Iterator[None]:
+        """Do all that there is to do now, or crash on the way: a step for each item."""
         process = self.process or self.start(data)
-        busy = False
+        idle = True
         try:
-            while process.driver.tick():
-                busy = True
-                if faults.strike():
-                    self.crash(other_host=faults.host_lost())
-                    return True
-            for delivery in process.log.poll():
+            while process is self.process and process.driver.tick():
+                idle = False
+                crashed = faults.strike(self)
+                yield
+                if crashed:
+                    return
+            if process is not self.process:  # crashed from outside, between two steps
+                return
+            deliveries = process.log.poll()
+            for delivery in deliveries:
                 process.driver.delivered(delivery)
-                busy = True
-            if not busy and faults.strike():  # an idle task does next to nothing, and may die all the same
-                self.crash(other_host=faults.host_lost())
-                return True
+            if deliveries:
+                faults.strike(self)
+                yield
+            elif idle and faults.strike(self, step=False):  # it does next to nothing, and may die all the same
+                yield
         except Exception:
             self.crash()
             raise
-        return busy
 
     def end_inputs(self) -> None:
         """Let the inputs end, for this process and those after it (E7)."""
@@ -202,15 +221,14 @@ class HostedTask:
         if self.process is not None:
             self.process.driver.stop()
 
-    def wind_up(self, data: MemoryLogData, faults: Faults) -> bool:
+    def wind_up(self, data: MemoryLogData, faults: Faults) -> Iterator[None]:
         """Do as ``work`` does, but start nothing; once the process has ended well, let it go."""
         process = self.process
         if process is None:
-            return False
-        busy = self.work(data, faults)
+            return
+        yield from self.work(data, faults)
         if process.driver.exit is not None:
             self.crash()
-        return busy
 
     def due_in_ms(self) -> int:
         """Return in how many ms there may be something to do."""
@@ -225,3 +243,14 @@ class HostedTask:
         ids = self.graph.store_ids()
         disk = MemoryStore({store_id: name for name, store_id in ids.items()}, self.disk)
         return unexpired_of(store, disk.scan(ids[store.name], b"", None), disk.get(META, STREAM_TIME))
+
+
+def work_all(tasks: Collection[HostedTask], data: MemoryLogData, faults: Faults) -> Iterator[HostedTask]:
+    """Let all tasks work in turn until none can while time does not pass. Yield whose step it was."""
+    busy = True
+    while busy:
+        busy = False
+        for task in tasks:
+            for _ in task.work(data, faults):
+                busy = True
+                yield task

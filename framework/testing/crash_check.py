@@ -1,0 +1,60 @@
+"""Runs one script again and again, each time with a crash at another place, and compares what comes of it."""
+
+import difflib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+
+class Played(NamedTuple):
+    """What a script has come to, in how many steps. ``crashed``: the tasks that were killed on the way."""
+
+    result: object
+    steps: int
+    crashed: list[str]
+
+
+Play = Callable[[int, bool], Played]  # the step behind which to crash, 0: none; and whether that takes the disk
+
+
+def check_crashes(play: Play, at_most: int) -> int:
+    """Compare the script without a crash with the script with one; return how many crashes were tried.
+
+    Raises AssertionError: at which crash something else came of it, and the difference.
+    """
+    plain, again = play(0, False), play(0, False)
+    if plain.result != again.result:
+        raise AssertionError(
+            "two runs of the same feed without a crash differ, so a crash would prove nothing: the task's code depends "
+            f"on more than its records and its stores\n{_difference(plain.result, again.result)}"
+        )
+    tried = 0
+    for step, other_host in _places(plain.steps, at_most):
+        how = f"crash_at({step}{', other_host=True' if other_host else ''})"
+        try:
+            crashed = play(step, other_host)
+        except Exception as error:
+            raise AssertionError(f"with {how} the run fails: {type(error).__name__}: {error}") from error
+        tried += 1
+        if crashed.result != plain.result:
+            raise AssertionError(
+                f"with {how}, which kills {', '.join(crashed.crashed)}, the result is another: the task has an effect "
+                "outside of its declared stores and outputs, or its results depend on the order between tasks\n"
+                f"{_difference(plain.result, crashed.result)}"
+            )
+    return tried
+
+
+def _places(steps: int, at_most: int) -> Iterator[tuple[int, bool]]:
+    """Yield each step with and without the disk; if these are too many, steps at equal distances, in turn."""
+    if 2 * steps <= at_most:
+        yield from ((step, other_host) for step in range(1, steps + 1) for other_host in (False, True))
+    else:
+        yield from ((1 + number * steps // at_most, number % 2 == 1) for number in range(at_most))
+
+
+def _difference(plain: object, other: object) -> str:
+    """Return the lines that differ, or both results."""
+    if isinstance(plain, str) and isinstance(other, str):
+        lines = difflib.unified_diff(plain.splitlines(), other.splitlines(), "first", "then", lineterm="", n=2)
+        return "\n".join(lines)
+    return f"first: {plain!r}\nthen:  {other!r}"

@@ -1,0 +1,151 @@
+"""All tasks of a job over one log and one clock in memory: they work, time passes, they come to rest."""
+
+from collections.abc import Iterator
+
+from framework.api.job import Job
+from framework.execution.sink_targets import MakeSinks, sinks_of
+from framework.job.topics import create_topics
+from framework.logs.memory import MemoryLog, MemoryLogData
+from framework.replay.task_host import Faults, HostedTask, work_all
+from framework.settings import Settings
+from framework.state.commits import external_ends
+from framework.worker.completion import passed
+from framework.worker.progress import CommitProgress
+
+START_MS = 1_700_000_000_000  # where virtual time begins: a moment in 2023
+INTERVALS_MAX = 1_000  # a job that is not at rest after this many checkpoints never will be
+
+
+class JobHost:
+    """The tasks of a job, as if each in a process of its own. Time passes only in ``run``, ``advance`` and ``stop``."""
+
+    def __init__(
+        self, job: Job, settings: Settings, *, connect: type[MemoryLog] = MemoryLog, sinks: MakeSinks = sinks_of
+    ) -> None:
+        """Make the job's topics; start nothing."""
+        self.job = job
+        self.settings = settings
+        self.now_ms = START_MS
+        self.data = MemoryLogData(lambda: self.now_ms)
+        self.log = connect(self.data)
+        create_topics(job, self.log)
+        job.count_broadcast(self.log.partitions)
+        self.faults = Faults()
+        self.tasks = {
+            (stage.name, partition): HostedTask(
+                stage, job.topology(), partition, settings, lambda: self.now_ms, connect=connect, sinks=sinks
+            )
+            for stage, partition in job.tasks()
+        }
+        self._progress = CommitProgress(self.log)
+        self._working: Iterator[HostedTask] = iter(())
+
+    # --- Work ---
+
+    def step(self) -> HostedTask | None:
+        """Let a task take one step, in the order of ``process``. Return it; None: nothing is to do at this time."""
+        task = next(self._working, None)
+        return next(self._all_working(), None) if task is None else task
+
+    def process(self) -> None:
+        """Let all tasks work until none has anything to do while time does not pass."""
+        for working in (self._working, self._all_working()):
+            for _ in working:
+                pass
+
+    def _all_working(self) -> Iterator[HostedTask]:
+        self._working = work_all(tuple(self.tasks.values()), self.data, self.faults)
+        return self._working
+
+    def run(self, *, ending: bool = False) -> None:
+        """Run until all is processed and committed, and what comes of it that the inputs are idle, or have ended.
+
+        Raises AssertionError if the job does not come to rest.
+        """
+        idle_in: int | None = None
+        for _ in range(self._intervals() * self._steps_of_time()):
+            self.process()
+            if not self.faults.left and self._settled:
+                idle_in = self._idle_in(ending=ending) if idle_in is None else idle_in
+                if idle_in is not None and all(task.checkpoint_id >= idle_in for task in self.tasks.values()):
+                    return
+            self.now_ms += self._until_due()
+        restless = ", ".join(f"{task.name}: {task.status}" for task in self.tasks.values() if not task.settled)
+        raise AssertionError(f"the job is not at rest after {INTERVALS_MAX} checkpoints ({restless})")
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, in one step while the job is at rest."""
+        until = self.now_ms + ms
+        self.process()
+        while self.now_ms < until:
+            self.now_ms = until if self._at_rest else min(until, self.now_ms + self._until_due())
+            self.process()
+
+    def drain(self) -> None:
+        """Let the inputs end, run until what came of that is committed, and stop."""
+        for task in self.tasks.values():
+            task.end_inputs()
+        self.run(ending=True)
+        self.stop()
+        for task in self.tasks.values():
+            task.ending = False
+
+    def stop(self) -> None:
+        """Stop all tasks gracefully (R6). Raises AssertionError if one does not stop."""
+        self.process()
+        for task in self.tasks.values():
+            task.stop()
+        for _ in range(INTERVALS_MAX):
+            while sum(1 for task in self.tasks.values() for _ in task.wind_up(self.data, self.faults)):
+                pass
+            if all(task.process is None for task in self.tasks.values()):
+                return
+            self.now_ms += self._until_due()
+        raise AssertionError(f"the job does not stop within {INTERVALS_MAX} checkpoints")
+
+    # --- Rest ---
+
+    @property
+    def _settled(self) -> bool:
+        """Whether all that was fed is processed and committed, and logical time has taken all of it along (D1)."""
+        if not all(task.settled for task in self.tasks.values()):
+            return False
+        if "deterministic" not in self.job.modes:
+            return True
+        covered_t = {task.name: task.covered_t for task in self.tasks.values()}
+        ends = external_ends(self.log, self.job)
+        return passed(self.log, self.job, ends, self._progress.last_commit, covered_t)
+
+    @property
+    def _at_rest(self) -> bool:
+        """Whether only checkpoints without news will close, however much time passes, until there is a new record."""
+        waits = bool(self.job.topology().timed) and any(task.idle_in is None for task in self.tasks.values())
+        return not waits and self._settled
+
+    @property
+    def _waits_for_idle(self) -> bool:
+        return len(external_ends(self.log, self.job)) > 1 and bool(self.job.topology().timed)
+
+    def _idle_in(self, *, ending: bool) -> int | None:
+        """Return a checkpoint that has what comes of it that all inputs are idle, or have ended; None: not yet.
+
+        Where only one partition is read, its last record has brought event time to where it ends.
+        """
+        if not (ending or self._waits_for_idle):
+            return -1
+        found = [task.ended_in if ending else task.idle_in for task in self.tasks.values()]
+        return None if None in found else max(each for each in found if each is not None)
+
+    def _intervals(self) -> int:
+        """Return the number of checkpoints after which a job that is not at rest never will be."""
+        own = [each.idle_ms or 0 for stage in self.job.stages for each in stage.inputs.values()]
+        idle_ms = max(self.settings.event_time_idle_ms, *own) if self._waits_for_idle else 0
+        return INTERVALS_MAX + idle_ms // self.settings.checkpoint_interval_ms
+
+    def _steps_of_time(self) -> int:
+        """Return how often time goes on in an interval: in deterministic mode with each progress message."""
+        messages = self.settings.checkpoint_interval_ms // self.settings.progress_interval_ms
+        return 1 + messages if "deterministic" in self.job.modes else 1
+
+    def _until_due(self) -> int:
+        return max(1, min(self.settings.checkpoint_interval_ms, *(task.due_in_ms() for task in self.tasks.values())))

@@ -1,0 +1,165 @@
+"""What a job has committed, for a test to look at: records of topics, content of stores, all of it as text."""
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from framework.api.graph import stage_name
+from framework.api.record import Record
+from framework.api.store import Store
+from framework.api.task import Task
+from framework.api.topic import Topic
+from framework.errors import ConfigError
+from framework.execution.decoding import decode_of
+from framework.testing.job_host import JobHost
+from protocol.frames import decode_headers
+from protocol.ids import TopicPartition
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+SHOWN = "grete.error"  # of our own headers: others have a place in the job, a line of code or a logical time in them
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+>")  # in the text of an object whose class has none of its own
+
+StageRef = str | type[Task]
+
+
+def name_of(stage: StageRef) -> str:
+    """Return the name of a stage that is given by it or by its class."""
+    return stage if isinstance(stage, str) else stage_name(stage)
+
+
+class Results:
+    """The topics outside of a job, and its stores."""
+
+    def __init__(self, host: JobHost) -> None:
+        self._host = host
+        self._job = host.job
+
+    # --- Topics ---
+
+    def inputs(self) -> list[str]:
+        """Return the topics that the job reads from outside, sorted."""
+        topics = self._job.topology().external_inputs.values()
+        return sorted({topic for names in topics for topic in names})
+
+    def partitions(self, topic: str, partition: int | None, *, written: bool) -> range:
+        """Return the partitions of a topic, or the one that is meant. Raises ConfigError, ``written`` by the job."""
+        known = list(self._job.external_sinks()) if written else self.inputs()
+        count = self._host.log.partitions(topic)
+        if count is None or topic not in known:
+            refusal = "is not written to the outside" if written else "is not fed from outside"
+            raise ConfigError(
+                f"topic {topic!r} {refusal} in job {self._job.name!r}; these are: {', '.join(known) or 'none'}"
+            )
+        if partition is None:
+            return range(count)
+        if not 0 <= partition < count:
+            raise ConfigError(f"topic {topic} has partitions 0 to {count - 1}, not {partition}")
+        return range(partition, partition + 1)
+
+    def records(self, topic: Topic[K, V], partitions: Iterable[int]) -> list[Record[K, V]]:
+        """Return what a reader of a topic outside has been given, partition by partition."""
+        key_of, value_of = decode_of(topic.key), decode_of(topic.value)
+        return [
+            Record(
+                key=key_of(row.key, row.headers),
+                value=value_of(row.value, row.headers),
+                timestamp=row.timestamp_ms,
+                headers=() if row.headers is None else decode_headers(row.headers),
+                topic=topic.name,
+                partition=partition,
+                offset=row.offset,
+            )
+            for partition in partitions
+            for row in self._host.data.partition(TopicPartition(topic.name, partition)).rows
+        ]
+
+    # --- Stores ---
+
+    def state(self, store: object, partition: int | None, stage: StageRef | None) -> dict[Any, Any]:
+        """Return the committed content of a store, of one partition or all. Raises ConfigError."""
+        name, declared = self._find_store(store, stage)
+        found = self._job.stage(name)
+        numbers: Iterable[int] = range(found.partitions)
+        if partition is not None:
+            found.check_partition(partition)
+            numbers = [partition]
+        rows: dict[bytes, tuple[int, bytes]] = {}
+        for number in numbers:
+            for key, value in self._host.tasks[name, number].rows(declared):
+                other, _ = rows.setdefault(key, (number, value))
+                if other != number:
+                    raise ConfigError(
+                        f"state: key {declared.key.decode(key)!r} of store {declared.name!r} is in partitions {other} "
+                        f"and {number}: say which partition"
+                    )
+        return {declared.key.decode(key): declared.value.decode(value) for key, (_, value) in sorted(rows.items())}
+
+    def _find_store(self, store: object, stage: StageRef | None) -> tuple[str, Store[Any, Any]]:
+        stages = self._job.stages if stage is None else [self._job.stage(name_of(stage))]
+        found = [
+            (each.name, declared)
+            for each in stages
+            for declared in each.all_stores()
+            if store in (declared, declared.name)
+        ]
+        if len(found) != 1:
+            where = " in several stages: say which" if found else ": is it declared in a stage of this job?"
+            raise ConfigError(f"state: store {getattr(store, 'name', store)!r} is found {len(found)} times{where}")
+        return found[0]
+
+    # --- Text ---
+
+    def text(self, wanted: Iterable[object]) -> str:
+        """Return topics and stores as text: of each partition the records of each key in their order, key by key."""
+        sections = [self._section(each) for each in wanted or self._all()]
+        return "\n".join(line for section in sections for line in section) + "\n"
+
+    def _all(self) -> Iterator[object]:
+        yield from self._job.external_sinks().values()
+        for stage in self._job.stages:
+            for store in stage.all_stores():
+                yield stage.name, store
+
+    def _section(self, wanted: object) -> Iterator[str]:
+        if isinstance(wanted, Topic):
+            for partition in self.partitions(wanted.name, None, written=True):
+                yield f"topic {wanted.name}, partition {partition}"
+                yield from self._records(wanted, partition)
+            return
+        stage, store = wanted if isinstance(wanted, tuple) else (None, wanted)
+        name, declared = self._find_store(store, stage)
+        for partition in range(self._job.stage(name).partitions):
+            yield f"store {name}/{declared.name}, partition {partition}"
+            for raw_key, raw_value in sorted(self._host.tasks[name, partition].rows(declared)):
+                key, value = declared.key.decode(raw_key), declared.value.decode(raw_value)
+                yield f"  {_shown(key, raw_key)}: {_shown(value, raw_value)}"
+
+    def _records(self, topic: Topic[Any, Any], partition: int) -> Iterator[str]:
+        rows = self._host.data.partition(TopicPartition(topic.name, partition)).rows
+        pairs = zip(rows, self.records(topic, [partition]), strict=True)
+        for row, record in sorted(pairs, key=lambda pair: (pair[0].key is not None, pair[0].key or b"")):
+            pair = f"{_shown(record.key, row.key)}: {_shown(record.value, row.value)}"
+            theirs = [f"{name}={value!r}" for name, value in record.headers if _is_shown(name)]
+            yield "  ".join(["", _moment(record.timestamp), pair, *theirs])
+
+
+def _is_shown(header: str) -> bool:
+    return header == SHOWN or not (header == "grete" or header.startswith("grete."))
+
+
+def _shown(value: object, raw: bytes | None) -> str:
+    """Return a value as text that is the same in every process; else its bytes."""
+    text = repr(value)
+    return repr(raw) if _ADDRESS.search(text) else text
+
+
+def _moment(timestamp_ms: int) -> str:
+    """Return a timestamp as people read it, or the number if no calendar has it."""
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms // 1_000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1_000:03}Z"
