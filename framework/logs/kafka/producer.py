@@ -21,12 +21,13 @@ from protocol.ids import TopicPartition
 REASON_S_MAX = 0.5  # of waiting for librdkafka to say why it has given up
 HANDED_MAX = 500  # records given to librdkafka in one go: a fraction of a millisecond in which nothing else runs
 
-_ONE = encode_headers([(OUTPUT, b"")])  # each output of a deterministic task has this header, and seldom others
-_NAMED = _ONE[:-4]  # before the length of its value
+_VALUE_AT = len(encode_headers([(OUTPUT, b"")]))  # each output of a deterministic task has this header, seldom others
+_NAMED = encode_headers([(OUTPUT, b"")])[:-4]  # before the length of its value
 
 _GIVEN_UP = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 
 Callback = Callable[[KafkaError | None, Message], None]
+_Pairs = Sequence[tuple[str, bytes]]
 _QueuedRecords = tuple[Sequence[ExternalRecord], Sequence[Callback | None]]
 
 
@@ -193,7 +194,7 @@ def hand_over(producer: Producer, records: Sequence[ExternalRecord], callbacks: 
     names, numbers = map(itemgetter(0), partitions), map(itemgetter(1), partitions)
     columns: list[Iterable[Any]] = [names, waiting, keys, numbers, callbacks, repeat(None), stamps]
     if any(cells):
-        columns.append(map(_pairs, partitions, cells))
+        columns.append(_headers(partitions, cells))
     try:
         deque(map(produce, *columns), maxlen=0)  # a call in C for each
     except (BufferError, KafkaException, ConfigError):
@@ -204,12 +205,16 @@ def hand_over(producer: Producer, records: Sequence[ExternalRecord], callbacks: 
     return len(records)
 
 
-def _pairs(partition: TopicPartition, cell: bytes | None) -> Sequence[tuple[str, bytes]]:
-    """Return a record's headers as librdkafka takes them. Raises ConfigError."""
+def _headers(partitions: Sequence[TopicPartition], cells: Sequence[bytes | None]) -> Iterable[_Pairs]:
+    """Return each record's headers as librdkafka takes them. What it yields raises ConfigError."""
+    if None not in cells and all(map(bytes.startswith, cells, repeat(_NAMED))):  # type: ignore[arg-type]  # none is None
+        return [[(OUTPUT, cell[_VALUE_AT:])] for cell in cells]  # type: ignore[index]  # a quarter of the time
+    return map(_pairs, partitions, cells)
+
+
+def _pairs(partition: TopicPartition, cell: bytes | None) -> _Pairs:
     if cell is None:
         return []
-    if cell.startswith(_NAMED):  # a fifth of the time
-        return [(OUTPUT, cell[len(_ONE) :])]
     try:
         return list(decode_headers(cell))
     except DecodeError as error:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from framework.core import actions as do
 from framework.core import events as on
+from framework.core.limits import BATCHES_MAX, GATHERED
 from protocol.changelog import ChangelogType
 from tests.core.deterministic.scenario import Logical
 from tests.core.streams import SOURCE, Log
@@ -22,17 +23,18 @@ def releases(task: Logical) -> int:
 
 
 def test_batches_behind_which_there_are_more_leave_together() -> None:
-    """Four of them, or fewer as soon as nothing follows."""
-    task = sink()
-    for name in "abc":
+    """Sixteen of them, or fewer as soon as nothing follows."""
+    task, names = sink(), "abcdefghijklmnop"
+    assert len(names) == GATHERED < BATCHES_MAX
+    for name in names[:-1]:
         task.take(name, more=True)
     assert (releases(task), task.outside) == (0, [])
-    task.take("d", more=True)
-    assert (releases(task), task.outside) == (1, ["a", "b", "c", "d"])
-    task.take("e", more=True)
+    task.take(names[-1], more=True)
+    assert (releases(task), task.outside) == (1, list(names))
+    task.take("q", more=True)
     assert releases(task) == 1
-    task.take("f")
-    assert task.outside == list("abcdef")
+    task.take("r")
+    assert task.outside == [*names, "q", "r"]
 
 
 def test_what_was_gathered_leaves_when_nothing_follows() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from framework.core import actions as do
 from framework.core import events as on
+from framework.core.limits import BATCHES_MAX
 from framework.errors import ConfigError, Fenced
 from protocol.changelog import (
     ChangelogType,
@@ -47,18 +48,18 @@ def test_nothing_is_sent_before_the_decision_is_acknowledged() -> None:
 
 def test_processing_does_not_wait_for_decisions() -> None:
     """Some batches are decided and processed while a decision is on its way; then theirs go together (D2)."""
-    task = source()
+    task, names = source(), [f"n{number}" for number in range(BATCHES_MAX)]
     task.hold = {do.AppendChangelog}
-    for name in "abcdefgh":
+    for name in names:
         assert task.core.wants_input
         task.take(name)
     assert not task.core.wants_input
-    assert (task.names, task.frames(TO[0])) == (list("abcdefgh"), [])
+    assert (task.names, task.frames(TO[0])) == (names, [])
     task.release()
-    assert [seq for seq, _ in task.frames(TO[0])] == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert kinds(task).count(ChangelogType.INPUT_DECISION) == 8
+    assert [seq for seq, _ in task.frames(TO[0])] == [*range(1, BATCHES_MAX + 1)]
+    assert kinds(task).count(ChangelogType.INPUT_DECISION) == BATCHES_MAX
     appends = [a for a in task.all(do.AppendChangelog) if a.value[0] & 15 == ChangelogType.INPUT_DECISION]
-    assert [len(append.before) for append in appends] == [0, 6]
+    assert [len(append.before) for append in appends] == [0, BATCHES_MAX - 2]
 
 
 def test_a_checkpoint_is_frozen_between_batches() -> None:
