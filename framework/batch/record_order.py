@@ -3,7 +3,8 @@
 A live task takes its channels as they come; any interleaving is right. Here it is one that can be repeated: by the
 highest timestamp or watermark that a channel has reached, then by channel, then by position in it. So windows see all
 channels at one time, and few are open at once. Watermarks keep their places in their channels: so what is late does not
-depend on this order, as little as live.
+depend on this order, as little as live. In deterministic mode the order is that of logical time, as live
+(``logical_order.py`` gives a source's records theirs).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,6 +12,7 @@ from itertools import accumulate, groupby, islice
 from operator import itemgetter
 from typing import NamedTuple
 
+from framework.core.deterministic.merge_channel import ALL
 from framework.ports import LogRow
 from protocol.control import decode_watermark
 from protocol.envelope import MessageType, decode_header
@@ -26,10 +28,11 @@ RECORDS_MAX = 1_000  # of one piece; also the batch that process_batch is given
 class Piece(NamedTuple):
     """Consecutive records of one channel. Sorted by its first three fields, pieces are in an order to read them in.
 
-    ``start``: the highest timestamp or watermark of the channel, its first record here included. ``channel``: see
-    ``task.channels_of``. ``first``: number of its first record in the channel, where watermarks have numbers, too.
-    ``refused``: why its one row is no record at all. ``watermark``: in place of records, what the channel's producer
-    tells of its event time, in ms, and whether it is idle (E2).
+    ``start``: the highest timestamp or watermark of the channel, its first record here included; in deterministic mode
+    the logical time of its first record, in µs. ``channel``: see ``channels.channels_of``. ``first``: number of its
+    first record in the channel, where watermarks have numbers, too. ``refused``: why its one row is no record at all.
+    ``watermark``: in place of records, what the channel's producer tells of its event time, in ms, and whether it is
+    idle (E2). ``ended``: in place of records, that a live source took its input for idle (False) or ended (True).
     """
 
     start: int
@@ -38,13 +41,17 @@ class Piece(NamedTuple):
     batch: RecordBatch
     refused: str | None = None
     watermark: tuple[int, bool] | None = None
+    ended: bool | None = None
 
-    def orders(self) -> list[int]:
-        """Return for each record, or for the watermark, how far its channel was with it."""
-        return list(accumulate(islice(self.batch.timestamps, 1, None), max, initial=self.start))
+    def orders(self) -> list[tuple[int, int]]:
+        """Return (time, logical source) of each record, or of the watermark: how far its channel was with it."""
+        if self.batch.logical is not None:
+            return list(zip(*self.batch.logical, strict=True))
+        return [(at, 0) for at in accumulate(islice(self.batch.timestamps, 1, None), max, initial=self.start)]
 
 
-RecordPlace = tuple[int, int, int, Piece, int]  # order, channel, number in the channel, where the record is
+# time, logical source, channel, number in the channel, where the record is
+RecordPlace = tuple[int, int, int, int, Piece, int]
 
 
 class InputPieces:
@@ -111,16 +118,20 @@ def pieces_of_rows(
         yield from maker.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)
 
 
-def piece_of_message(source: TopicPartition, start: int, channel: int, first: int, message: bytes) -> Piece:
-    """Return the piece that a frame or a watermark is.
+def piece_of_message(
+    source: TopicPartition, start: int, channel: int, first: int, message: bytes, *, logical: bool = False
+) -> Piece:
+    """Return the piece that a frame or a watermark is; ``logical``: its task goes by logical time.
 
     Records of a stream share the offset of their message, here ``first``.
     """
     if decode_header(message).type is MessageType.WATERMARK:
         told = decode_watermark(message)
-        nothing = RecordBatch((), (), (), source=source, offset=first)
+        at = ((start,), (ALL,)) if logical else None  # behind all records up to its time
+        nothing = RecordBatch((), (), (), logical=at, source=source, offset=first)
         return Piece(start, channel, first, nothing, watermark=(told.watermarks[-1], told.idle))
-    return Piece(start, channel, first, decode_columns(message, source, first))
+    batch = decode_columns(message, source, first)
+    return Piece(start, channel, first, batch if logical else batch._replace(logical=None))
 
 
 def merged(pieces: Iterable[Piece], channels: int) -> Iterator[Piece]:
@@ -144,14 +155,14 @@ def merged(pieces: Iterable[Piece], channels: int) -> Iterator[Piece]:
 def _released(held: list[RecordPlace], piece: Piece, until: int | None) -> Iterator[Piece]:
     """Take a piece in, yield what comes before ``until``, the start of the next one: None is the end."""
     orders = piece.orders()
-    if not held and (until is None or orders[-1] < until):
+    if not held and (until is None or orders[-1][0] < until):
         yield piece
         return
     if piece.refused is not None:
         yield piece
         return
-    held.extend((order, piece.channel, piece.first + i, piece, i) for i, order in enumerate(orders))
-    held.sort(key=itemgetter(0, 1, 2))
+    held.extend((*order, piece.channel, piece.first + i, piece, i) for i, order in enumerate(orders))
+    held.sort(key=itemgetter(0, 1, 2, 3))
     end = len(held) if until is None else next((i for i, taken in enumerate(held) if taken[0] >= until), len(held))
     ready = held[:end]
     del held[:end]
@@ -162,16 +173,16 @@ def _released(held: list[RecordPlace], piece: Piece, until: int | None) -> Itera
 
 
 def _together(taken: RecordPlace) -> tuple[object, ...]:
-    """Return what records have in common that can be in one piece; a watermark has a piece of its own."""
-    _, channel, number, piece, _ = taken
-    return piece.batch.source if piece.watermark is None else (channel, number)
+    """Return what records have in common that can be in one piece; what is no record has a piece of its own."""
+    _, _, channel, number, piece, _ = taken
+    return piece.batch.source if piece.batch.keys else (channel, number)
 
 
 def _piece(taken: list[RecordPlace]) -> Piece:
-    order, channel, number, piece, _ = taken[0]
-    if piece.watermark is not None:
+    order, _, channel, number, piece, _ = taken[0]
+    if not piece.batch.keys:
         return piece
-    places = [(of.batch, i) for _, _, _, of, i in taken]
+    places = [(of.batch, i) for *_, of, i in taken]
     cells = [None if of.headers is None else of.headers[i] for of, i in places]
     return Piece(
         order,
@@ -182,6 +193,7 @@ def _piece(taken: list[RecordPlace]) -> Piece:
             [of.values[i] for of, i in places],
             [of.timestamps[i] for of, i in places],
             cells if any(cells) else None,
+            None if piece.batch.logical is None else ([at for at, *_ in taken], [by for _, by, *_ in taken]),
             source=piece.batch.source,
             offset=[of.offset_at(i) for of, i in places],
         ),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from framework.api.job import Job
-from framework.batch.task import check_batch
+from framework.batch.check import check_batch
 from framework.cli.job_target import JobTarget
 from framework.spark.backfill.backfill import Wanted, sources_of
 from framework.spark.backfill.ranges import LOG

@@ -97,13 +97,13 @@ def with_times(site: Site, declared: Input[Any, Any], context: Context, loop: Lo
                 times.append(told(value, timestamp))
             except Exception as error:  # noqa: BLE001  # ours are raised again by refuse
                 if times:
-                    loop(_part(batch, begin, index)._replace(timestamps=times))
+                    loop(part_of(batch, begin, index)._replace(timestamps=times))
                 begin, times = index + 1, []
                 if site.clock is not None:
-                    site.clock.whole(_part(batch, index, index + 1))
+                    site.clock.whole(part_of(batch, index, index + 1))
                 refuse(batch, index, error)
         if times:
-            loop(_part(batch, begin, len(batch.keys))._replace(timestamps=times))
+            loop(part_of(batch, begin, len(batch.keys))._replace(timestamps=times))
 
     return timed
 
@@ -115,7 +115,7 @@ def _intake(batch: RecordBatch, context: Context) -> Sequence[int]:
     return [context.now()] * len(batch.keys)
 
 
-def _part(batch: RecordBatch, begin: int, end: int) -> RecordBatch:
+def part_of(batch: RecordBatch, begin: int, end: int) -> RecordBatch:
     """Return the records of a batch from ``begin`` up to ``end``."""
     cut = slice(begin, end)
     return batch._replace(

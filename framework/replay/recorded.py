@@ -1,7 +1,6 @@
 """A deterministic job's history in its log: input decisions, commits and the state at one of them, outputs by seq."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from framework.api.reader import origin_of
@@ -9,14 +8,13 @@ from framework.core.changelog_fold import ChangelogFold
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
 from framework.execution.deterministic.numbering import theirs_of
-from framework.logs.partition_reader import rows_left
 from framework.ports import LogReader, LogRow
-from protocol.changelog import ChangelogType, InputDecision, decode_changelog_header, decode_data, decode_input_decision
-from protocol.commit import Commit
+from framework.state.recorded_task import rows_of
+from protocol.changelog import InputDecision, decode_data
 from protocol.envelope import MessageType, decode_header
 from protocol.frames import decode_columns, decode_headers
 from protocol.ids import TopicPartition
-from protocol.notes import IdleNote, decode_note
+from protocol.notes import IdleNote
 
 NOT_COMPARED = {"grete.offset"}  # the offset of a dead letter in a stream: a replay cuts frames otherwise
 
@@ -33,38 +31,6 @@ class MadeOutput(NamedTuple):
     timestamp: int
     headers: tuple[tuple[str, bytes], ...]
     t: int
-
-
-@dataclass
-class RecordedTask:
-    """What one changelog tells. ``commits``: those with the whole state known, and all that follows by the log."""
-
-    commits: list[Commit] = field(default_factory=list)
-    decisions: list[InputDecision | IdleNote] = field(default_factory=list)
-
-
-def rows_of(log: LogReader, partition: TopicPartition) -> Iterator[LogRow]:
-    """Yield the rows of a partition up to its present end."""
-    return rows_left(log, partition, *log.bounds(partition))
-
-
-def recorded_task(log: LogReader, changelog: TopicPartition) -> RecordedTask:
-    """Read a whole changelog (C2)."""
-    recorded, fold = RecordedTask(), ChangelogFold(changelog, log.bounds(changelog)[0])
-    for row in rows_of(log, changelog):
-        value = row.value or b""
-        invalid = fold.invalid_messages
-        closed = fold.feed(row.offset, value)
-        if closed is not None and fold.complete:
-            if closed.commit.bulk_write_id is not None:  # state from outside: nothing of before leads to it
-                recorded.commits.clear()
-            recorded.commits.append(closed.commit)
-        kind = decode_changelog_header(value).type
-        if kind in (ChangelogType.INPUT_DECISION, ChangelogType.NOTE) and fold.invalid_messages == invalid:
-            decision = decode_note(value) if kind is ChangelogType.NOTE else decode_input_decision(value)
-            if not recorded.decisions or decision.first_t > recorded.decisions[-1].last_t:  # else a repeat
-                recorded.decisions.append(decision)
-    return recorded
 
 
 def state_at(log: LogReader, changelog: TopicPartition, checkpoint_id: int) -> State:

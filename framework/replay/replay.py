@@ -22,17 +22,16 @@ from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import LogReader
 from framework.replay.recorded import (
     MadeOutput,
-    RecordedTask,
     State,
     decided_rows,
     made_in_streams,
     made_outside,
-    recorded_task,
     state_at,
 )
 from framework.replay.task_host import Faults, HostedTask, work_all
 from framework.settings import Settings
 from framework.state.commits import all_wirings
+from framework.state.recorded_task import RecordedTask, recorded_task
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,

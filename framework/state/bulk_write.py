@@ -186,6 +186,12 @@ def _check_fresh(job: Job, wiring: TaskWiring, base: Commit | None, generation: 
             "inputs, in a job of another name"
         )
     rewritten = base is not None and base.bulk_write_id is not None and base.generation + 1 == generation
+    if base is not None and (base.bulk_write_id or "").endswith(_OUTPUTS):
+        raise ConfigError(
+            f"job {job.name!r} is deterministic, and a backfill has sent the outputs of its history ({wiring.name}): "
+            "another one would send them under the same numbers: give the job another name",
+            task=wiring.name,
+        )
     if went_on or not (base is None or base.checkpoint_id == 0 or rewritten):
         raise ConfigError(
             f"job {job.name!r} is deterministic and has run ({wiring.name}): its state can only be written before it "

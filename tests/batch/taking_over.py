@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from framework.api.job import Job
-from framework.core.task_topology import wire
+from framework.core.deterministic.merge_channel import ALL
+from framework.core.task_topology import TaskWiring, wire
 from framework.execution.reserved_stores import EVENT_TIME
 from framework.ports import LogRow
 from framework.settings import Settings
@@ -14,7 +15,9 @@ from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_cla
 from protocol.commit import (
     ChannelCommit,
     Commit,
+    DeterministicCommit,
     ExternalInput,
+    Frontier,
     InputCommit,
     OutputCommit,
     ProducerRollbacks,
@@ -119,5 +122,12 @@ def commit_of(
         known=tuple(ProducerRollbacks(p, ROLLBACKS) for p in sorted({p for p, _ in wiring.channels})),
         external=tuple(ExternalInput(p.topic, p.partition, covered.get(p, 0)) for p in wiring.external),
         nonce=nonce,
+        deterministic=_logical(wiring) if wiring.deterministic else None,
     )
     return [*messages, data, encode_commit(ChangelogHeader(ChangelogType.COMMIT, 1, 2, 0), commit)]
+
+
+def _logical(task: TaskWiring) -> DeterministicCommit:
+    """Return the logical time of the commit of a batch: the history ends with its checkpoint."""
+    end = CHECKPOINT_ID * 1_000
+    return DeterministicCommit(0, end, end, tuple(Frontier(*read, p, end, ALL, 0) for p, read in task.channels))

@@ -1,11 +1,8 @@
-"""Windows of each kind in batch: the rest live is as if all had been live. Deterministic ones are refused."""
+"""Windows of each kind in batch: the rest live is as if all had been live (deterministic: test_deterministic.py)."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framework.batch.task import check_batch
-from framework.errors import ConfigError
 from framework.settings import Settings
 from framework.testing import Kit
 from protocol.ids import TopicPartition
@@ -34,9 +31,3 @@ def test_windows_go_on_live_as_if_they_had_been_live_from_their_start(
     cut = {p: data.draw(st.integers(min(1, end), end)) for p, end in ends.items()}
     sizes = Settings(batch_bytes_max=data.draw(st.sampled_from([60, 300, 1 << 16])))
     assert taken_over(both[1], cut, sizes) == live(both[0])
-
-
-def test_deterministic_windows_are_refused_with_the_way_that_there_is() -> None:
-    """Their order is that of logical time, which a history has only once a live job has taken it in."""
-    with pytest.raises(ConfigError, match=r"stage watch is deterministic, with windows: .*check-determinism"):
-        check_batch(watching.job_of("deterministic"))

@@ -6,7 +6,7 @@ import pytest
 
 from framework.api.definition import changes_of_job, define
 from framework.api.mode import Mode
-from framework.batch.task import check_batch
+from framework.batch.check import check_batch
 from framework.errors import ConfigError, GraphError, TaskError
 from framework.settings import Settings
 from framework.testing import Kit
@@ -252,7 +252,7 @@ def test_another_time_is_refused_once_the_job_has_run() -> None:
 
 
 def test_a_batch_refuses_the_time_of_intake() -> None:
-    """It is not recorded."""
+    """It is not recorded in aligned mode."""
     with pytest.raises(ConfigError, match=r"time='intake'\), which is not recorded"):
         check_batch(counting(time="intake"))
     check_batch(counting(time=at))

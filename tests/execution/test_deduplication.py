@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from framework.api.deduplicate import Deduplicate
 from framework.api.definition import changes_of_job, define
 from framework.api.mode import Mode
-from framework.batch.task import check_batch
 from framework.errors import ConfigError, GraphError, TaskError
 from framework.execution.deduplication import with_number
 from framework.execution.limits import CLEAN_KEYS
@@ -267,9 +266,3 @@ def test_a_stage_that_drops_duplicates_is_not_rescaled(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="stage count drops duplicates of topic clicks, and an id does not tell"):
         check_inputs(log, job_of("id"), [])
     log.close()
-
-
-def test_a_deterministic_stage_that_drops_duplicates_is_not_recomputed_in_batch() -> None:
-    """Whether a horizon has passed depends on logical time."""
-    with pytest.raises(ConfigError, match="with deduplicate=: the order"):
-        check_batch(job_of("id", "deterministic"))

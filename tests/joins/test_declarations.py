@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from framework.api.definition import changes_of_job, decode_definition, define, encode_definition, take_over
-from framework.batch.task import check_batch
 from framework.errors import ConfigError, GraphError, TaskError
 from framework.testing import Kit
 from grete import (
@@ -175,18 +174,6 @@ def test_the_history_of_a_versioned_store_may_change() -> None:
     assert changes_of_job(define(as_of(5), {}), as_of(9)) == []
     changes = changes_of_job(define(as_of(5), {}), as_of(9, value=int64))
     assert [change.what for change in changes] == ["versioned store price/prices: its value: was utf8 and is int64"]
-
-
-@pytest.mark.parametrize(
-    ("declared", "what"),
-    [(job_of(interval(0, 9), "deterministic"), "joins"), (as_of(5, "deterministic"), "versioned s")],
-)
-def test_a_batch_does_not_know_the_order_of_a_deterministic_join(declared: Job, what: str) -> None:
-    """The error says what the stage has; a table join goes by no time."""
-    with pytest.raises(ConfigError, match=f"is deterministic, with {what}"):
-        check_batch(declared)
-    check_batch(job_of(tables(), "deterministic"))
-    check_batch(job_of(interval(0, 9)))
 
 
 def test_too_many_matches_are_an_error_of_the_record() -> None:

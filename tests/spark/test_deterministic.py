@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from framework.batch.task import check_batch
 from framework.errors import ConfigError
-from framework.job.loader import load_job
 from framework.spark.format.writer import partitioned
 from framework.state.commits import all_wirings, last_commit
 from framework.state.snapshots import settled_fold
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from tests.cli.test_state_commands import grete
-from tests.spark.backfill.scene import SETTINGS, SUMS, Scene, drain, made, parquet, plain
+from tests.spark.backfill.scene import SETTINGS, Scene, drain, made, parquet, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +29,9 @@ def test_a_deterministic_job_goes_live_from_its_history(spark: "SparkSession", t
     history, live, more = made(400, 21), made(200, 22), made(100, 23)
     path = parquet(tmp_path / "history" / "0.parquet", history)
     scene.backfill(spark, path)
-    done = scene.backfill(spark, path)  # no process has gone on from the first one
+    done = scene.backfill(spark, path, outputs=True)  # no process has gone on from the first one
+    with pytest.raises(ConfigError, match=r"a backfill has sent the outputs of its history \(parse-0\)"):
+        scene.backfill(spark, path)
     scene.feed(live)
     with LocalJob(scene.job, scene.reference, scene.job_directory, SETTINGS) as local:
         drain(local)
@@ -40,7 +40,7 @@ def test_a_deterministic_job_goes_live_from_its_history(spark: "SparkSession", t
         drain(local)
         local.stop()
     assert scene.state() == plain(history, live, more)
-    assert scene.sent("told") == sum(text != "x" for _, text, _ in [*live, *more])
+    assert scene.sent("told") == sum(text != "x" for _, text, _ in [*history, *live, *more])
     for wiring in all_wirings(scene.job):
         last = last_commit(scene.log, wiring.changelog)
         assert last is not None
@@ -51,23 +51,7 @@ def test_a_deterministic_job_goes_live_from_its_history(spark: "SparkSession", t
     assert (audited.wrong, audited.differences) == (0, [])
     with pytest.raises(ConfigError, match=r"deterministic and has run .*: give the job another name"):
         scene.backfill(spark, path)
-    with pytest.raises(ConfigError, match="numbers and times that only a live one gives"):
-        scene.backfill(spark, path, outputs=True)
     scene.log.close()
-
-
-def test_what_goes_by_logical_time_is_not_recomputed(spark: "SparkSession", tmp_path: Path) -> None:
-    """A task that asks its context ends the backfill, whatever its errors' policy; timers are refused before."""
-    scene = Scene(tmp_path, changes=[MODE], more="        self.ctx.now()\n")
-    with pytest.raises(ConfigError, match="cannot be recomputed in batch"):
-        scene.backfill(spark, parquet(tmp_path / "history.parquet", made(9, 24)))
-    scene.log.close()
-    timed = SUMS.read_text().replace(*MODE).replace("    sums = Store(", "    timers = Timers()\n    sums = Store(")
-    timed = timed.replace("import DeadLetter,", "import DeadLetter, Timer, Timers,")
-    timed = timed.replace("class Sum(Task):", "class Sum(Task):\n    def on_timer(self, timer: Timer) -> None: ...\n")
-    (tmp_path / "timed_sums.py").write_text(timed)
-    with pytest.raises(ConfigError, match="stage sum is deterministic, with timers"):
-        check_batch(load_job(str(tmp_path / "timed_sums.py")))
 
 
 def write(spark: "SparkSession", scene: Scene, mode: str, value: int, keys: str, **more: str) -> None:

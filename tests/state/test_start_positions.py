@@ -13,7 +13,7 @@ import pytest
 
 from framework.api.mode import Mode
 from framework.api.topic import StartPosition
-from framework.batch.task import check_batch
+from framework.batch.check import check_batch
 from framework.errors import ConfigError, GraphError
 from framework.job.directory import JobDirectory
 from framework.logs.address import LogAddress

@@ -1,18 +1,21 @@
 """A whole job over a recorded history in this process, all of it in memory: what Spark does is compared with it."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import chain
 
 from framework.api.job import Job
+from framework.batch.channels import channels_of, stages_in_order
+from framework.batch.frames import Frame
+from framework.batch.logical_order import LogicalOrder
 from framework.batch.record_order import Piece, piece_of_message, pieces_of_rows
-from framework.batch.task import BatchTask, Frame, StateRow, channels_of, stages_in_order
+from framework.batch.task import BatchTask, StateRow
 from framework.execution.event_time import OUTSIDE
 from framework.execution.record_times import order_of
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
-from protocol.ids import TopicPartition
+from protocol.ids import TopicPartition, producer_id
 
 
 @dataclass
@@ -31,36 +34,55 @@ def run_job(
     *,
     checkpoint_id: int = 1,
     outbox: bool = True,
+    orders: Mapping[int, LogicalOrder] = {},
 ) -> dict[tuple[int, int], TaskResult]:
-    """Run every task of a job over its history; return (stage ordinal, partition) → its result. Raises TaskError."""
+    """Run every task of a job over its history; return (stage ordinal, partition) → its result. Raises TaskError.
+
+    ``orders``: producer id → the logical order of its inputs; without it, all of them are history.
+    """
     settings, topology = settings or Settings(), job.topology()
     outside = dict.fromkeys(job.external_sinks(), job.partitions)
     streams: dict[TopicPartition, list[Frame]] = {}
     results = {}
     for stage in stages_in_order(job):
-        for partition in range(job.partitions):
-            task, result = BatchTask(job, stage, partition, settings, outside), TaskResult()
-            orders = {declared.topic.name: order_of(declared) for declared in stage.inputs.values()}
-            pieces = [
-                _frames(source, channel, [f for f in streams.get(source, []) if f.producer == producer])
-                if producer != OUTSIDE
-                else pieces_of_rows(
-                    source, channel, history(source), settings.batch_bytes_max, orders.get(source.topic)
+        logical = stage.mode == "deterministic"
+        for partition in range(stage.partitions):
+            order = orders.get(producer_id(stage.ordinal, partition), LogicalOrder(checkpoint_id * 1_000))
+            task, result = BatchTask(job, stage, partition, settings, outside, order=order), TaskResult()
+            times = {declared.topic.name: order_of(declared) for declared in stage.inputs.values()}
+            channels = channels_of(topology, stage.ordinal, partition)
+            pieces: list[Iterable[Piece]] = []
+            for (producer, source), channel in channels.items():
+                if producer != OUTSIDE:
+                    theirs = [f for f in streams.get(source, []) if f.producer == producer]
+                    pieces.append(_frames(source, channel, sorted(theirs, key=_place), logical=logical))
+                    continue
+                found = pieces_of_rows(
+                    source, channel, history(source), settings.batch_bytes_max, times.get(source.topic)
                 )
-                for (producer, source), channel in channels_of(topology, stage.ordinal, partition).items()
-            ]
+                if logical:
+                    found = order.of(source, producer_id(stage.ordinal, partition), (), found, first=False)
+                pieces.append(found)
+            if logical:
+                pieces.append(order.idle({source: channel for (_, source), channel in channels.items()}))
             for sent in chain(task.run(merge(*pieces, key=lambda piece: piece[:3])), task.finish()):
                 for each in sent:
                     if isinstance(each, Frame):
                         streams.setdefault(each.partition, []).append(each)
                     else:
                         result.external.append(each)
-            result.records = sum(task.records.values())
+            result.records = task.records
             result.state = list(task.state(checkpoint_id, outbox=outbox))
             task.close()
             results[stage.ordinal, partition] = result
     return results
 
 
-def _frames(source: TopicPartition, channel: int, frames: Iterable[Frame]) -> Iterator[Piece]:
-    return (piece_of_message(source, frame.start, channel, frame.first, frame.message) for frame in frames)
+def _place(frame: Frame) -> tuple[int, int]:
+    return frame.start, frame.first
+
+
+def _frames(source: TopicPartition, channel: int, frames: Iterable[Frame], *, logical: bool) -> Iterator[Piece]:
+    return (
+        piece_of_message(source, frame.start, channel, frame.first, frame.message, logical=logical) for frame in frames
+    )

@@ -3,7 +3,7 @@
 import pytest
 
 from framework.api.mode import Mode
-from framework.batch.task import check_batch
+from framework.batch.check import check_batch
 from framework.errors import ConfigError
 from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from framework.api.mode import Mode
-from framework.batch.task import check_batch
+from framework.batch.check import check_batch
 from framework.errors import ConfigError, GraphError
 from framework.replay.replay import replay
 from framework.settings import Settings

@@ -8,6 +8,7 @@ from framework.core.events import Advance
 from framework.execution.event_time import BEFORE_ALL
 from framework.execution.reserved_stores import EVENT_TIME
 
+_TOLD = EVENT_TIME + b"told "  # in META, before a stream's name
 _ENTRY = struct.Struct(">q?q")  # event time told last, whether the task was idle, when the next is due
 
 
@@ -38,6 +39,11 @@ class AnnouncedTime:
         entry = _ENTRY.pack(*self._told, self.due)
         return {_key(topic): entry for topic in self._topics}
 
+    @staticmethod
+    def is_due(key: bytes, entry: bytes) -> bool:
+        """Tell whether an entry of a saved state says of event time that was still to be told."""
+        return key.startswith(_TOLD) and _ENTRY.unpack(entry)[2] != NEVER
+
     def changed(self, t: int) -> None:
         """Note that event time may have changed at logical time ``t``; all that was due before has been told."""
         if self._topics:
@@ -57,4 +63,4 @@ class AnnouncedTime:
 
 
 def _key(topic: str) -> bytes:
-    return EVENT_TIME + b"told " + topic.encode()
+    return _TOLD + topic.encode()

@@ -174,6 +174,11 @@ class LogicalOutputs:
             checks = self._made[partition].checks if partition in self._made else ()
             saved[_released_key(partition)] = pack_released(seq, checks)
 
+    @property
+    def counted(self) -> frozenset[bytes]:
+        """The keys of the state by which a successor numbers its next outputs outside."""
+        return frozenset(key(place) for place in self._outside for key in (_sent_key, _digest_key))
+
     def number(self, records: list[ExternalRecord]) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
         """Return those of the collected external records that are not visible yet, in order and with their headers.
 

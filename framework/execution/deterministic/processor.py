@@ -1,6 +1,6 @@
 """Runs one task's code in deterministic mode: everything that it sees is a function of its input log (D3)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 
 from framework.api.context import LogicalContext
@@ -10,7 +10,7 @@ from framework.core.events import Advance
 from framework.core.task_topology import wire
 from framework.core.topology import Topology
 from framework.execution.deterministic.announced_time import AnnouncedTime
-from framework.execution.deterministic.outputs import LogicalOutputs
+from framework.execution.deterministic.outputs import LogicalOutputs, TimeAndSource
 from framework.execution.deterministic.record_clock import LogicalTime
 from framework.execution.deterministic.remade import Check, Visible
 from framework.execution.event_time import OUTSIDE
@@ -42,10 +42,14 @@ class LogicalProcessor(Processor):
         logical: LogicalOutputs,
         executor: Executor | None = None,
         sinks: MakeSinks = sinks_of,
+        told_at: Callable[[], TimeAndSource] | None = None,
     ) -> None:
-        """``logical``: the mode of ``outputs``. ``executor`` runs what the outbox does to its ``sinks``."""
+        """``logical``: the mode of ``outputs``. ``executor`` runs what the outbox does to its ``sinks``.
+
+        ``told_at`` gives ``ctx`` the logical time, by default that of ``logical``.
+        """
         name = f"{topology.job}/{stage.name}/{partition}"
-        self._ctx = LogicalContext(name, lambda: logical.at)
+        self._ctx = LogicalContext(name, told_at or (lambda: logical.at))
         super().__init__(
             stage,
             topology,
@@ -116,13 +120,22 @@ class LogicalProcessor(Processor):
         if self.check_keys is not None:
             self.check_keys(partition, offsets, keys)
         cells = headers if any(headers) else None
-        last_t = first_t + len(rows) - 1
-        logical = range(first_t, last_t + 1), (self._producer,) * len(rows)
+        logical = range(first_t, first_t + len(rows)), (self._producer,) * len(rows)
+        self.process_taken(RecordBatch(keys, values, timestamps, cells, logical, source=partition, offset=offsets))
+
+    def process_taken(self, batch: RecordBatch) -> None:
+        """Process records of one external partition, whose logical times are known and end in one step (E2)."""
+        assert batch.logical is not None
+        last_t = batch.logical[0][-1]
         self._announced.pass_to(last_t - 1)
-        batch = RecordBatch(keys, values, timestamps, cells, logical, source=partition, offset=offsets)
         self.process_batch(OUTSIDE, batch)
         self._announced.changed(last_t)
         self._announced.pass_to(last_t)
+
+    def refuse_at(self, batch: RecordBatch, reason: str, t: int) -> None:
+        """Let the input's error policy have one row of history that is no record, as of logical time ``t`` µs."""
+        self._logical.at = max((t, self._producer), self._logical.at)
+        self.refuse(batch, reason)
 
     def process_idle(self, partition: TopicPartition, t: int, *, ended: bool = False) -> None:
         """Take an external partition for idle from logical time ``t`` µs on (E4), or for ended (E7)."""

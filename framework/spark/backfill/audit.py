@@ -4,6 +4,7 @@ import shutil
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
+from framework.api.job import Job
 from framework.errors import ConfigError
 from framework.ports import JobLogReader, LogReader
 from framework.spark.backfill.backfill import Plans, Telling, Wanted, Watching, histories_of
@@ -51,8 +52,12 @@ def audit(spark: "SparkSession", wanted: Wanted, log: JobLogReader, telling: Tel
     job = wanted.job
     histories = histories_of(spark, job, wanted.sources)
     found = snapshots(log, job, aligned=aligned)
+    is_recorded = True
     if "deterministic" in job.modes:  # no checkpoint spans its tasks: they are of one moment when all is used up
         check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), found, strict=True)])
+        is_recorded = not any(log.bounds(wiring.changelog)[0] for wiring in all_wirings(job) if wiring.deterministic)
+    if not is_recorded:
+        telling.say(_check_unrecorded(job))
     at_checkpoint = Until(now=False, offsets=_positions(found))
     ends = {topic: history.ends for topic, history in histories.items()}
     covered = cover(log, [(wiring, None) for wiring in all_wirings(job)], ends, at_checkpoint)
@@ -68,7 +73,12 @@ def audit(spark: "SparkSession", wanted: Wanted, log: JobLogReader, telling: Tel
         stages = Stages(spark, job, plans.histories(), work)
         with Watching(spark, telling):
             reports = stages.run(
-                lambda stage: plans.of(stage, checkpoint_id, snapshots=tuple(found[job.tasks_of(stage.ordinal)])),
+                lambda stage: plans.of(
+                    stage,
+                    checkpoint_id,
+                    snapshots=tuple(found[job.tasks_of(stage.ordinal)]),
+                    is_recorded=is_recorded,
+                ),
                 lambda name: telling.say(f"stage {name} …"),
             )
             for stage in job.stages:
@@ -84,6 +94,23 @@ def audit(spark: "SparkSession", wanted: Wanted, log: JobLogReader, telling: Tel
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return Audited(checkpoint_id, reports, wrong, differences)
+
+
+def _check_unrecorded(job: Job) -> str:
+    """Return what a person should know of an audit without the recorded order. Raises ConfigError: it cannot be."""
+    for stage in job.stages:
+        if stage.mode == "deterministic" and "intake" in stage.topics_timed().values():
+            raise ConfigError(
+                f"stage {stage.name} has time='intake', and the changelogs do not hold all input decisions any more "
+                "(setting changelog_retention_ms): when its records were taken in is not known, so the stage cannot be "
+                "recomputed. grete check-determinism replays its recent history",
+                stage=stage.name,
+                setting="changelog_retention_ms",
+            )
+    return (
+        "the changelogs do not hold all input decisions any more (setting changelog_retention_ms): deterministic tasks "
+        "take their inputs in the order of time, so state that depends on the order may differ"
+    )
 
 
 def _positions(found: list[Snapshot]) -> dict[TopicPartition, int]:

@@ -73,8 +73,6 @@ class Telling(Protocol):
 
 def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, telling: Telling) -> Done:
     """Do it. The topics must be there. Raises ConfigError, TaskError, Fenced, Halted; then nothing has changed."""
-    if wanted.outputs and "deterministic" in wanted.job.modes:
-        raise ConfigError("--outputs: outputs of a deterministic job have numbers and times that only a live one gives")
     histories = histories_of(spark, wanted.job, wanted.sources)
     bulk_write = begin(log, wanted.job, wanted.settings, outputs=wanted.outputs)
     telling.say(f"every task of {wanted.job.name} is claimed: workers that were running are fenced")
@@ -160,6 +158,7 @@ class Plans(NamedTuple):
         *,
         bulk_write: BulkWrite | None = None,
         snapshots: tuple[Snapshot, ...] | None = None,
+        is_recorded: bool = True,
     ) -> StagePlan:
         """Return the plan of a stage whose state a bulk write writes, or compared with snapshots."""
         wanted = self.wanted
@@ -175,7 +174,9 @@ class Plans(NamedTuple):
             where=wanted.where,
             tails=self.covered.tails,
             files=frozenset(self.files),
+            placed=frozenset(topic for topic, history in self.files.items() if history.ends is not None),
             from_rows=has_one_channel(wanted.job, stage),
+            is_recorded=is_recorded,
             definition=encode_definition(define(wanted.job, self.outside)),
             built=""
             if bulk_write is None or "://" in wanted.work

@@ -6,14 +6,19 @@ Plain functions over iterators of batches, so that they can be tested without Sp
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from heapq import merge
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from framework.api.definition import decode_definition, take_over
 from framework.api.job import Job
-from framework.batch.record_order import InputPieces, Piece, piece_of_message, pieces_of_rows
-from framework.batch.task import BatchTask, Frame, channels_of
+from framework.batch.channels import channels_of
+from framework.batch.frames import Frame
+from framework.batch.logical_order import LogicalOrder, recorded_order
+from framework.batch.record_order import InputPieces, Piece, piece_of_message
+from framework.batch.task import BatchTask
+from framework.core.task_topology import wire
 from framework.execution.event_time import OUTSIDE
 from framework.execution.record_times import TimeOf, order_of
 from framework.job.loader import load_job
@@ -23,9 +28,10 @@ from framework.spark.backfill.blocks import rows_of
 from framework.spark.backfill.plans import StagePlan, TaskReport
 from framework.spark.backfill.results import Recorded, counted, handed_on, write
 from framework.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, batch, cells
+from framework.state.recorded_task import recorded_task
 from protocol.envelope import Header, MessageType, encode_header
 from protocol.frames import encode_columns, encode_headers
-from protocol.ids import TopicPartition
+from protocol.ids import TopicPartition, producer_id
 
 _FRAME_HEADER = encode_header(Header(MessageType.FRAME, 0, 0, 0, 0))
 
@@ -36,15 +42,25 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
     Its state goes to the changelog as ``attempt``, or is compared; else it is yielded, too.
     """
     job = _job(plan)
-    stage = job.stages[plan.stage]
-    task = BatchTask(job, stage, partition, plan.settings, plan.outside, outputs=plan.outputs)
+    stage, order = job.stages[plan.stage], _order_of(plan, job, partition)
+    task = BatchTask(
+        job,
+        stage,
+        partition,
+        plan.settings,
+        plan.outside,
+        outputs=plan.outputs,
+        order=order,
+        is_recorded=plan.is_recorded,
+    )
     report = TaskReport(partition, 0, 0, 0, 0, 0)
     recorded: Recorded | None = None
     try:
-        yield from _sent(plan, job, report, task.run(_pieces(plan, job, partition, batches, report)))
+        yield from _sent(plan, job, report, task.run(_pieces(plan, job, partition, order, batches, report)))
         if plan.snapshots is not None:
             recorded = Recorded(plan, plan.snapshots[partition], job)
-        yield from _sent(plan, job, report, task.finish(recorded.event_time_ms if recorded else None))
+        live_ms = recorded.event_time_ms if recorded and not order.is_live else None
+        yield from _sent(plan, job, report, task.finish(live_ms))
         state = counted(report, task.state(plan.checkpoint_id, outbox=plan.outputs))
         if plan.bulk_write is not None:
             write(plan, plan.bulk_write, job, partition, attempt, state, report)
@@ -52,7 +68,7 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
             yield from recorded.differences(partition, state)
         else:
             yield from handed_on(partition, state)
-        report.records, report.refused = sum(task.records.values()), task.refused
+        report.records, report.refused = task.records, task.refused
         report.failed = task.failed
         report.outputs += task.dropped
         yield batch(1, kind=REPORT, task=partition, value=[msgspec.json.encode(report)])
@@ -63,9 +79,11 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
 def cut_pieces(plan: StagePlan, topic: str, partition: int, batches: Iterable[Any]) -> Iterator[Any]:
     """Yield one external input of one task as pieces, its rows and its tail, for a stage with several channels."""
     report = TaskReport(partition, 0, 0, 0, 0, 0)
-    for piece in _external(plan, _job(plan), topic, partition, batches, report):
+    job = _job(plan)
+    for piece in _external(plan, job, topic, partition, _order_of(plan, job, partition), batches, report):
         records = piece.batch
-        body = encode_columns(records.keys, records.values, records.timestamps, records.headers)
+        columns = records.keys, records.values, records.timestamps, records.headers
+        body = encode_columns(*columns, logical=records.logical)
         offsets = b"".join(records.offset_at(i).to_bytes(8, "big", signed=True) for i in range(len(records.keys)))
         yield batch(
             1,
@@ -96,21 +114,47 @@ def _job_of(reference: str, definition: bytes) -> Job:
     return job
 
 
-def _pieces(plan: StagePlan, job: Job, partition: int, batches: Iterable[Any], report: TaskReport) -> Iterable[Piece]:
+def _order_of(plan: StagePlan, job: Job, partition: int) -> LogicalOrder:
+    """Return what a deterministic task knows of logical time: all its history is before the checkpoint of a backfill.
+
+    An audit knows it from the changelog, and if that does not have it, from the records' times alone.
+    """
+    wiring = wire(job.topology(), plan.stage, partition)
+    if plan.bulk_write is not None:
+        return LogicalOrder(plan.checkpoint_id * 1_000)
+    if not wiring.deterministic or plan.snapshots is None or not plan.is_recorded:
+        return LogicalOrder()
+    log = plan.where.open()
+    try:
+        return recorded_order(recorded_task(log, wiring.changelog), plan.snapshots[partition].commit)
+    finally:
+        log.close()
+
+
+def _pieces(
+    plan: StagePlan, job: Job, partition: int, order: LogicalOrder, batches: Iterable[Any], report: TaskReport
+) -> Iterable[Piece]:
+    """Return the pieces of all channels, in their order, with what a live task has noted of idle inputs."""
+    channels = channels_of(job.topology(), plan.stage, partition)
+    idle = order.idle({source: number for (_, source), number in channels.items()})
     if plan.from_rows:
         (topic,) = job.topology().externals_of(plan.stage)
-        return _external(plan, job, topic, partition, batches, report)
-    channels = channels_of(job.topology(), plan.stage, partition)
-    orders = _orders(plan, job)
+        rows_ = _external(plan, job, topic, partition, order, batches, report)
+        return merge(rows_, idle, key=_place) if order.decisions else rows_
     logs = [
-        pieces_of_rows(source, number, _log_rows(plan, source), plan.settings.batch_bytes_max, orders.get(source.topic))
+        _external(plan, job, source.topic, partition, order, (), report)
         for (producer, source), number in channels.items()
         if producer == OUTSIDE and source in plan.tails and source.topic not in plan.files
     ]
-    return merge(_read_pieces(batches), *logs, key=lambda piece: piece[:3])
+    logical = job.stages[plan.stage].mode == "deterministic"
+    return merge(_read_pieces(batches, logical=logical), *logs, idle, key=_place)
 
 
-def _read_pieces(batches: Iterable[Any]) -> Iterator[Piece]:
+def _place(piece: Piece) -> tuple[int, int, int]:
+    return piece[:3]
+
+
+def _read_pieces(batches: Iterable[Any], *, logical: bool) -> Iterator[Piece]:
     """Yield the pieces of sorted batches of SCHEMA."""
     for found in batches:
         names = ("topic", "partition", "start", "channel", "first", "value", "offsets", "refused")
@@ -118,21 +162,35 @@ def _read_pieces(batches: Iterable[Any]) -> Iterator[Piece]:
             *(found.column(name).to_pylist() for name in names), strict=True
         ):
             source = TopicPartition(topic, number)
+            piece = piece_of_message(source, start, channel, first, message, logical=logical)
             if offsets is None:
-                yield piece_of_message(source, start, channel, first, message)
+                yield piece
                 continue
-            piece = piece_of_message(source, start, channel, first, message)
             places = [int.from_bytes(offsets[i : i + 8], "big", signed=True) for i in range(0, len(offsets), 8)]
             yield piece._replace(batch=piece.batch._replace(offset=places), refused=refused)
 
 
 def _external(
-    plan: StagePlan, job: Job, topic: str, partition: int, batches: Iterable[Any], report: TaskReport
+    plan: StagePlan,
+    job: Job,
+    topic: str,
+    partition: int,
+    order: LogicalOrder,
+    batches: Iterable[Any],
+    report: TaskReport,
 ) -> Iterator[Piece]:
     """Yield the pieces of one of a task's external inputs: of its rows, then of its tail in the log."""
     source, number = TopicPartition(topic, partition), job.topology().externals_of(plan.stage).index(topic)
     channel = InputPieces(source, -1 - number, plan.settings.batch_bytes_max, _orders(plan, job).get(topic))
-    yield from _row_pieces(channel, rows_of(batches), report)
+    found, tail = _row_pieces(channel, rows_of(batches), report), _tail_pieces(plan, source, channel)
+    stage = job.stages[plan.stage]
+    if stage.mode != "deterministic":
+        return chain(found, tail)
+    history, taken = ((), chain(found, tail)) if topic in plan.placed else (found, tail)
+    return order.of(source, producer_id(plan.stage, partition), history, taken, first=False)
+
+
+def _tail_pieces(plan: StagePlan, source: TopicPartition, channel: InputPieces) -> Iterator[Piece]:
     for offsets, _, timestamps, keys, values, headers in _log_batches(plan, source):
         yield from channel.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)
 

@@ -34,6 +34,8 @@ class StagePlan(NamedTuple):
     tails: dict[TopicPartition, Tail]
     files: frozenset[str]  # topics whose history comes from files; their tails follow it
     from_rows: bool  # batches are rows of the one external input; else pieces
+    placed: frozenset[str] = frozenset()  # topics whose files have the offsets of the log
+    is_recorded: bool = True  # the changelogs have all of the order in which deterministic sources took their inputs
     definition: bytes = b""  # of the job, with the ids of its stores
     built: str = ""  # the directory for the state as files, beside the changelog; none if empty
 

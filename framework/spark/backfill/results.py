@@ -1,6 +1,6 @@
 """The results of a task's history: state is written to its changelog or compared with it, records are handed on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,8 @@ from framework.api.graph import RESERVED_STORES
 from framework.api.job import Job
 from framework.batch.task import StateRow
 from framework.execution.build import store_names
+from framework.execution.deterministic.announced_time import AnnouncedTime
+from framework.execution.deterministic.outputs import is_of_outputs
 from framework.execution.reserved_stores import EVENT_TIME, STREAM_TIME
 from framework.spark.backfill.plans import StagePlan, TaskReport
 from framework.spark.backfill.schema import STATE, batch
@@ -96,12 +98,22 @@ class Recorded:
         for store in stage.expiring_ids():  # when it is deleted depends on commits
             entries = self._found[store].items()
             self._found[store] = {key: cell for key, cell in entries if cell[0] is not None and cell[0] >= least}
-        if stage.mode == "deterministic":  # logical times, and digests of them
-            del self._found[_META]
+        # which sources were idle depends on a clock; what came of it, event time, is compared
+        self._left_out: Callable[[bytes, bytes | None], bool] = lambda key, _: key.startswith(EVENT_TIME)
+        if stage.mode == "deterministic":
+            self._left_out = _is_of_outputs
+            if not plan.is_recorded:  # the logical times were others
+                del self._found[_META]
 
     def differences(self, task: int, state: Iterator[StateRow]) -> Iterator[Any]:
         """Yield a row for each key that differs: ``value`` is the changelog's, ``headers`` what it should be."""
-        return _rows(task, _compared(self._found, state))
+        wrong = _compared(self._found, state)
+        return _rows(task, [row for row in wrong if row[0] != _META or not self._left_out(row[1], row[2])])
+
+
+def _is_of_outputs(key: bytes, found: bytes | None) -> bool:
+    """Tell whether an entry of a deterministic task is about what it has sent, or has still to tell of event time."""
+    return is_of_outputs(key) or (found is not None and AnnouncedTime.is_due(key, found))
 
 
 def _compared(found: dict[int, Entries], state: Iterator[StateRow]) -> list[_Difference]:
@@ -117,8 +129,7 @@ def _compared(found: dict[int, Entries], state: Iterator[StateRow]) -> list[_Dif
         for key, entry in entries.items()
         if entry[0] is not None
     ]
-    # which sources were idle depends on a clock; what came of it, event time, is compared
-    return [row for row in wrong if row[0] != _META or not row[1].startswith(EVENT_TIME)]
+    return wrong
 
 
 def _rows(task: int, wrong: list[_Difference]) -> Iterator[Any]:

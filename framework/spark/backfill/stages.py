@@ -13,7 +13,7 @@ import msgspec
 from framework import errors
 from framework.api.graph import StageGraph
 from framework.api.job import Job
-from framework.batch.task import channels_of, stages_in_order
+from framework.batch.channels import channels_of, stages_in_order
 from framework.spark.backfill.carried_errors import carried, unpacked
 from framework.spark.backfill.executor import cut_pieces, run_stage
 from framework.spark.backfill.history import TopicHistory

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from framework.batch.task import check_batch
+from framework.batch.check import check_batch
 from framework.errors import ConfigError
 from framework.job.directory import JobDirectory
 from framework.ports import ExternalRecord
@@ -84,8 +84,6 @@ def test_history_in_batch_and_the_rest_live_is_as_all_of_it_live(spark: "SparkSe
 
 
 def test_what_batch_cannot_recompute_is_refused() -> None:
-    """Deterministic stages meet the expiry in logical order; a batch's time depends on where it begins and ends."""
-    with pytest.raises(ConfigError, match=r"stage forget is deterministic, with a store with ttl_ms: the order"):
-        check_batch(forgetful.deterministic)
+    """A batch's time depends on where it begins and ends."""
     with pytest.raises(ConfigError, match=r"stage forget has process_batch and a store with ttl_ms: its entries live"):
         check_batch(forgetful.batches)

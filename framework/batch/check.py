@@ -1,0 +1,51 @@
+"""Which jobs a batch cannot compute."""
+
+from framework.api.job import Job
+from framework.errors import ConfigError
+
+
+def check_batch(job: Job) -> None:
+    """Refuse a job whose state depends on what only its live tasks know. Raises ConfigError."""
+    for stage in job.stages:
+        if whole := stage.topics_broadcast():
+            raise ConfigError(
+                f"stage {stage.name} reads all of topic {min(whole)} in each task (broadcast=True), which a batch "
+                "cannot do yet. Start the job under another name instead: it reads its inputs from their first records",
+                stage=stage.name,
+            )
+        if starts := stage.starts():
+            raise ConfigError(
+                f"stage {stage.name} begins to read topic {min(starts)} behind its first record (start=), and a batch "
+                "is made from all of the history. Start the job under another name instead; or leave start= out, and "
+                "the history before it counts, too",
+                stage=stage.name,
+            )
+        if first := stage.topics_read_first():
+            raise ConfigError(
+                f"stage {stage.name} reads topic {min(first)} first (bootstrap=True): where that ended when a task "
+                "started is not recorded, so such a stage cannot be recomputed in batch. Start the job under another "
+                "name instead: it reads its inputs from their first records",
+                stage=stage.name,
+            )
+        if waiting := stage.priorities():
+            raise ConfigError(
+                f"stage {stage.name} reads topic {min(waiting)} with priority=: which of its records were at hand "
+                "before those of other topics is not recorded, so such a stage cannot be recomputed in batch. Start "
+                "the job under another name instead: it reads its inputs from their first records",
+                stage=stage.name,
+            )
+        intake = [topic for topic, time in stage.topics_timed().items() if time == "intake"]
+        if intake and stage.mode != "deterministic":
+            raise ConfigError(
+                f"stage {stage.name} gives the records of topic {intake[0]} the time at which a task takes them in "
+                "(time='intake'), which is not recorded, so such a stage cannot be recomputed in batch. Let the "
+                "records have their timestamps, or a time of their value, in a job of another name",
+                stage=stage.name,
+            )
+        if stage.batch and stage.expiring_ids():
+            raise ConfigError(
+                f"stage {stage.name} has process_batch and a store with ttl_ms: its entries live from the latest "
+                "timestamp of a batch, and a batch computation has other batches. Start the job under another name "
+                "instead: it reads its inputs from their first records",
+                stage=stage.name,
+            )

@@ -1,0 +1,44 @@
+"""What one changelog tells of a deterministic task: its commits, and the decisions on its inputs between them (D2)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from framework.core.changelog_fold import ChangelogFold
+from framework.logs.partition_reader import rows_left
+from framework.ports import LogReader, LogRow
+from protocol.changelog import ChangelogType, InputDecision, decode_changelog_header, decode_input_decision
+from protocol.commit import Commit
+from protocol.ids import TopicPartition
+from protocol.notes import IdleNote, decode_note
+
+
+@dataclass
+class RecordedTask:
+    """What one changelog tells. ``commits``: those with the whole state known, and all that follows by the log."""
+
+    commits: list[Commit] = field(default_factory=list)
+    decisions: list[InputDecision | IdleNote] = field(default_factory=list)
+
+
+def rows_of(log: LogReader, partition: TopicPartition) -> Iterator[LogRow]:
+    """Yield the rows of a partition up to its present end."""
+    return rows_left(log, partition, *log.bounds(partition))
+
+
+def recorded_task(log: LogReader, changelog: TopicPartition) -> RecordedTask:
+    """Read a whole changelog (C2)."""
+    recorded, fold = RecordedTask(), ChangelogFold(changelog, log.bounds(changelog)[0])
+    for row in rows_of(log, changelog):
+        value = row.value or b""
+        invalid = fold.invalid_messages
+        closed = fold.feed(row.offset, value)
+        if closed is not None and fold.complete:
+            if closed.commit.bulk_write_id is not None:  # state from outside: nothing of before leads to it
+                recorded.commits.clear()
+            recorded.commits.append(closed.commit)
+        kind = decode_changelog_header(value).type
+        if kind in (ChangelogType.INPUT_DECISION, ChangelogType.NOTE) and fold.invalid_messages == invalid:
+            decision = decode_note(value) if kind is ChangelogType.NOTE else decode_input_decision(value)
+            if not recorded.decisions or decision.first_t > recorded.decisions[-1].last_t:  # else a repeat
+                recorded.decisions.append(decision)
+    return recorded
