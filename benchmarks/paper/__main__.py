@@ -1,9 +1,9 @@
 """The paper's experiments: ``make bench EXPERIMENT=paper [LOG=…] [MINUTES=…] [WRITE=1]``.
 
 Each cell is a run of its own, with processes and topics of its own, and is kept in benchmarks/out as soon as it has
-ended. So the experiment can be cut at any time, or end itself after MINUTES, and the same command goes on with what is
-missing, as long as the commit is the same. LOG: kafka (a broker of its own), kafka://host:port, or embedded. WRITE:
-puts docs/results/paper.json, the tables of its page and the pictures into docs, of the cells that are there.
+ended. So the experiment can be cut at any time, or end itself after MINUTES (0: it runs nothing), and the same command
+goes on with what is missing, as long as the commit is the same. LOG: kafka (a broker of its own), kafka://host:port, or
+embedded. WRITE: puts docs/results/paper.json, the tables of its page and the pictures into docs, of what is there.
 """
 
 import argparse
@@ -38,12 +38,14 @@ def run_all(cells: Sequence[Cell | Size], kept: Kept, log: str, minutes: float |
         f"{len(left)} of {len(cells)} cells to run, about {total_s / 60:.0f} minutes"
         + ("" if minutes is None else f"; it ends before {minutes:g} have passed, and goes on when it is run again")
     )
+    if not left or minutes == 0:
+        return
     end = None if minutes is None else time.monotonic() + 60 * minutes
     columns = (TextColumn("{task.description:<60}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with ExitStack() as stack:
-        if left and log == "kafka":
+        if log == "kafka":
             log = KAFKA + stack.enter_context(find_broker(loaded=True)).bootstrap
-        if left and log != EMBEDDED:
+        if log != EMBEDDED:
             measure_any(WARM_UP.module, log, *WARM_UP.arguments)
         progress = stack.enter_context(Progress(*columns, console=console))
         bar = progress.add_task("", total=len(left))
@@ -84,7 +86,9 @@ def main() -> None:
     """Run what is missing; print the tables; with --write, put them and the pictures into docs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--log", default=os.environ.get("LOG") or "kafka")
-    parser.add_argument("--minutes", type=float, default=os.environ.get("MINUTES") or None, help="then it ends itself")
+    parser.add_argument(
+        "--minutes", type=float, default=os.environ.get("MINUTES") or None, help="then it ends itself; 0: only the page"
+    )
     parser.add_argument("--write", action="store_true", default=bool(os.environ.get("WRITE")), help="docs/results")
     options = parser.parse_args()
     cells = all_cells()

@@ -34,11 +34,12 @@ def row_of(cell: Cell | Size, result: Result) -> Row:
         "checkpoints": result["checkpoints"],
         "load": round(result["load"], 1),
         **{f"{name}_ms": round(result[name], 1) for name in ("p50", "p75", "p95", "p99", "max")},
-        "cpu_ms_a_document": round(1000 * result["cpu_s"] / result["documents"], 1),
         "saturated": not cell.kills and drift > SATURATED_MS,
         "index": result["index"],
     }
-    if cell.kills:
+    if not cell.kills:  # the CPU time of the killed went with them
+        row["cpu_ms_a_document"] = round(1000 * result["cpu_s"] / result["documents"], 1)
+    else:
         row["kills_s"] = result["kills_s"]
         row["first_output_s"] = [round(seconds, 2) for seconds in result["first_output_s"]]
         row["documents_lost"] = round(cell.seconds * cell.rate) - len(latencies)

@@ -1,12 +1,15 @@
 """The paper's experiment: each cell proves its guarantee, and the page shows what was measured."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks import results
 from benchmarks.latency.cell import Result
 from benchmarks.paper.__main__ import results as page_of
 from benchmarks.paper.plan import CURVE, CURVE_MS, RATES, Cell, Size, all_cells, beyond, curve
@@ -17,6 +20,8 @@ from tasks.inverted_index import END, Count
 
 TEXTS = ["one two one", "two"]
 POSTINGS = [(f"one{END}0", [0, 2]), (f"two{END}0", [1]), (f"two{END}1", [0])]
+FIGURE = re.compile(r"\d[\d,.]*\d|\d")
+MEASURED = re.compile(r"(\d[\d,.]*\d|\d) (?:MiB|ms|s|times|documents a second)\b")
 WORDS = [("one", Count(1, 2)), ("two", Count(2, 2))]
 
 
@@ -117,3 +122,21 @@ def test_what_does_not_count_or_is_missing_is_said(tmp_path: Path) -> None:
         f"Does not count: {cells[1].name}: too few checkpoints.",
         f"Not measured: {cells[2].name}.",
     ]
+
+
+def test_every_figure_of_the_page_comes_from_the_file() -> None:
+    """The tables are those of the file's cells; the text names no measured figure that the tables lack."""
+    kept = results.read("paper")
+    assert kept.runs[0].tables == tables(kept.cells)
+    runs: list[dict[str, Any]] = [cell for cell in kept.cells if "checkpoints" in cell]
+    assert all(cell["checkpoints"] >= 20 for cell in runs if cell["mode"] != "no guarantee")
+    for cell in runs:
+        index = Recount(**cell["index"])
+        allowed = {"at least once": "repeats", "at most once": "losses", "none": "once"}.get(cell["guarantee"], "once")
+        assert broken(index, allowed if "kills_s" in cell else "once") is None
+    page = (results.RESULTS / "paper.md").read_text("utf-8")
+    text = page.partition("<!-- end -->")[2]
+    shown = set(FIGURE.findall(results.markdown(kept)))
+    assert MEASURED.findall(text)
+    assert [figure for figure in MEASURED.findall(text) if figure not in shown] == []
+    assert all((results.ROOT / "docs" / name).exists() for name in re.findall(r"\(\.\./(images/[\w-]+\.svg)\)", page))
