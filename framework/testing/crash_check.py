@@ -21,6 +21,7 @@ def check_crashes(play: Play, at_most: int) -> int:
 
     Raises AssertionError: at which crash something else came of it, and the difference.
     """
+    __tracebackhide__ = True  # pytest shows the line of the test
     plain, again = play(0, False), play(0, False)
     if plain.result != again.result:
         raise AssertionError(

@@ -317,6 +317,7 @@ class Kit:
 
         Raises AssertionError: at which crash something else came out, and the difference.
         """
+        __tracebackhide__ = True  # pytest shows the line of the test
         script = list(self.script)
         one_by_one = msgspec.structs.replace(self.settings, batch_bytes_max=1, frame_bytes_max=1)
 
