@@ -85,7 +85,7 @@ def test_the_settings_are_those_of_docker_compose(tmp_path: Path) -> None:
     compose = (Path(__file__).parents[2] / "docker-compose.yml").read_text()
     assert "./framework/testing/broker/server.properties:/mnt/shared/config/server.properties" in compose
     assert "KAFKA_" not in compose
-    assert set(re.findall(r"image: (\S+)", compose)) == {f"apache/kafka:{KAFKA}"}
+    assert set(re.findall(r"image: (apache/kafka:\S+)", compose)) == {f"apache/kafka:{KAFKA}"}
     ours = {"listeners", "advertised.listeners", "controller.quorum.voters", "log.dirs"}
     assert {name for name, value in jars._own_settings(tmp_path, 1).items() if settings().get(name) != value} == ours
     assert settings()["process.roles"] == "broker,controller"
