@@ -1,6 +1,7 @@
 """Grete: exactly-once stream processing. This is the whole public API; `framework` may change."""
 
 from framework.api.avro_serde import avro
+from framework.api.calls import BatchCall, Call, CallError
 from framework.api.context import Context
 from framework.api.deduplicate import ById, BySequence
 from framework.api.external import External
@@ -26,8 +27,11 @@ from framework.api.versioned import VersionedStore
 from framework.api.windows import Every, HoppingWindow, TumblingWindow, Window
 
 __all__ = [
+    "BatchCall",
     "ById",
     "BySequence",
+    "Call",
+    "CallError",
     "Context",
     "DeadLetter",
     "Every",

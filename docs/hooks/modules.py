@@ -41,6 +41,7 @@ GROUPS: dict[str, list[str]] = {
         "framework/execution/reserved_stores.py",
         "framework/execution/store_pins.py",
     ],
+    "How are calls made, and when does a record that waits for one take effect?": ["framework/execution/calls"],
     "How is my code run in deterministic mode?": ["framework/execution/deterministic"],
     "Which lines of my code may not be deterministic?": ["framework/execution/deterministic/lint"],
     "How do outputs get to files and tables?": [

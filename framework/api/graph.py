@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from framework.api.calls import AnyCall, BatchCall, Call, check_calls
 from framework.api.external import External
 from framework.api.files import Files
 from framework.api.http import Http
 from framework.api.input_arguments import check_arguments
 from framework.api.joins import Join
-from framework.api.methods import refuse_deferred
+from framework.api.methods import is_async, refuse_deferred
 from framework.api.mode import MODES, Mode
 from framework.api.stateful import Stateful
 from framework.api.store import Store
@@ -44,6 +45,8 @@ class StageGraph:
     stateful: dict[str, Stateful]  # windows, joins and versioned stores
     timers: str | None  # the attribute of Timers()
     batch: bool  # process_batch instead of process
+    awaits: bool = False  # process is an async def
+    calls: dict[str, AnyCall] = field(default_factory=dict)
     mode: Mode = "aligned"
     partitions: int = 1  # as many tasks
     pinned_ids: Mapping[str, int] = field(default_factory=dict)  # store or window name → the id that its state has
@@ -197,6 +200,8 @@ def describe(task: object, ordinal: int, mode: Mode = "aligned", partitions: int
         stateful={attribute: value for attribute, value in declared.items() if isinstance(value, Stateful)},
         timers=timers[0] if timers else None,
         batch=callable(declared.get("process_batch")),
+        awaits=is_async(declared.get("process")),
+        calls={attribute: value for attribute, value in declared.items() if isinstance(value, Call | BatchCall)},
         mode=getattr(task, "mode", None) or mode,
         partitions=partitions if own is None else checked_count(f"stage {name!r}", own),
     )
@@ -227,6 +232,11 @@ def _check_methods(stage: StageGraph, declared: dict[str, object], timers: list[
             kind, given = type(each).__name__, "pair" if isinstance(each, Join) else "window"
             raise GraphError(f"{where} declares a {kind} and has no {each.method}(self, {given})")
     refuse_deferred(where, declared)
+    if stage.awaits or stage.calls:
+        by_order = [f"a {type(each).__name__}" for each in stage.stateful.values()]
+        by_order += ["an input with deduplicate="] if stage.seen else []
+        by_order += ["a store with ttl_ms="] if any(each.ttl_ms is not None for each in stage.stores.values()) else []
+        check_calls(where, stage.calls, stage.task.in_flight, by_order, awaits=stage.awaits)
 
 
 def _check_names(stage: StageGraph) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from framework.errors import GraphError, TaskError
 
+ASYNC = "is an async def"
 METHODS = ("process", "process_batch", "on_timer", "on_window", "on_join", "on_commit", "init", "close")
 
 
@@ -24,11 +25,16 @@ def refuse_deferred(where: str, declared: Mapping[str, object]) -> None:
     """
     for name in METHODS:
         form = _form(declared.get(name))
-        if form is not None:
+        if form is not None and not (name == "process" and form == ASYNC):
             raise GraphError(
                 f"{where}: {name} {form}, so a call of it does no work: write it as a plain def without async and "
                 "yield, send by self.OUTPUT.send(key, value), and return nothing"
             )
+
+
+def is_async(method: object) -> bool:
+    """Tell whether a method is an async function: ``process`` may be one."""
+    return _form(method) == ASYNC
 
 
 def refuse_return(method: str, value: object) -> NoReturn:
@@ -62,5 +68,5 @@ def _form(method: object) -> str | None:
     if inspect.isasyncgenfunction(function):
         return "is an async def that yields"
     if inspect.iscoroutinefunction(function):
-        return "is an async def"
+        return ASYNC
     return "yields" if inspect.isgeneratorfunction(function) else None

@@ -14,6 +14,7 @@ class Task:
     - ``on_timer(self, timer)`` if it declares Timers, ``on_window(self, window)`` if it declares a window,
       ``on_join(self, pair)`` if it declares a join; ``on_commit(self, tokens)`` if it asks for checkpoints.
     They are plain functions that return None: a coroutine, a generator or a value would be dropped, so it is refused.
+    Only ``process`` may be an ``async def``, to await Calls; ``in_flight`` bounds the records that do so at a time.
 
     A new instance is made at each start and after each rollback: only stores are durable, other attributes are caches.
     Keep to one thread, and touch nothing outside but through declared outputs: what else it does may happen twice.
@@ -22,6 +23,7 @@ class Task:
     name: ClassVar[str]  # of the stage; by default the class name in kebab case: CountWords → count-words
     mode: ClassVar[Mode]  # of the stage; by default the job's
     partitions: ClassVar[int]  # of the stage, each a task; by default the job's
+    in_flight: ClassVar[int] = 64  # records of a task whose async process has begun and has not taken effect
     ctx: Context = Context()  # the time and random numbers to use; each instance has its own
 
     def init(self) -> None:

@@ -19,6 +19,7 @@ from framework.core.events import Advance
 from framework.core.task_topology import wire
 from framework.errors import ConfigError
 from framework.execution.build import writes_outside
+from framework.execution.calls.ports import Caller
 from framework.execution.deterministic.outputs import LogicalOutputs, TimeAndSource, is_of_outputs
 from framework.execution.deterministic.processor import LogicalProcessor
 from framework.execution.event_time import BEFORE_ALL, OUTSIDE, TimeSource
@@ -138,6 +139,7 @@ class LogicalPass:
         outputs: bool,
         order: LogicalOrder,
         is_recorded: bool,
+        caller: Caller | None,
     ) -> None:
         """``order`` has given the pieces their times; unless ``is_recorded``, a live task had others."""
         topology = job.topology()
@@ -156,6 +158,7 @@ class LogicalPass:
             logical=self._logical,
             sinks=no_sinks,
             told_at=None if is_recorded else _not_recorded,
+            caller=caller,
         )
         self.records: Counter[TopicPartition] = Counter()
         self.refused = 0

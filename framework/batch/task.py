@@ -4,6 +4,7 @@ All of the history is one checkpoint. What the live task keeps beside the user's
 timers, the outbox) comes out of the same code, so a live task that takes over finds what it would have made itself.
 """
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
@@ -16,6 +17,8 @@ from framework.batch.passes import AlignedPass, LogicalPass, Pass
 from framework.batch.record_order import Piece, merged
 from framework.batch.temporary_store import Scratch
 from framework.execution.build import store_names
+from framework.execution.calls.shared import shared_calls
+from framework.execution.limits import CALLS_MS
 from framework.execution.outputs import Outputs
 from framework.execution.processor import Processor
 from framework.execution.reserved_stores import META
@@ -62,6 +65,7 @@ class BatchTask:
             read_cache_bytes_max=settings.read_cache_bytes_max,
         )
         self._pass: Pass
+        caller = shared_calls() if stage.awaits else None
         if stage.mode == "deterministic":
             self._pass = by_time = LogicalPass(
                 job,
@@ -73,12 +77,14 @@ class BatchTask:
                 outputs=outputs,
                 order=order,
                 is_recorded=is_recorded,
+                caller=caller,
             )
             self._outputs = by_time.outputs
         else:
             topology = job.topology()
             self._outputs = Outputs(stage, topology, settings, outside.get, drop_external=not outputs)
-            processor = Processor(stage, topology, partition, self._overlay, self._outputs, settings, sinks=no_sinks)
+            own = stage, topology, partition, self._overlay, self._outputs, settings
+            processor = Processor(*own, sinks=no_sinks, caller=caller)
             self._pass = AlignedPass(job, stage, partition, processor, settings.batch_bytes_max)
         self._processor = self._pass.processor
         self._channels = len(channels_of(job.topology(), stage.ordinal, partition))
@@ -107,6 +113,7 @@ class BatchTask:
         self._processor.reset()
         for piece in merged(pieces, self._channels):
             self._pass.take(piece)
+            self._wait_for_calls(until_none=False)
             self._processor.requests.forget()  # all of the history is one checkpoint
             if self._overlay.open_bytes > self._bytes_max:
                 self._make_room()
@@ -119,8 +126,16 @@ class BatchTask:
         a live task was here, and that was its event time; which of its inputs were idle, its clock has decided (E4).
         """
         self._pass.end(live_ms)
+        self._wait_for_calls(until_none=True)
         yield from self._sent(tell=True)
         self._done = True
+
+    def _wait_for_calls(self, *, until_none: bool) -> None:
+        """Let records in flight have their turns: until there is room for more, or until there are none."""
+        in_flight = self._processor.in_flight
+        while in_flight is not None and (in_flight.count if until_none else in_flight.full):
+            if not in_flight.work():
+                time.sleep(CALLS_MS / 1000)
 
     def _sent(self, *, tell: bool) -> Iterator[list[Frame] | list[ExternalRecord]]:
         if frames := self._pass.frames(tell=tell):

@@ -23,7 +23,7 @@ from protocol.changelog import (
 from protocol.commit import Commit, decode_commit
 from protocol.errors import DecodeError
 from protocol.ids import RollbackEntry, TopicPartition
-from protocol.notes import IdleNote, decode_note
+from protocol.notes import CallResult, CallsNote, IdleNote, decode_note
 
 
 class Segment(NamedTuple):
@@ -61,6 +61,7 @@ class ChangelogFold:
         self.round_ended = False  # ``start`` is followed by a complete rewrite round (R1)
         # deterministic mode, since the last valid commit: what was decided, and what has left the job (D2, D5)
         self.decisions: list[InputDecision | IdleNote] = []
+        self.calls: dict[int, tuple[CallResult, ...]] = {}  # number of a record → what its calls have returned
         self.lease = 0
         self.released: dict[TopicPartition, int] = {}
         self.released_digests: dict[TopicPartition, list[tuple[int, int]]] = {}  # (seq, digest) of each output release
@@ -112,7 +113,7 @@ class ChangelogFold:
             if kind is ChangelogType.INPUT_DECISION:
                 self.decisions.append(decode_input_decision(value))
             elif kind is ChangelogType.NOTE:
-                self.decisions.append(decode_note(value))
+                self._note(decode_note(value))
             elif kind is ChangelogType.TIME_LEASE:
                 self.lease = max(self.lease, decode_time_lease(value).t)
             elif kind is ChangelogType.OUTPUT_RELEASE:
@@ -138,9 +139,10 @@ class ChangelogFold:
         if not counts:
             self.invalid_messages += len(segment.messages)
             return None
-        open_ = self.decisions, self.released, self.released_digests  # none before the bulk write has gone on from it
+        # none of it is from before the bulk write has gone on from it
+        open_ = self.decisions, self.calls, self.released, self.released_digests
         self._close(segment)
-        self.decisions, self.released, self.released_digests = open_
+        self.decisions, self.calls, self.released, self.released_digests = open_
         for generation in self._since_bulk_write:
             self.rollback_history = extend_rollback_history(
                 self.rollback_history, RollbackEntry(generation, segment.commit.checkpoint_id)
@@ -168,6 +170,12 @@ class ChangelogFold:
             )
         self._seqs[attempt] = seq
         return True
+
+    def _note(self, note: IdleNote | CallsNote) -> None:
+        if isinstance(note, CallsNote):
+            self.calls |= dict(note.records)
+        else:
+            self.decisions.append(note)
 
     def _release(self, release: OutputRelease) -> None:
         self.released |= dict(release.seqs)
@@ -222,7 +230,7 @@ class ChangelogFold:
         after_base = self.base is None or commit.checkpoint_id > self.base.checkpoint_id
         if segment.offset != self.start and not commit.cursor and after_base:
             self.round_ended = True
-        self.decisions, self.released, self.released_digests = [], {}, {}
+        self.decisions, self.calls, self.released, self.released_digests = [], {}, {}, {}
         self.last, self.last_offset = commit, segment.offset
         self.rollback_history = commit.rollback_history
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 from framework.errors import FrameworkError
 from protocol.changelog_position import ChangelogPosition
 from protocol.ids import TopicPartition
+from protocol.notes import CallsNote
 
 
 class Start(Struct, frozen=True):
@@ -157,7 +158,7 @@ class Ran(Struct, frozen=True):
     external partition among them the last seq, and the digest up to it (D5). ``timer``: when the code has something to
     tell though nothing comes, in µs. ``next_offset``: after a replay, where to read on. ``advances``: of event time,
     for the consumers (E2). ``sink_t``: the logical time in µs of the last output that waits for a ReleaseToSinks; -1:
-    none does.
+    none does. ``calls``: what calls have returned; all else waits until that is logged (D8).
     """
 
     open_bytes: int
@@ -168,6 +169,7 @@ class Ran(Struct, frozen=True):
     next_offset: int = -1
     advances: Sequence[Advance] = ()
     sink_t: int = -1
+    calls: Sequence[CallsNote] = ()
 
 
 class DataWritten(Struct, frozen=True):

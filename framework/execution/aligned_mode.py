@@ -61,7 +61,9 @@ class AlignedMode:
     @property
     def settled(self) -> bool:
         """Whether all that was read has been processed, and is committed or known to be in the log."""
-        parts, held = self._parts, self._uncovered
+        parts, held, in_flight = self._parts, self._uncovered, self._parts.runner.in_flight
+        if in_flight is not None and in_flight.count:
+            return False
         if held is None:
             return True
         at_rest = parts.core.commits.pending is None and parts.overlay.open_bytes == 0 and not self._unflushed
@@ -112,7 +114,7 @@ class AlignedMode:
         """Read input and give it to the core or the code; False if there is none to be had now."""
         parts = self._parts
         self.held_up = parts.core.wants_input and parts.blocked()
-        if self.held_up or not parts.core.wants_input:
+        if self.held_up or not parts.core.wants_input or self._full:
             return False
         if self._uncovered is not None and (ran := self._run_covered(self._uncovered)) is not None:
             return ran
@@ -171,7 +173,7 @@ class AlignedMode:
     def flush(self) -> bool:
         """Close the output frames at the end of a batch, never by waiting."""
         parts = self._parts
-        if self._batch_of is not None or parts.input_reader.more:
+        if (self._batch_of is not None or parts.input_reader.more) and not self._full:
             return False
         watermark = parts.event_time.take(parts.mono_ms())
         if not self._unflushed and watermark is None:
@@ -208,6 +210,25 @@ class AlignedMode:
             case _:
                 return False
         return True
+
+    # --- records in flight ---
+
+    @property
+    def _full(self) -> bool:
+        in_flight = self._parts.runner.in_flight
+        return in_flight is not None and in_flight.full
+
+    def waits_for_calls(self, action: do.Action) -> bool:
+        """Whether records in flight leave no place for a frame, or are to be in the checkpoint that closes."""
+        in_flight = self._parts.runner.in_flight
+        assert in_flight is not None
+        return (isinstance(action, do.FlushOutputs) and in_flight.count > 0) or (
+            isinstance(action, do.Process) and in_flight.full
+        )
+
+    def had_turns(self) -> None:
+        """Note that there may be outputs."""
+        self._unflushed = True
 
     def _process(self, action: do.Process) -> None:
         parts, value = self._parts, action.value

@@ -12,6 +12,7 @@ from framework.api.methods import refuse_return
 from framework.api.serdes import decode_error, encode_error, functions_of
 from framework.api.stateful import Give, Stateful
 from framework.api.store import Store
+from framework.execution.calls.effects import IsolatedStore
 from framework.execution.outputs import Outputs
 from framework.execution.timers import TimerQueue
 from framework.stores.expiring_store import ExpiringStore
@@ -20,6 +21,7 @@ from framework.stores.overlay_store import OverlayStore
 T = TypeVar("T")
 S = TypeVar("S", bound=Stateful)
 Rows = Iterator[tuple[bytes, bytes]]
+TaskEntries = OverlayStore | ExpiringStore | IsolatedStore
 
 
 def bound(declaration: T, **methods: object) -> T:
@@ -38,7 +40,7 @@ def expiring(
     return ExpiringStore(declared.name, overlay, declared.ttl_ms, lambda: timers.now, lambda: outputs.timestamp)
 
 
-def bind_store(declared: Store[Any, Any], overlay: OverlayStore | ExpiringStore) -> Store[Any, Any]:
+def bind_store(declared: Store[Any, Any], overlay: TaskEntries) -> Store[Any, Any]:
     """Return the store over the overlay: encodes at put, decodes at get (A8)."""
     where = f"store {declared.name}: "
     encode_key = functions_of(declared.key)[0]
@@ -81,9 +83,7 @@ def bind_store(declared: Store[Any, Any], overlay: OverlayStore | ExpiringStore)
     return bound(declared, get=get, put=put, delete=delete, **many, **_scans(declared, overlay, where))
 
 
-def _many(
-    declared: Store[Any, Any], overlay: OverlayStore | ExpiringStore, where: str
-) -> dict[str, Callable[..., object]]:
+def _many(declared: Store[Any, Any], overlay: TaskEntries, where: str) -> dict[str, Callable[..., object]]:
     """Return get_many and put_many."""
     encode_key = functions_of(declared.key)[0]
     encode_value, decode_value = functions_of(declared.value)
@@ -120,9 +120,7 @@ def _many(
     return {"get_many": get_many, "put_many": put_many}
 
 
-def _scans(
-    declared: Store[Any, Any], overlay: OverlayStore | ExpiringStore, where: str
-) -> dict[str, Callable[..., object]]:
+def _scans(declared: Store[Any, Any], overlay: TaskEntries, where: str) -> dict[str, Callable[..., object]]:
     """Return range, prefix and all. The scan of the write batch begins at the call, not at the first row."""
     batch_scan = overlay.scan
     encode_key, decode_key = functions_of(declared.key)

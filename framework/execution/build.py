@@ -14,6 +14,8 @@ from framework.core.task_topology import wire
 from framework.core.topology import Topology
 from framework.errors import ConfigError
 from framework.execution.aligned_mode import AlignedMode
+from framework.execution.calls.clocked import ClockedCalls
+from framework.execution.calls.ports import Caller
 from framework.execution.deterministic.mode import DeterministicMode
 from framework.execution.deterministic.outputs import LogicalOutputs
 from framework.execution.deterministic.ports import LogicalRunner
@@ -153,12 +155,14 @@ def assemble(
     executor: Executor | None = None,
     sinks: MakeSinks = sinks_of,
     check_keys: CheckKeys | None = None,
+    caller: Caller | None = None,
 ) -> TaskDriver:
     """Return the driver of task (graph, partition) over an open store; ``owner`` marks its deliveries.
 
     ``wall_us``: the wall clock. ``executor`` runs what may take long: by default at once, so that nothing happens
     beside the driver. ``sinks`` makes the sinks of its files and tables: ``no_sinks`` where history is only replayed.
-    ``check_keys`` sees the keys of external inputs before they are processed.
+    ``check_keys`` sees the keys of external inputs before they are processed. ``caller`` makes the calls of an async
+    process: by default at the pace of ``mono_ms``.
     """
     check_stage(graph, settings)
     overlay = _overlay(graph, store, settings)
@@ -172,9 +176,15 @@ def assemble(
     outputs = Outputs(graph, topology, settings, _counts(graph, log), mode=logical)
     times = input_times(graph, wall_us)
     io = TaskIO(log, store, overlay, spill, settings, mono_ms, times, graph.priorities())
+    caller = ClockedCalls(mono_ms) if caller is None else caller
+    own = graph, topology, partition, overlay, outputs, settings
     if logical is not None:
         code = LogicalProcessor(
-            graph, topology, partition, overlay, outputs, settings, logical=logical, executor=executor, sinks=sinks
+            *own,
+            logical=logical,
+            executor=executor,
+            sinks=sinks,
+            caller=caller,
         )
         code.check_keys = check_keys
         # what files and tables of any stage have got ahead of its commit does not go with a log that loses its power
@@ -182,8 +192,6 @@ def assemble(
         core = DeterministicCore(wiring, limits_of(settings), releases=releases, durable=durable)
         return deterministic_driver(owner, core, code, io)
     context = Context(wall_us)
-    runner = Processor(
-        graph, topology, partition, overlay, outputs, settings, executor=executor, sinks=sinks, context=context
-    )
+    runner = Processor(*own, executor=executor, sinks=sinks, context=context, caller=caller)
     runner.check_keys = check_keys
     return aligned_driver(owner, TaskCore(wiring, limits_of(settings), aligned=aligned), runner, io)

@@ -8,7 +8,7 @@ from framework.core import events as on
 from framework.core.lifecycle import TaskStatus
 from framework.execution.changelog_writer import DataSlices, RewriteBudget
 from framework.execution.early_frames import SpilledFrames
-from framework.execution.limits import LATE_MS
+from framework.execution.limits import CALLS_MS, LATE_MS
 from framework.execution.modes import TaskMode
 from framework.execution.own_changelog import OwnChangelog
 from framework.execution.pending_sends import CHANGELOG, PRODUCED
@@ -31,6 +31,7 @@ class TaskDriver:
         self.counters = parts.counters
         self.outbox = parts.outbox
         self.event_time = parts.event_time
+        self._in_flight = parts.runner.in_flight
         self._store = store
         self._early = early
         self.restore = OwnChangelog(parts.log, self.wiring, 4 * parts.settings.batch_bytes_max, parts.mono_ms)
@@ -87,14 +88,12 @@ class TaskDriver:
     def tick(self) -> bool:
         """Do the next thing; False if there is nothing to do before a delivery, a new message or ``due_in_ms``."""
         parts, mode = self.parts, self.mode
-        if (recovering := mode.recover()) is not None:
-            return recovering
-        if self.exit is not None:
-            return False
-        if self.outbox is not None and parts.ready and self.outbox.work(parts.mono_ms()):
+        if (recovering := mode.recover()) is not None or self.exit is not None:
+            return bool(recovering)
+        if parts.ready and (self._outbox_works() or self._calls_work()):
             return True
         if parts.todo and not (self._committed_last and self._slice_alone):
-            return self._perform_next()
+            return not self._waits_for_calls and self._perform_next()
         if self.restore.pending:
             return self._read_changelog()
         if self._changelog_position is not None and not self._committed_last:
@@ -117,6 +116,19 @@ class TaskDriver:
         parts.tell(tick)
         return True
 
+    def _outbox_works(self) -> bool:
+        return self.outbox is not None and self.outbox.work(self.parts.mono_ms())
+
+    def _calls_work(self) -> bool:
+        if self._in_flight is None or not self._in_flight.work():
+            return False
+        self.mode.had_turns()
+        return True
+
+    @property
+    def _waits_for_calls(self) -> bool:
+        return self._in_flight is not None and self.mode.waits_for_calls(self.parts.todo[0])
+
     @property
     def _slice_alone(self) -> bool:
         """Whether input may go first: a slice is all that is asked for. Behind anything else it would be read ahead."""
@@ -129,6 +141,8 @@ class TaskDriver:
         requests = self.parts.runner.requests
         due = min(self.mode.due_in_ms(now), self.parts.backpressure.due_in_ms, requests.due_in_ms(now))
         due = min(due, LATE_MS) if self.restore.pending else due
+        if self._in_flight is not None and self._in_flight.count:
+            due = min(due, CALLS_MS)
         return due if self.outbox is None or not self.parts.ready else min(due, self.outbox.due_in_ms(now))
 
     def abandon(self) -> None:

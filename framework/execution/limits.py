@@ -11,6 +11,7 @@ LAG_PER_PRODUCER = 25  # messages: a second of markers, or what an idle source s
 GIVE_WAY_ROWS = 256  # of an input, between two looks whether one of a higher priority has brought something: some ms
 LOOK_MS = 1_000  # between two looks where a partition of outputs ends, or what is held and asked for
 ASK_PARTS = 4  # a task that holds this part of its bound asks for a checkpoint: three more may come until it is closed
+CALLS_MS = 2.0  # between two looks whether calls have returned: each costs some 50 µs, and a call takes longer
 WAIT_MS_MAX = 20.0  # between two looks at a sink's step that takes long
 
 # --- the changelog ---

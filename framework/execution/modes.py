@@ -71,6 +71,14 @@ class TaskMode(Protocol):
         """An input is to be read from elsewhere: forget what was read and not processed."""
         ...
 
+    def waits_for_calls(self, action: do.Action) -> bool:
+        """Whether an action must wait for records in flight: a checkpoint drains them, new records find no place."""
+        ...
+
+    def had_turns(self) -> None:
+        """Note that records in flight have taken effect."""
+        ...
+
     def perform(self, action: do.Action) -> bool:
         """Do what a core of this mode asks for; False if it is an action of any mode."""
         ...

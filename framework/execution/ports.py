@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from framework.execution.calls.ports import InFlight
 from framework.execution.commit_requests import CommitRequests
 from framework.ports import ExternalRecord, LogRow
 from protocol.ids import TopicPartition
@@ -116,6 +117,11 @@ class Runner(Protocol):
     @property
     def outbox(self) -> Waiting | None:
         """The outputs that wait for their sinks; None if there never are any."""
+        ...
+
+    @property
+    def in_flight(self) -> InFlight | None:
+        """The records that wait for calls; None if the code makes none."""
         ...
 
     def close(self) -> None:

@@ -15,9 +15,13 @@ from framework.core.task_topology import wire
 from framework.core.topology import Topology
 from framework.errors import Halted, SerdeError, TaskError
 from framework.execution.binding import bind_store, bound, expiring
+from framework.execution.calls.binding import bind_calls, in_turn, records_of
+from framework.execution.calls.effects import IsolatedStore
+from framework.execution.calls.loop import awaiting_loop
+from framework.execution.calls.ports import Caller, InFlight
 from framework.execution.commit_requests import CommitRequests
 from framework.execution.deduplication import deduplicators_of
-from framework.execution.event_time import AFTER_ALL, BEFORE_ALL, OUTSIDE, TimeSource, event_time_of
+from framework.execution.event_time import BEFORE_ALL, OUTSIDE, TimeSource, event_time_of
 from framework.execution.failures import refuser
 from framework.execution.firing import Firing
 from framework.execution.outbox import Outbox
@@ -29,6 +33,7 @@ from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMER
 from framework.execution.sink_targets import MakeSinks, sinks_of
 from framework.execution.site import RecordClock, Site
 from framework.execution.store_pins import StorePins
+from framework.execution.task_time import TaskTime, time_told
 from framework.execution.timers import TimerQueue
 from framework.execution.user_traceback import user_line
 from framework.ports import ExternalRecord, LogRow
@@ -65,8 +70,9 @@ class Processor:
         clock: RecordClock | None = None,
         context: Context | None = None,
         early_us: Callable[[], int] | None = None,
+        caller: Caller | None = None,
     ) -> None:
-        """``executor`` runs what the outbox does to its ``sinks``; by default at once.
+        """``executor`` runs what the outbox does to its ``sinks``; by default at once. ``caller`` makes calls.
 
         ``context`` is the task's ``ctx``. Deterministic mode: ``clock`` is at a record before that is processed.
         ``early_us`` returns the logical time of an output that goes to its sink ahead of the commit.
@@ -80,12 +86,11 @@ class Processor:
         self._entries = OwnEntries(overlay)
         self._pins = StorePins(stage, self._where, overlay.store(META))
         self._timers = TimerQueue(overlay.store(TIMERS))
-        self._time = event_time_of(wire(topology, stage.ordinal, partition))
+        self._records = records_of(stage, caller, context, lambda: self._timers.now)
         self._context = Context() if context is None else context
-        self._context.tell_event_time = self._event_time
+        self._context.tell_event_time = time_told(stage, self._timers, self._records)
         self.requests = CommitRequests()
-        self._context.ask_commit = self.requests.ask
-        self._held_ms = max((each.held_ms for each in stage.stateful.values()), default=0)
+        self._context.ask_commit = in_turn(self._records, self.requests.ask)
         task = f"{stage.name}-{partition}"
         self._outbox = Outbox((topology.job, task), overlay.store(OUTBOX), settings, executor, sinks, early_us)
         self._applied = {
@@ -97,6 +102,7 @@ class Processor:
         self._task: Task | None = None
         self._deduplicators = deduplicators_of(stage, overlay, self._timers)  # by topic
         self._loops: dict[str, Loop] = {}
+        time = event_time_of(wire(topology, stage.ordinal, partition))
         self._site = Site(
             stage.name,
             partition,
@@ -105,10 +111,11 @@ class Processor:
             self._outbox,
             self._timers,
             self._fire if stage.goes_by_time else None,
-            self._time,
+            time,
             clock,
         )
         self._firing = Firing(stage, self._site)
+        self._time = None if time is None else TaskTime(time, stage, self._site, self._firing, self._then)
 
     def reset(self) -> None:
         """Make a new task instance over the state as it is now; drop what was collected.
@@ -125,8 +132,7 @@ class Processor:
         self._entries.reload()
         self._timers.reload(self._entries.number(STREAM_TIME, BEFORE_ALL))
         if self._time is not None:
-            self._time.load(self._timers.now, self._entries.get)
-            self._drained = self._time.ended
+            self._time.load(self._entries.get)
         self._outputs.turn = self._entries.number(TURN, 0)
         self._outputs.timestamp = self._timers.now  # of what ``init`` puts
         self._task = self._call("the class", self._stage.task)
@@ -161,18 +167,23 @@ class Processor:
 
     def process_batch(self, producer: int, batch: RecordBatch) -> None:
         """Process records of one source: a channel, or an external partition. There is at least one."""
+        loop = self._loops[batch.source.topic]
         if self._time is None:
-            self._loops[batch.source.topic](batch)
-            return
-        source, self._drained = (producer, batch.source), False
-        self._time.begin(source)
-        self._loops[batch.source.topic](batch)
-        self._time.end(source)
-        self._time_moved()
+            loop(batch)
+        else:
+            self._time.around((producer, batch.source), partial(loop, batch))
+
+    def _then(self, step: Callable[[], None]) -> None:
+        """Do a step behind all records so far: at once, unless some of those are in flight."""
+        if self._records is None:
+            step()
+        else:
+            self._records.then(step)
 
     def refuse(self, batch: RecordBatch, reason: str) -> None:
         """Let the input's error policy have one row of history that is no record at all. Raises TaskError: "fail"."""
-        refuser(self._site, self._inputs[batch.source.topic])(batch, 0, SerdeError(reason))
+        refuse = refuser(self._site, self._inputs[batch.source.topic])
+        self._then(partial(refuse, batch, 0, SerdeError(reason)))
 
     def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
         """Process rows of an external topic."""
@@ -187,50 +198,21 @@ class Processor:
         """Note that nothing comes from an external partition for now, until its next record (E4); ``ended``: E7."""
         if self._time is not None:
             self._time.set_idle((OUTSIDE, partition), ended=ended)
-            self._time_moved()
 
     @property
     def watermark(self) -> tuple[int, bool] | None:
-        """The watermark for consumers: this task sends no record before this time (ms); and whether it is idle.
-
-        What windows and joins send later is older than event time, by ``held_ms`` and 1 ms at most. AFTER_ALL: the task
-        sends no more, as all that it reads has ended.
-        """
-        if self._time is None:
-            return None
-        if self._time.ended:
-            return AFTER_ALL, True
-        return max(BEFORE_ALL, self._time.now - self._held_ms), self._time.idle
+        """The watermark for consumers, and whether this task is idle; None: nothing goes by event time."""
+        return None if self._time is None else self._time.watermark
 
     def take_watermark(self, source: TimeSource, watermark: int, *, idle: bool) -> None:
         """Take what the producer of a channel has told of its event time, in ms (E2)."""
         if self._time is not None:
-            self._time.watermark(source, watermark, idle=idle)
-            self._time_moved()
+            self._time.watermarks([(source, watermark, idle)])
 
     def catch_up(self, now: int) -> None:
         """Let event time be at least ``now``, in ms, as it was in a live run over the same input."""
         if self._time is not None:
             self._time.catch_up(now)
-            self._time_moved()
-
-    def _event_time(self) -> int | None:
-        """Return what ``ctx.event_time`` tells. Only timers make it a function of the records, not of how they come."""
-        if not self._stage.goes_by_time:
-            raise TaskError(
-                "ctx.event_time: this task keeps no event time: declare Timers() with on_timer, or a window",
-                stage=self._stage.name,
-            )
-        return None if self._timers.now == BEFORE_ALL else self._timers.now
-
-    def _time_moved(self) -> None:
-        assert self._time is not None
-        self._timers.now = self._time.now
-        if self._site.fire is not None and self._timers.due <= self._timers.now:
-            self._site.fire()
-        drained, self._drained = self._drained, self._time.ended
-        if self._site.fire is not None and self._drained and not drained:
-            self._firing.drain()
 
     def _fire(self) -> None:
         self._firing.fire()
@@ -280,6 +262,7 @@ class Processor:
 
     def before_freeze(self, checkpoint_id: int) -> None:
         """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
+        assert self._records is None or not self._records.count, "a checkpoint is closed with records in flight"
         self.requests.froze()
         self._outbox.close_checkpoint(checkpoint_id)
         self._timers.settle()
@@ -299,9 +282,16 @@ class Processor:
         """The outbox of files and tables: the driver gives it time."""
         return self._outbox
 
+    @property
+    def in_flight(self) -> InFlight | None:
+        """The records that wait for calls; None if ``process`` is a plain function."""
+        return self._records
+
     def close(self) -> None:
         """Close the task instance. Raises TaskError if its ``close`` fails."""
         task, self._task = self._task, None
+        if self._records is not None:
+            self._records.clear()
         if task is not None:
             self._call("close", partial(run_now, "close", task.close))
 
@@ -309,11 +299,16 @@ class Processor:
 
     def _bind_state(self, task: Any) -> None:
         """Give the instance its stores, timers, windows, joins and context."""
-        ids = self._stage.store_ids()
+        ids, records = self._stage.store_ids(), self._records
         for attribute, store in self._stage.stores.items():
-            entries = expiring(store, self._overlay.store(ids[store.name]), self._timers, self._outputs)
-            setattr(task, attribute, bind_store(store, entries))
+            overlay = self._overlay.store(ids[store.name])
+            if records is not None:
+                setattr(task, attribute, bind_store(store, IsolatedStore(ids[store.name], overlay, records)))
+            else:
+                setattr(task, attribute, bind_store(store, expiring(store, overlay, self._timers, self._outputs)))
         self._firing.bind(task, ids)
+        if records is not None:
+            bind_calls(self._stage, task, records)
         task.ctx = self._context
 
     def _bind_outputs(self, task: Task) -> None:
@@ -321,18 +316,21 @@ class Processor:
         for attribute, output in self._stage.outputs.items():
             target = output.target
             send = self._outputs.sender(target) if isinstance(target, Topic) else self._outbox.sender(attribute, target)
-            setattr(task, attribute, bound(output, send=send))
+            setattr(task, attribute, bound(output, send=in_turn(self._records, send)))
 
     def _compile(self, task: Task) -> dict[str, Loop]:
         stage = self._stage
         process = getattr(task, "process_batch" if stage.batch else "process")
         loops = {}
         for topic, declared in self._inputs.items():
-            new = self._deduplicators.get(topic)
-            call = process if new is None else new.around_batch(process) if stage.batch else new.around(process)
             site = replace(self._site, out_of_order_ms=declared.out_of_order_ms)
-            loop, refuse = compile_loop(site, declared, call, batch=stage.batch), refuser(site, declared)
-            loops[topic] = with_times(site, declared, self._context, loop, refuse)
+            if self._records is not None:
+                loop = awaiting_loop(site, declared, process, self._records)
+            else:
+                new = self._deduplicators.get(topic)
+                call = process if new is None else new.around_batch(process) if stage.batch else new.around(process)
+                loop = compile_loop(site, declared, call, batch=stage.batch)
+            loops[topic] = with_times(site, declared, self._context, loop, self._then)
         return loops
 
     def _call(self, what: str, function: Callable[[], Any]) -> Any:

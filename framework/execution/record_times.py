@@ -15,7 +15,7 @@ from framework.api.input_arguments import MS_MAX
 from framework.api.serdes import functions_of
 from framework.api.topic import Input
 from framework.errors import TaskError
-from framework.execution.failures import Refuse, is_ours
+from framework.execution.failures import is_ours, refuser
 from framework.execution.process_loops import Loop
 from framework.execution.site import Site
 from framework.ports import LogRow
@@ -82,13 +82,24 @@ def order_of(declared: Input[Any, Any]) -> TimeOf | None:
     return order
 
 
-def with_times(site: Site, declared: Input[Any, Any], context: Context, loop: Loop, refuse: Refuse) -> Loop:
-    """Return ``loop`` for records that have the input's ``time=``; ``refuse`` gets a record that has none."""
+def with_times(
+    site: Site, declared: Input[Any, Any], context: Context, loop: Loop, then: Callable[[Callable[[], None]], None]
+) -> Loop:
+    """Return ``loop`` for records that have the input's ``time=``; its error policy gets a record that has none.
+
+    ``then`` does a step behind the records before it.
+    """
     if declared.time == "record":
         return loop
     told = time_of(declared)
     if told is None:
         return lambda batch: loop(batch._replace(timestamps=_intake(batch, context)))
+    refuse = refuser(site, declared)
+
+    def without_time(batch: RecordBatch, index: int, error: Exception) -> None:
+        if site.clock is not None:
+            site.clock.whole(part_of(batch, index, index + 1))
+        refuse(batch, index, error)
 
     def timed(batch: RecordBatch) -> None:
         begin, times = 0, list[int]()
@@ -99,9 +110,7 @@ def with_times(site: Site, declared: Input[Any, Any], context: Context, loop: Lo
                 if times:
                     loop(part_of(batch, begin, index)._replace(timestamps=times))
                 begin, times = index + 1, []
-                if site.clock is not None:
-                    site.clock.whole(part_of(batch, index, index + 1))
-                refuse(batch, index, error)
+                then(partial(without_time, batch, index, error))
         if times:
             loop(part_of(batch, begin, len(batch.keys))._replace(timestamps=times))
 

@@ -26,6 +26,10 @@ class RecordClock(Protocol):
         """Move time to a batch that is processed in one turn."""
         ...
 
+    def at(self, batch: RecordBatch, index: int) -> None:
+        """Move time to one record of a batch, from wherever it is."""
+        ...
+
 
 @dataclass(slots=True)
 class Failed:

@@ -43,7 +43,7 @@ from protocol.changelog import (
 )
 from protocol.commit import Commit, encode_commit
 from protocol.ids import TopicPartition, split_producer_id
-from protocol.notes import IdleNote, encode_note
+from protocol.notes import CallsNote, IdleNote, encode_calls, encode_note
 
 STEPS_MAX = 20_000  # of time passing without end: 100 s of progress messages
 _CLAIM = Claim(b"grete verify past", "verify", 0, 0)._replace(nonce=b"verify the past.")
@@ -106,8 +106,8 @@ def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Foun
         state = state_at(log, wiring.changelog, begin.checkpoint_id)
         for value in _changelog(begin, state):
             data.append(wiring.changelog, None, value, None, None)
-        for number, decision in enumerate(decisions, 1):
-            data.append(wiring.changelog, None, _decided(decision, number), None, None)
+        for number, logged in enumerate([*decisions, *recorded_tasks[wiring.producer].calls], 1):
+            data.append(wiring.changelog, None, _logged(logged, number), None, None)
         for partition in wiring.external:
             rows = decided_rows(log, partition, decisions)
             into = data.partition(partition)
@@ -120,7 +120,9 @@ def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Foun
     return found._replace(restarts=_restarts(wirings, recorded_tasks, begins))
 
 
-def _decided(decision: InputDecision | IdleNote, number: int) -> bytes:
+def _logged(decision: InputDecision | IdleNote | CallsNote, number: int) -> bytes:
+    if isinstance(decision, CallsNote):
+        return encode_calls(ChangelogHeader(ChangelogType.NOTE, 2, number, 0), decision)
     if isinstance(decision, IdleNote):
         return encode_note(ChangelogHeader(ChangelogType.NOTE, 2, number, 0), decision)
     return encode_input_decision(ChangelogHeader(ChangelogType.INPUT_DECISION, 2, number, 0), decision)

@@ -9,7 +9,7 @@ from framework.ports import LogReader, LogRow
 from protocol.changelog import ChangelogType, InputDecision, decode_changelog_header, decode_input_decision
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
-from protocol.notes import IdleNote, decode_note
+from protocol.notes import CallsNote, IdleNote, decode_note
 
 
 @dataclass
@@ -18,6 +18,7 @@ class RecordedTask:
 
     commits: list[Commit] = field(default_factory=list)
     decisions: list[InputDecision | IdleNote] = field(default_factory=list)
+    calls: list[CallsNote] = field(default_factory=list)
 
 
 def rows_of(log: LogReader, partition: TopicPartition) -> Iterator[LogRow]:
@@ -39,6 +40,8 @@ def recorded_task(log: LogReader, changelog: TopicPartition) -> RecordedTask:
         kind = decode_changelog_header(value).type
         if kind in (ChangelogType.INPUT_DECISION, ChangelogType.NOTE) and fold.invalid_messages == invalid:
             decision = decode_note(value) if kind is ChangelogType.NOTE else decode_input_decision(value)
-            if not recorded.decisions or decision.first_t > recorded.decisions[-1].last_t:  # else a repeat
+            if isinstance(decision, CallsNote):
+                recorded.calls.append(decision)
+            elif not recorded.decisions or decision.first_t > recorded.decisions[-1].last_t:  # else a repeat
                 recorded.decisions.append(decision)
     return recorded

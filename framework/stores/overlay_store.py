@@ -147,9 +147,9 @@ class OverlayStore:
             self._view = SortedView(self._open)
         rows = self._base.scan(self._id, start, end, reverse=reverse)
         for part in self.parts:
-            rows = _merge(part.scan(start, end, reverse=reverse), rows, reverse=reverse)
+            rows = merged(part.scan(start, end, reverse=reverse), rows, reverse=reverse)
         if self._open:
-            rows = _merge(self._view.scan(start, end, reverse=reverse), rows, reverse=reverse)
+            rows = merged(self._view.scan(start, end, reverse=reverse), rows, reverse=reverse)
         return rows
 
     def _fetch(self, key: bytes) -> bytes | None:
@@ -259,7 +259,7 @@ def _bytes_of(write_batch: WriteBatch) -> int:
     )
 
 
-def _merge(upper: Iterable[Item], lower: Iterator[KeyAndValue], *, reverse: bool) -> Iterator[KeyAndValue]:
+def merged(upper: Iterable[Item], lower: Iterator[KeyAndValue], *, reverse: bool) -> Iterator[KeyAndValue]:
     """Yield what is alive when ``upper`` hides ``lower``: both sorted by key, or both from the last on."""
     row = next(lower, None)
     for key, value in upper:

@@ -16,6 +16,7 @@ from framework.errors import (
     TransientError,
 )
 from framework.execution.build import assemble, store_names
+from framework.execution.calls.shared import shared_calls
 from framework.execution.driver import TaskDriver
 from framework.execution.outbox_executor import OwnThread
 from framework.execution.processor import CheckKeys
@@ -129,6 +130,7 @@ class Worker:
                 mono_ms=mono_ms,
                 executor=OwnThread(),
                 check_keys=check_keys,
+                caller=shared_calls() if graph.awaits else None,
             )
         )
 

@@ -43,8 +43,11 @@ def test_the_designs_word_count_runs() -> None:
 def test_the_public_names_are_these() -> None:
     """A name is added to or taken from the public API on purpose."""
     assert grete.__all__ == [
+        "BatchCall",
         "ById",
         "BySequence",
+        "Call",
+        "CallError",
         "Context",
         "DeadLetter",
         "Every",

@@ -59,7 +59,7 @@ from protocol.control import (
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.frames import decode_columns, decode_headers, encode_columns, encode_headers
 from protocol.ids import RollbackEntry, TopicPartition
-from protocol.notes import IdleNote, decode_note, encode_note
+from protocol.notes import CallResult, CallsNote, IdleNote, decode_note, encode_calls, encode_note
 from protocol.record_batch import RecordBatch
 
 
@@ -185,6 +185,7 @@ _CLAIM = Claim(NONCE, "höst", 4711, 1_000)
 _OUTPUT_RELEASE = OutputRelease(((TopicPartition("out", 2), 256),))
 _INPUT_DECISION = InputDecision("ext", 1, 100, 20, 5, 6)
 _RELEASE_2 = OutputRelease(((TopicPartition("out", 2), 256),), (0xFFFFFFFE,))
+_CALLED = CallsNote(((7, (CallResult(ok=True, data=b"abc"), CallResult(ok=False, data=b"x"))),))
 _DECISION_2 = InputDecision("ext", 1, 100, 20, 5, 6, TakenRows(255, 0xFFFFFFFE))
 
 _ROWS: tuple[tuple[str, str, Any, Callable[[], bytes], Callable[[bytes], Any]], ...] = (
@@ -230,6 +231,9 @@ _ROWS: tuple[tuple[str, str, Any, Callable[[], bytes], Callable[[bytes], Any]], 
      lambda: encode_time_lease(_where(ChangelogType.TIME_LEASE), TimeLease(256)), decode_time_lease),
     ("note, idle", f"1f {WHERE_HEX} 01 00000001 0000000000000100 01 0003 657874", IdleNote("ext", 1, 256),
      lambda: encode_note(_where(ChangelogType.NOTE), IdleNote("ext", 1, 256)), decode_note),
+    ("note, calls", (f"1f {WHERE_HEX} 02 00000001 0000000000000007 00000002 "
+                     "01 00000003 616263 00 00000001 78"), _CALLED,
+     lambda: encode_calls(_where(ChangelogType.NOTE), _CALLED), decode_note),
     ("note, ended", f"1f {WHERE_HEX} 05 00000001 0000000000000100 01 0003 657874", IdleNote("ext", 1, 256, ended=True),
      lambda: encode_note(_where(ChangelogType.NOTE), IdleNote("ext", 1, 256, ended=True)), decode_note),
     ("verdict", f"1e {WHERE_HEX} 01 0001 72", Outcome("r", counts=True),

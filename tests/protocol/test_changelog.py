@@ -36,7 +36,7 @@ from protocol.changelog import (
 )
 from protocol.errors import DecodeError, UnsupportedFormat
 from protocol.ids import TopicPartition
-from protocol.notes import IdleNote, decode_note, encode_note
+from protocol.notes import CallResult, CallsNote, IdleNote, decode_note, encode_calls, encode_note
 from tests.protocol.strategies import changelog_headers, data, int64s, naturals32, naturals64, texts, uint32s
 
 HEADERS = {kind: ChangelogHeader(kind, 3, 5, 0) for kind in ChangelogType}
@@ -239,12 +239,44 @@ def test_notes_survive(header: ChangelogHeader, note: IdleNote) -> None:
     assert note.first_t == note.last_t == note.t
 
 
+results = st.lists(st.builds(CallResult, st.booleans(), st.binary(max_size=9)), min_size=1, max_size=3).map(tuple)
+
+
+@given(changelog_headers(ChangelogType.NOTE), st.dictionaries(st.integers(0, 1 << 62), results, max_size=4))
+def test_results_of_calls_survive(header: ChangelogHeader, found: dict[int, tuple[CallResult, ...]]) -> None:
+    """A note of results is read as it was written."""
+    note = CallsNote(tuple(sorted(found.items())))
+    message = encode_calls(header, note)
+    assert (decode_changelog_header(message), decode_note(message)) == (header, note)
+
+
+def test_unfit_results_of_calls_are_refused() -> None:
+    """Every field is checked, and nothing is read behind the end."""
+    called = CallsNote(((7, (CallResult(ok=True, data=b"abc"),)), (9, (CallResult(ok=False, data=b"x"),))))
+    message, at = encode_calls(HEADERS[ChangelogType.NOTE], called), CHANGELOG_HEADER_SIZE
+    for size in range(at, len(message)):
+        with pytest.raises(DecodeError):
+            decode_note(message[:size])
+    for where, wrong, match in (
+        (1, b"\xff" * 4, "records = -1"),
+        (5, b"\xff" * 8, "record -1 with 1 results after record -1"),
+        (13, bytes(4), "record 7 with 0 results"),
+        (17, b"\x02", "result of 3 bytes with ok = 2"),
+        (18, b"\xff" * 4, "result of -1 bytes"),
+        (25, bytes(7) + b"\x07", "record 7 with 1 results after record 7"),
+    ):
+        with pytest.raises(DecodeError, match=match):
+            decode_note(message[: at + where] + wrong + message[at + where + len(wrong) :])
+    with pytest.raises(DecodeError, match="1 bytes after its end"):
+        decode_note(message + b"x")
+
+
 def test_a_note_of_another_kind_is_refused() -> None:
     """An unknown kind is refused as an unknown type is; so is an idle flag that says nothing."""
     message = encode_note(HEADERS[ChangelogType.NOTE], IdleNote("t", 0, 5))
     at = CHANGELOG_HEADER_SIZE
-    with pytest.raises(UnsupportedFormat, match=r"note of kind 2, this build reads 1 \(idle\) and 5 \(ended\)"):
-        decode_note(message[:at] + b"\x02" + message[at + 1 :])
+    with pytest.raises(UnsupportedFormat, match=r"note of kind 3, .* 1 \(idle\), 2 \(calls\) and 5 \(ended\)"):
+        decode_note(message[:at] + b"\x03" + message[at + 1 :])
     with pytest.raises(DecodeError, match="must be 1"):
         decode_note(message[: at + 13] + b"\x00" + message[at + 14 :])
     with pytest.raises(DecodeError, match="partition = -1"):

@@ -13,6 +13,7 @@ class Timeless:
     last_failure = ""
     counts: ClassVar[dict[str, int]] = {"in": 0, "out": 0, "dead letters": 0}
     progress: tuple[int, ...] = ()  # of the user's code, which is not watched here
+    in_flight = None  # it makes no calls
 
     waiting_timers = 0
 

@@ -2,6 +2,7 @@
 
 from framework.core.actions import Action
 from framework.core.commit_pipeline import CommitPipeline
+from framework.core.deterministic.call_results import CallResults
 from framework.core.deterministic.logical_clock import LogicalClock
 from framework.core.deterministic.outputs import LogicalSender
 from framework.core.deterministic.source import Source
@@ -15,11 +16,11 @@ from protocol.changelog import (
     encode_output_release,
     encode_time_lease,
 )
-from protocol.notes import IdleNote, encode_note
+from protocol.notes import IdleNote, encode_calls, encode_note
 
 
 class Appends:
-    """Time leases, input decisions and output releases, and when a commit goes before them."""
+    """Time leases, input decisions, results of calls and output releases, and when a commit goes before them."""
 
     def __init__(
         self,
@@ -29,13 +30,14 @@ class Appends:
         time: LogicalClock,
         source: Source,
         outputs: LogicalSender,
+        results: CallResults,
         *,
         releases: bool,
         durable: bool,
     ) -> None:
         """``durable``: what is appended survives a power loss, as outputs that leave outside of the log do."""
         self._changelog, self._ownership, self._commits = changelog, ownership, commits
-        self._time, self._source, self._outputs = time, source, outputs
+        self._time, self._source, self._outputs, self._results = time, source, outputs, results
         self._releases, self._durable = releases, durable
 
     @property
@@ -59,13 +61,14 @@ class Appends:
         lease = self._time.next_lease(mono_us) if leases else None
         if lease is not None:
             messages.append(encode_time_lease(header(ChangelogType.TIME_LEASE), TimeLease(lease)))
-        elif gathers:
+        elif gathers and not self._results.waits:
             return []
-        for decision in self._source.log(processed=self._releases):
+        for decision in self._source.log(processed=self._releases and not self._results.waits):
             if isinstance(decision, IdleNote):
                 messages.append(encode_note(header(ChangelogType.NOTE), decision))
             else:
                 messages.append(encode_input_decision(header(ChangelogType.INPUT_DECISION), decision))
+        messages += [encode_calls(header(ChangelogType.NOTE), note) for note in self._results.log()]
         count = 0
         if self._outputs.held:  # all of it is decided by now
             count, release = self._outputs.release()

@@ -15,6 +15,7 @@ from framework.core import actions as do
 from framework.core import events as on
 from framework.core.commit_pipeline import CommitPipeline, PendingCommit
 from framework.core.deterministic.appends import Appends
+from framework.core.deterministic.call_results import CallResults
 from framework.core.deterministic.closing import Closing
 from framework.core.deterministic.logical_clock import LogicalClock
 from framework.core.deterministic.merge import Merge
@@ -60,9 +61,10 @@ class DeterministicCore:
         self.commits = CommitPipeline(task, self.ownership, self.sender, limits.changelog_retention_ms)
         self.ahead = WriteAhead(self.commits, self.closing, self.seen)
         self.changelog = TaskChangelog(self.start_up, self.ownership, self.commits, self.seen)
-        logged = self.time, self.source, self.outputs
+        self.results = CallResults()
+        made = self.outputs, self.results
         own = self.changelog, self.ownership, self.commits
-        self._appends = Appends(*own, *logged, releases=releases, durable=durable)
+        self._appends = Appends(*own, self.time, self.source, *made, releases=releases, durable=durable)
         self.processing = Processing(task, self.external, self.source, self.merge, self.time, self.outputs)
         self._mono_ms = self._mono_us = 0
 
@@ -249,6 +251,10 @@ class DeterministicCore:
 
     def _ran(self, event: on.Ran) -> list[do.Action]:
         self.closing.open_bytes, self.idleness.news = event.open_bytes, True
+        if event.calls:
+            self.results.hold(event)
+            self.closing.read(sum(note.size for note in event.calls))  # a successor has them in memory
+            return []
         return self.processing.ran(event, self.frozen + 1)
 
     def _emit_progress(self) -> list[do.Action]:
@@ -282,7 +288,9 @@ class DeterministicCore:
             return actions
         self.time.lease = self.time.lease_sent
         self.source.logged_are_valid()
-        return actions + self.processing.decided(self.frozen + 1)
+        actions += self.processing.decided(self.frozen + 1)
+        ran = self.results.valid()
+        return actions if ran is None else actions + self.processing.ran(ran, self.frozen + 1)
 
     # --- commit, stop ---
 
@@ -329,6 +337,7 @@ class DeterministicCore:
         self.merge.check_invariants()
         self.source.check_invariants(committing=self._appends.committing)
         assert self.status is TaskStatus.RUNNING or not self.processing.active, self.status
+        assert self.processing.active or not self.results.waits
         assert self.outputs.advanced <= max(self.time.floor, self.processing.upto), (
             self.outputs.advanced,
             self.time.floor,

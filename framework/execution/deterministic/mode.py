@@ -34,6 +34,7 @@ class DeterministicMode:
         self.held_up = False  # by its sends or its sink: no more input is taken before the log has answered
         self._due_at_ms: float | None = None  # when a Tick can do something, as of the core's step ``_due_step``
         self._due_step = -1
+        self._unfinished: int | None = None  # what ``_ran`` will take, once no record is in flight
         parts.when_ready = self._begin
 
     @property
@@ -63,8 +64,8 @@ class DeterministicMode:
 
     @property
     def settled(self) -> bool:
-        """Whether all that the core takes for processed is: it is told of a record when it has run."""
-        return True
+        """Whether no record is being processed: the core is told of one when it has run, and its calls are logged."""
+        return not self._core.processing.active
 
     def due_in_ms(self, now_ms: float) -> float:
         """Return when ``on_time`` may have something to do; a progress message is due to the µs."""
@@ -170,6 +171,7 @@ class DeterministicMode:
     def _begin(self) -> None:
         fold = self._core.start_up.fold
         self._code.own_sinks(self._core.generation)
+        self._code.recall(fold.calls)
         self._code.go_on_after(fold.released, fold.released_digests)
         if not self._core.releases:
             self._back.begin(fold.last)
@@ -204,6 +206,17 @@ class DeterministicMode:
             case _:
                 return False
         return True
+
+    def waits_for_calls(self, action: do.Action) -> bool:
+        """Nothing has to: the core asks for no more before it is told what these records have made."""
+        return False
+
+    def had_turns(self) -> None:
+        """Tell the core once the last record has had its turn."""
+        in_flight, unfinished = self._parts.runner.in_flight, self._unfinished
+        if unfinished is not None and in_flight is not None and not in_flight.count:
+            self._unfinished = None
+            self._ran(unfinished)
 
     def _take_waiting(self, count: int) -> list[ExternalRecord]:
         outputs = self._waiting[:count]
@@ -253,7 +266,10 @@ class DeterministicMode:
 
     def _ran(self, next_offset: int = -1) -> None:
         """Hand over what the code has sent; ``next_offset``: after a replay, where to read on."""
-        parts = self._parts
+        parts, in_flight = self._parts, self._parts.runner.in_flight
+        if in_flight is not None and in_flight.count:
+            self._unfinished = next_offset
+            return
         frames, held = parts.runner.take_frames(), parts.runner.external_bytes
         try:
             records, last = self._code.take_numbered()
@@ -264,5 +280,5 @@ class DeterministicMode:
         if records:  # outputs that were visible before the restart are dropped: they do not wait
             self._waiting_bytes += held - parts.runner.external_bytes
         timer, released = self._code.next_timer, tuple(last.items())
-        told = self._code.take_advances(), self._code.sink_t
+        told = self._code.take_advances(), self._code.sink_t, self._code.take_calls()
         parts.tell(on.Ran(parts.overlay.open_bytes, frames, len(records), released, timer, next_offset, *told))

@@ -9,6 +9,7 @@ from framework.execution.deterministic.remade import Check, Visible
 from framework.execution.ports import Runner
 from framework.ports import ExternalRecord, LogRow
 from protocol.ids import TopicPartition
+from protocol.notes import CallResult, CallsNote
 from protocol.record_batch import RecordBatch
 
 
@@ -40,6 +41,14 @@ class LogicalRunner(Runner, Protocol):
 
     def recover(self, partition: TopicPartition, visible: Visible) -> None:
         """Drop recovered external outputs, and compare them with the ones made again."""
+        ...
+
+    def recall(self, calls: Mapping[int, Sequence[CallResult]]) -> None:
+        """Take recorded results in place of calls: by the number of a record of this task."""
+        ...
+
+    def take_calls(self) -> Sequence[CallsNote]:
+        """Return and forget what calls have returned since the last time."""
         ...
 
     def own_sinks(self, generation: int) -> None:

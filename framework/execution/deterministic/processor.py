@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 
 from framework.api.context import LogicalContext
 from framework.api.graph import StageGraph
@@ -9,6 +10,8 @@ from framework.core.actions import MergedWatermarks
 from framework.core.events import Advance
 from framework.core.task_topology import wire
 from framework.core.topology import Topology
+from framework.execution.calls.kept_results import KeptResults
+from framework.execution.calls.ports import Caller
 from framework.execution.deterministic.announced_time import AnnouncedTime
 from framework.execution.deterministic.outputs import LogicalOutputs, TimeAndSource
 from framework.execution.deterministic.record_clock import LogicalTime
@@ -22,9 +25,11 @@ from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition, producer_id
+from protocol.notes import CallResult, CallsNote
 from protocol.record_batch import RecordBatch
 
 CALLS = b"calls"  # in META: how often ctx.random was called
+RECORDS = b"records"  # in META, with an async process: how many it has had, by which the results of calls are found
 
 
 class LogicalProcessor(Processor):
@@ -43,6 +48,7 @@ class LogicalProcessor(Processor):
         executor: Executor | None = None,
         sinks: MakeSinks = sinks_of,
         told_at: Callable[[], TimeAndSource] | None = None,
+        caller: Caller | None = None,
     ) -> None:
         """``logical``: the mode of ``outputs``. ``executor`` runs what the outbox does to its ``sinks``.
 
@@ -62,8 +68,10 @@ class LogicalProcessor(Processor):
             clock=LogicalTime(logical),
             context=self._ctx,
             early_us=(lambda: logical.at[0]) if settings.sink_delivery == "early" else None,
+            caller=caller,
         )
         self._logical = logical
+        self._kept = KeptResults(overlay.store(META))
         self._producer = producer_id(stage.ordinal, partition)
         timed = wire(topology, stage.ordinal, partition).timed_outputs
         self._announced = AnnouncedTime(list(dict.fromkeys(p.topic for p in timed)), lambda: self.watermark)
@@ -92,6 +100,15 @@ class LogicalProcessor(Processor):
         """Drop records made again that output recovery has read, after comparing them (D5)."""
         self._logical.recover(partition, visible)
 
+    def recall(self, calls: Mapping[int, Sequence[CallResult]]) -> None:
+        """Take recorded results in place of calls (D8): those since the last commit; others are in the state."""
+        if self._records is not None:
+            self._records.recall({**self._kept.load(), **calls})
+
+    def take_calls(self) -> Sequence[CallsNote]:
+        """Return and forget what calls have returned since the last time."""
+        return () if self._records is None else self._records.take_results()
+
     def own_sinks(self, generation: int) -> None:
         """Release early as this generation of the task."""
         if self._outbox.early is not None:
@@ -112,6 +129,8 @@ class LogicalProcessor(Processor):
         self._logical.load(self._overlay.store(META))
         self._ctx.calls = self._entries.number(CALLS, 0)
         super().reset()
+        if self._records is not None:
+            self._records.number = self._entries.number(RECORDS, 0)
         self._announced.load(self._entries.get)
 
     def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
@@ -126,43 +145,45 @@ class LogicalProcessor(Processor):
     def process_taken(self, batch: RecordBatch) -> None:
         """Process records of one external partition, whose logical times are known and end in one step (E2)."""
         assert batch.logical is not None
-        last_t = batch.logical[0][-1]
-        self._announced.pass_to(last_t - 1)
+        last_t, told = batch.logical[0][-1], self._announced
+        self._then(partial(told.pass_to, last_t - 1))
         self.process_batch(OUTSIDE, batch)
-        self._announced.changed(last_t)
-        self._announced.pass_to(last_t)
+        self._then(partial(told.changed, last_t))
+        self._then(partial(told.pass_to, last_t))
 
     def refuse_at(self, batch: RecordBatch, reason: str, t: int) -> None:
         """Let the input's error policy have one row of history that is no record, as of logical time ``t`` µs."""
-        self._logical.at = max((t, self._producer), self._logical.at)
+        self._then(partial(self._be_at, t))
         self.refuse(batch, reason)
 
     def process_idle(self, partition: TopicPartition, t: int, *, ended: bool = False) -> None:
         """Take an external partition for idle from logical time ``t`` µs on (E4), or for ended (E7)."""
-        self._pass_before(t)
+        self._then(partial(self._pass_before, t))
         self.input_is_idle(partition, ended=ended)
-        self._announced.changed(t)
-        self._announced.pass_to(t)
+        self._then(partial(self._announced.changed, t))
+        self._then(partial(self._announced.pass_to, t))
 
     def process_merged(self, batches: Sequence[RecordBatch | MergedWatermarks], upto: int) -> None:
         """Process records and watermarks that were merged in logical order; nothing up to ``upto`` µs follows (D1)."""
         for batch in batches:
             if isinstance(batch, MergedWatermarks):
-                self._process_watermarks(batch)
+                self._take_watermarks(batch)
             else:
                 self._loops[batch.source.topic](batch)
-        self._announced.pass_to(upto)
+        self._then(partial(self._announced.pass_to, upto))
 
-    def _process_watermarks(self, merged: MergedWatermarks) -> None:
+    def _take_watermarks(self, merged: MergedWatermarks) -> None:
         if self._time is not None:
-            self._pass_before(merged.t)
+            self._then(partial(self._pass_before, merged.t))
             self._time.watermarks(merged.marks)
-            self._time_moved()
-            self._announced.changed(merged.t)
+            self._then(partial(self._announced.changed, merged.t))
 
     def _pass_before(self, t: int) -> None:
         """Tell what is due before logical time ``t``; what timers send from now on has this time."""
         self._announced.pass_to(t - 1)
+        self._be_at(t)
+
+    def _be_at(self, t: int) -> None:
         self._logical.at = max((t, self._producer), self._logical.at)
 
     def take_advances(self) -> list[Advance]:
@@ -183,4 +204,8 @@ class LogicalProcessor(Processor):
         super().before_freeze(checkpoint_id)
         state = self._announced.save()
         self._logical.save(state)
-        self._entries.save([(CALLS, self._ctx.calls), *state.items()])
+        numbers = [(CALLS, self._ctx.calls)]
+        if self._records is not None:
+            numbers.append((RECORDS, self._records.number))
+            self._kept.save(self._records.unused())
+        self._entries.save([*numbers, *state.items()])

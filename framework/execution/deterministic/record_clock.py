@@ -27,3 +27,8 @@ class LogicalTime:
         """Move time to the last record of a batch."""
         assert batch.logical is not None
         self._outputs.at = batch.logical[0][-1], batch.logical[1][-1]
+
+    def at(self, batch: RecordBatch, index: int) -> None:
+        """Move time to one record of a batch, from wherever it is."""
+        assert batch.logical is not None
+        self._outputs.at = batch.logical[0][index], batch.logical[1][index]

@@ -16,6 +16,7 @@ from protocol.control import decode_progress, decode_watermark, encode_progress,
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.frames import decode_columns, digest_records, encode_columns
 from protocol.ids import TopicPartition
+from protocol.notes import CallsNote
 from tests.core.scenario import LIMITS, NONCE, Scenario
 from tests.core.streams import A0, A1, IN, INNER, Log, T, encoded
 
@@ -89,6 +90,7 @@ class Logical(Scenario):
         self.merged: list[tuple[do.MergedWatermarks, int]] = []  # and how many records were processed before
         self.idle: list[tuple[TopicPartition, int]] = []
         self.advances: list[on.Advance] = []  # what the code tells next
+        self.calls: list[CallsNote] = []  # what the calls of the records that are processed next return
         self.rows: list[str] = []  # of the external input, from offset 0 on
         self.route: Callable[[str], TopicPartition] = lambda _: self.task.outputs[0]
         self.timer = NEVER
@@ -217,7 +219,8 @@ class Logical(Scenario):
         advances, self.advances = self.advances, []
         if self.early and records:
             self.sink_t = records[-1][1]
-        told = advances, self.sink_t
+        calls, self.calls = self.calls, []
+        told = advances, self.sink_t, calls
         self._tell(on.Ran(self._open_bytes(), bodies, outputs, released, self.timer, next_offset, *told))
 
     def _body(self, partition: TopicPartition, records: Sequence[Seen]) -> bytes:

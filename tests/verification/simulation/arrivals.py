@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from framework.ports import LogRow
 from protocol.ids import TopicPartition
+from tests.verification.simulation.idents import stamp
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.plan import Plan
-from tests.verification.simulation.usercode import stamp
 
 REPEATED = 0.2  # of the records of an input that brings some twice
 REORDERED_MS = 40  # of the records' own time, by which one may be behind others: up to a dozen of them

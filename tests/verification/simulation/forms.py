@@ -96,6 +96,13 @@ def with_joins(plan: Plan) -> Plan:
     return replace(plan, joins=True)
 
 
+def with_calls(plan: Plan) -> Plan:
+    """Return the same job with stages that make calls: of those with no batches, and nothing that goes by time."""
+    r, topology = random.Random(f"calls {plan.seed}"), plan.topology
+    may = {stage.ordinal for stage in topology.stages} - topology.timed - plan.batches
+    return plan if plan.tight_batch else replace(plan, calls=frozenset(s for s in sorted(may) if r.random() < 0.7))
+
+
 def with_forms(plan: Plan) -> Plan:
     """Return the same job with stages that use the forms which an input and its task may have."""
     r, topology = random.Random(f"forms {plan.seed}"), plan.topology

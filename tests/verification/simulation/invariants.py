@@ -23,8 +23,8 @@ from tests.verification.simulation.seq_checks import check_seqs
 from tests.verification.simulation.sink import EarlyAccount
 from tests.verification.simulation.steps import OUTSIDE, TOLD, Step
 from tests.verification.simulation.store_checks import check_restore, check_stored
-from tests.verification.simulation.time_checks import check_watermark, late_records
-from tests.verification.simulation.usercode import stage_code, stamp
+from tests.verification.simulation.time_checks import check_timestamps, check_watermark, late_records
+from tests.verification.simulation.usercode import stage_code
 
 
 class Checker:
@@ -194,9 +194,7 @@ class Checker:
             history.received.update(step.value for step in steps if step.draw >= 0)
         ends = self.start_ends.of(commit.producer, commit.nonce, replays=history.wiring.deterministic)
         self.seen["rows read before all others"] += check_first(name, ends, history, steps, self._log.next_row)
-        for step in steps:
-            if step.draw >= 0 and step.timestamp != stamp(step.value, self.plan.disorder):
-                raise Violation("timestamp", f"{name}: {step} has another timestamp than its record")
+        check_timestamps(name, steps, self.plan.disorder)
         self._external(name, history, commit, steps)
         if history.time is not None and (before is None or before.generation != commit.generation):
             history.time.restarted()

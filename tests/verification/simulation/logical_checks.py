@@ -21,7 +21,7 @@ from protocol.control import Watermark, decode_progress, decode_watermark
 from protocol.envelope import Header, MessageType, decode_header
 from protocol.frames import decode_columns, decode_headers, digest_records
 from protocol.ids import TopicPartition
-from protocol.notes import decode_note
+from protocol.notes import IdleNote, decode_note
 from tests.verification.simulation.early_checks import EarlyFiles
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
@@ -140,7 +140,11 @@ class LogicalChecker(Checker):
         elif kind is ChangelogType.INPUT_DECISION:
             history.decided.append((offset, decode_input_decision(value)))
         elif kind is ChangelogType.NOTE:
-            history.decided.append((offset, decode_note(value)))
+            note = decode_note(value)
+            if isinstance(note, IdleNote):
+                history.decided.append((offset, note))
+            else:
+                history.calls.append((offset, note))
         elif kind is ChangelogType.TIME_LEASE:
             history.leases.append((offset, max(history.leases[-1][1], decode_time_lease(value).t)))
         else:
@@ -251,6 +255,7 @@ class LogicalChecker(Checker):
             history = self.logical[self._changelogs[partition]]
             history.decided = [entry for entry in history.decided if entry[0] < rows[0].offset]
             history.leases = [entry for entry in history.leases if entry[0] < rows[0].offset]
+            history.calls = [entry for entry in history.calls if entry[0] < rows[0].offset]
         elif partition in self._readers:
             commit = self.histories[self._readers[partition]].commit
             inputs = () if commit is None else commit.inputs

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from framework.ports import ExternalRecord
+from tests.verification.simulation.idents import OF_TIMER
 from tests.verification.simulation.oracle import Violation
 from tests.verification.simulation.plan import Plan
-from tests.verification.simulation.usercode import OF_TIMER
 
 
 class Outside:

@@ -217,7 +217,7 @@ class PlainRun:
         A batch that fails is undone, and each of its records has a turn ``alone``. A record that fails leaves its
         letter only.
         """
-        before = self._keep() if self.code.letters else None
+        before, turn = self._keep() if self.code.letters else None, self.turn
         try:
             for value, draw, timestamp, _ in records:
                 self.timestamp = timestamp
@@ -227,6 +227,7 @@ class PlainRun:
         except Unwanted:
             assert before is not None
             self._undo(before)
+            self.turn = turn if self.code.calls else self.turn  # a record in flight has sent nothing before it fails
             if self.code.batch and not alone:
                 self.seen["batches that fail and go record by record"] += 1
                 for record in records:

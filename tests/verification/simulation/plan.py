@@ -102,6 +102,7 @@ class Plan:
     priorities: Mapping[str, int] = field(default_factory=dict)  # of topics from outside; 0 where it is not in there
     joins: bool = False  # the tasks that set timers have a join, too
     expires: bool = False  # those of them without a join, and that take single records, have a store with ttl_ms, too
+    calls: frozenset[int] = frozenset()  # stages that make calls, with many records in flight
     reordered: bool = False  # what comes to the inputs of ``once`` may come behind later records of its partition
 
     @property

@@ -17,6 +17,7 @@ from framework.execution.driver import TaskDriver
 from framework.ports import Write
 from protocol.changelog_position import decode_changelog_position
 from tests.verification.simulation.boundary import Ambush
+from tests.verification.simulation.calls_kind import SimCaller
 from tests.verification.simulation.core import SimCore, check_steps
 from tests.verification.simulation.disk import Host, SimOverlay, SimSpill, SimStore
 from tests.verification.simulation.invariants import Checker
@@ -82,6 +83,7 @@ class Process:
         self.lurks = False  # it makes its claim when another process of its task claims for a rollback
         self.sink_steps = SlowSteps(around.now, around.draw, around.plan.unkind.sink_ms)
         self._seen: Counter[str] = Counter()
+        self._caller = SimCaller(around.plan.seed, number, around.now, self._seen)
         self._around = around
         self._disk = host.disk
         self._born = around.now() - number * 1000
@@ -113,7 +115,7 @@ class Process:
         core = SimCore(self.wiring, plan.limits, aligned=plan.aligned)
         sink = SimSink(self.boundary, partial(checker.files.has, self.task), partial(checker.files.applied, self.task))
         executor = self.sink_steps if code.files and plan.unkind.sink_ms else None
-        runner = aligned_processor(plan, self.task, code, self.overlay, sink, executor)
+        runner = aligned_processor(plan, self.task, code, self.overlay, sink, executor, self._caller)
         runner.recording = self._recording
         return core, aligned_driver(self.owner, core, runner, self._io(code))
 
@@ -124,7 +126,7 @@ class Process:
         core = DeterministicCore(self.wiring, plan.limits, releases=releases, durable=early)
         sink = SimEarlySink(self.boundary, partial(self._around.checker.early_account, self.task))
         executor = self.sink_steps if code.files and plan.unkind.sink_ms else None
-        runner = logical_processor(plan, self.task, code, self.overlay, sink, executor)
+        runner = logical_processor(plan, self.task, code, self.overlay, sink, executor, self._caller)
         runner.recording = self._recording
         return core, deterministic_driver(self.owner, core, runner, self._io(code))
 

@@ -6,23 +6,26 @@ No process, no frame, no checkpoint: each task gets all of its records in one li
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from framework.api.context import LogicalContext
 from framework.core.deterministic.logical_watermarks import step_at
 from framework.core.events import Advance
 from framework.core.task_topology import TaskWiring
+from framework.execution.calls.flight import DRAWS
 from framework.execution.event_time import BEFORE_ALL, TimeSource
 from framework.ports import ExternalRecord
 from protocol.changelog import InputDecision
 from protocol.ids import TopicPartition, split_producer_id
-from protocol.notes import IdleNote
+from protocol.notes import CallResult, CallsNote, IdleNote
+from tests.verification.simulation.calls_kind import combined
 from tests.verification.simulation.feeds import value_for
-from tests.verification.simulation.oracle import TaskHistory
+from tests.verification.simulation.idents import stamp
+from tests.verification.simulation.oracle import TaskHistory, Violation
 from tests.verification.simulation.plain import Content, PlainRun, PlainTime
 from tests.verification.simulation.plan import JOB, Plan
 from tests.verification.simulation.steps import OUTSIDE, LogicalStep, TimeStep
-from tests.verification.simulation.usercode import FILES, StageCode, stage_code, stamp
+from tests.verification.simulation.usercode import FILES, StageCode, stage_code
 
 Channel = tuple[int, TopicPartition]
 Record = tuple[int, int, bytes | None, bytes]  # t, source, key, value
@@ -42,11 +45,14 @@ class PlainTask:
     def __init__(self, code: StageCode, wiring: TaskWiring, content: Content) -> None:
         self._run = PlainRun(code, wiring, content, self._sent)
         name = f"{JOB}/{code.stage}/{split_producer_id(wiring.producer)[1]}"
-        self._run.task.ctx = LogicalContext(name, lambda: self._key)
+        self._context = LogicalContext(name, lambda: self._key)
+        self._run.task.ctx = self._context
         self._producer = wiring.producer
         self._key = (-1, -1)
         self._steps: dict[int, tuple[int, bool]] = {}
         self._code = code
+        self._number = 0  # of the next record
+        self.results: Mapping[int, Sequence[CallResult]] = {}  # what calls have returned, by the number of the record
         self.channels: dict[TopicPartition, list[Record]] = {}
         self.outside: dict[TopicPartition, list[bytes]] = {}
         self.close, self.seen = self._run.close, self._run.seen
@@ -55,7 +61,19 @@ class PlainTask:
         """Process one record; ``partition``: the external one that it comes from, if it is from outside."""
         self._key = max(self._key, (t, source))
         read = None if partition is None else (OUTSIDE, partition)
-        self._run.take([(value, 0, stamp(value, self._code.disorder), key)], read)
+        self._run.take([(value, self._answer(value), stamp(value, self._code.disorder), key)], read)
+        self._number += 1
+
+    def _answer(self, value: bytes) -> int:
+        """Return what the calls for a record came to: as many as it makes in this state."""
+        if not self._code.calls:
+            return 0
+        self._context.calls = self._number + 1 << DRAWS
+        task: Any = self._run.task
+        results = self.results.get(self._number, ())
+        if len(results) != task.questions(value):
+            raise Violation("calls", f"record {self._number} makes {task.questions(value)} calls, recorded: {results}")
+        return combined(results)
 
     def pass_time(self, t: int, idle: TopicPartition | None, marks: Sequence[tuple[TimeSource, int, bool]]) -> None:
         """Take watermarks, or that an external partition is idle."""
@@ -105,6 +123,7 @@ class LogicalHistory(TaskHistory):
         self.watermarks: dict[Channel, int] = {}  # processed: the time of the last of each channel
         self.decided: list[tuple[int, InputDecision | IdleNote]] = []  # valid, with the offset of each
         self.leases: list[tuple[int, int]] = [(-1, 0)]  # valid, with the offset of each
+        self.calls: list[tuple[int, CallsNote]] = []  # valid, with the offset of each
 
     @property
     def seen(self) -> Counter[str]:
@@ -117,12 +136,18 @@ class LogicalHistory(TaskHistory):
         return self._task.time
 
     @property
+    def results(self) -> Mapping[int, Sequence[CallResult]]:
+        """Return what calls have returned, as the log has it, by the number of the record."""
+        return {number: results for _, note in self.calls for number, results in note.records}
+
+    @property
     def outside(self) -> Mapping[TopicPartition, Sequence[bytes]]:
         """What the committed checkpoints have written to the outside."""
         return self._task.outside
 
     def replay(self, steps: Sequence[LogicalStep | TimeStep]) -> list[ExternalRecord]:  # type: ignore[override]  # other steps, by their time
         """Run the steps of the next committed checkpoint."""
+        self._task.results = self.results
         for step in steps:
             if isinstance(step, TimeStep):
                 self._task.pass_time(step.t, None if step.marks else step.partition, step.marks)
@@ -146,6 +171,7 @@ def reference(
         wiring = plan.wirings[producer]
         content: dict[tuple[int, bytes], bytes] = {}
         task = PlainTask(stage_code(plan, producer), wiring, content)
+        task.results = histories[producer].results
         if wiring.is_source:
             _decide(task, producer, histories[producer], rows)
         else:

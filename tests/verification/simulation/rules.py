@@ -37,6 +37,7 @@ INVARIANTS = {
     "time": "in a channel logical time does not go back, and nothing new comes at or below a progress message (D1)",
     "gap": "no record of a channel is missing before a frame or progress message of it (D3)",
     "again": "a record that is made again is the same as before (D3)",
+    "calls": "a record makes as many calls as the log has results for it, in the state that it finds (D8)",
     "digest": "a frame carries the digest of its channel before it, a commit that of what was processed (D3)",
     "frontier": "a commit has all of each channel up to its frontier, and a source all that was decided (D1, D2, D4)",
     "outside twice": "without releases, what is outside twice came once after a successor had looked (D5)",

@@ -17,7 +17,9 @@ from framework.stores.overlay import Overlay
 from protocol.control import decode_watermark
 from protocol.envelope import MessageType, decode_header
 from protocol.ids import TopicPartition, split_producer_id
+from protocol.notes import CallResult
 from protocol.record_batch import RecordBatch
+from tests.verification.simulation.calls_kind import SimCaller
 from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.sink import DIRECTORY, SimSink, SlowSteps
 from tests.verification.simulation.steps import NOWHERE, QUIET, TIME, TOLD, LogicalStep, Step, TimeStep
@@ -47,8 +49,15 @@ class Kept(Processor):
         super().reset()
         task: Any = self._task
         task.drawn, task.suffix = draws_of(self.recording.draw()), self.recording.suffix
+        task.begun = self._begun
+        self._ever_begun = set[tuple[int, bytes]]()
         self.recording.seen["checkpoints that wait for a sink over a restart"] += len(self._outbox._pending) > 1
         self.recording.seen["steps of a sink under way at a rollback"] += under_way
+
+    def _begun(self, offset: int, value: bytes) -> None:
+        """Count a record with calls that begins a second time: what it has read was changed."""
+        self.recording.seen["records with calls that run again"] += (offset, value) in self._ever_begun
+        self._ever_begun.add((offset, value))
 
     def before_freeze(self, checkpoint_id: int) -> None:
         """Hand what was processed for this checkpoint to the recorder, which outlives any crash."""
@@ -94,6 +103,11 @@ class AlignedKept(Kept):
 class LogicalKept(Kept, LogicalProcessor):
     """The processor of a deterministic task."""
 
+    def recall(self, calls: Mapping[int, Sequence[CallResult]]) -> None:
+        """Count records whose calls a predecessor has made."""
+        self.recording.seen["records whose results are taken from the log"] += len(calls)
+        super().recall(calls)
+
     def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
         """Keep rows of an external input."""
         for t, row in enumerate(rows, first_t):
@@ -122,17 +136,30 @@ class LogicalKept(Kept, LogicalProcessor):
 
 
 def aligned_processor(
-    plan: Plan, producer: int, code: StageCode, overlay: Overlay, sink: SimSink, executor: SlowSteps | None
+    plan: Plan,
+    producer: int,
+    code: StageCode,
+    overlay: Overlay,
+    sink: SimSink,
+    executor: SlowSteps | None,
+    caller: SimCaller,
 ) -> AlignedKept:
     """Return the processor of an aligned task."""
     graph, (_, partition) = stage_graph(code), split_producer_id(producer)
     outputs = Outputs(graph, plan.topology, plan.settings, _counts(code))
     sinks: MakeSinks = (lambda _: {f"files:{DIRECTORY}": sink}) if code.files else no_sinks
-    return AlignedKept(graph, plan.topology, partition, overlay, outputs, plan.settings, executor=executor, sinks=sinks)
+    own = graph, plan.topology, partition, overlay, outputs, plan.settings
+    return AlignedKept(*own, executor=executor, sinks=sinks, caller=caller)
 
 
 def logical_processor(
-    plan: Plan, producer: int, code: StageCode, overlay: Overlay, sink: SimSink, executor: SlowSteps | None
+    plan: Plan,
+    producer: int,
+    code: StageCode,
+    overlay: Overlay,
+    sink: SimSink,
+    executor: SlowSteps | None,
+    caller: SimCaller,
 ) -> LogicalKept:
     """Return the processor of a deterministic task."""
     graph, (_, partition), topology = stage_graph(code), split_producer_id(producer), plan.topology
@@ -141,7 +168,7 @@ def logical_processor(
     outputs = Outputs(graph, topology, plan.settings, _counts(code), mode=logical)
     sinks: MakeSinks = (lambda _: {f"files:{DIRECTORY}": sink}) if code.files else no_sinks
     own = graph, topology, partition, overlay, outputs, plan.settings
-    return LogicalKept(*own, logical=logical, executor=executor, sinks=sinks)
+    return LogicalKept(*own, logical=logical, executor=executor, sinks=sinks, caller=caller)
 
 
 def _counts(code: StageCode) -> Callable[[str], int | None]:

@@ -22,7 +22,7 @@ from protocol.envelope import Header, MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.frames import decode_columns
 from protocol.ids import RollbackEntry, TopicPartition
-from protocol.notes import decode_note
+from protocol.notes import IdleNote, decode_note
 
 TaskName = Callable[[int], str]  # producer id → name of the task
 NO_TEXT = (on.Processed, on.Acked, on.OutputFrames, on.DataWritten, on.Applied, on.ChangelogEnd, on.InputRead, on.Ran)
@@ -191,6 +191,7 @@ def _changelog_text(value: bytes, name: TaskName) -> str:
             return f"input decision of {by}: {decision.records} from {decision.topic} @{decision.first_offset}"
         case ChangelogType.NOTE:
             note = decode_note(value)
+            assert isinstance(note, IdleNote), "no task of the simulator makes calls that are recorded"
             return f"note of {by}: {note.topic}[{note.partition}] is idle at {note.t} µs"
         case ChangelogType.TIME_LEASE:
             return f"time lease of {by}: up to {decode_time_lease(value).t} µs"

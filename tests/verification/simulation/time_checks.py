@@ -1,6 +1,9 @@
 """What must hold of event time in aligned tasks (E1 to E5), beside what the oracle finds by doing the same."""
 
+from collections.abc import Sequence
+
 from tests.verification.simulation.claims import Claims
+from tests.verification.simulation.idents import stamp
 from tests.verification.simulation.oracle import TaskHistory, Violation
 from tests.verification.simulation.plan import NEVER_IDLE_MS, Plan
 from tests.verification.simulation.steps import Step
@@ -18,6 +21,13 @@ def check_watermark(name: str, step: Step, record: int, producer: TaskHistory, c
     if told > allowed:
         where = f"{step.partition} offset {step.offset}: watermark {told} before record {record}"
         raise Violation("event time", f"{name}: {where}, but {producer.wiring.name} was at {allowed}")
+
+
+def check_timestamps(name: str, steps: Sequence[Step], disorder: int) -> None:
+    """Check that each record has the timestamp of the record that it was made of."""
+    for step in steps:
+        if step.draw >= 0 and step.timestamp != stamp(step.value, disorder):
+            raise Violation("timestamp", f"{name}: {step} has another timestamp than its record")
 
 
 def late_records(name: str, plan: Plan, history: TaskHistory) -> int:

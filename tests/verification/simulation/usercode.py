@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 from zlib import crc32
 
+from framework.api.calls import Call
 from framework.api.deduplicate import ById, BySequence, Deduplicate
 from framework.api.files import Files
 from framework.api.graph import FIRST_USER_STORE, StageGraph, describe
@@ -22,8 +23,10 @@ from framework.api.timers import Timer, Timers
 from framework.api.topic import DeadLetter, Input, Output, Topic
 from framework.api.windows import Window, WindowStore
 from protocol.ids import TopicPartition, split_producer_id
+from tests.verification.simulation.calls_kind import ask, combined, result_of
 from tests.verification.simulation.expiry_kind import FRESH, TTL_MS
 from tests.verification.simulation.feeds import BROADCAST
+from tests.verification.simulation.idents import OF_TIMER, ident_of, number_of, session_of
 from tests.verification.simulation.join_kind import NEAR, STORE_IDS, BytesPair
 from tests.verification.simulation.plan import SOURCE_KEYS, Plan, out_topic
 from tests.verification.simulation.sink import DIRECTORY
@@ -34,9 +37,7 @@ LATE = b"~late"  # in COUNTS: records whose windows were closed
 CAME = b"~came"  # in COUNTS of a task with a store that expires: a hash of what it has shown
 ORDER = b"~order"  # in COUNTS of a deterministic task: a hash of all that was processed, in its order
 FOR_EVER_MS = 1 << 40
-OF_A_SESSION = 9  # records, of who feeds a partition
 IN, TABLE = "in.", "table."  # begin the names of external inputs; a table is read first
-OF_TIMER = b"~"  # begins the ident of what a timer or a window sends; then comes its time
 OUTSIDE_OUTPUT, FILES_OUTPUT = "outside", "files"  # attributes of a task
 FILES = TopicPartition("files", 0)  # where records go that the outbox writes
 TURNS, BY_KEY = 0, 1  # of four: how a record finds its partition; else the task names it
@@ -68,6 +69,7 @@ class StageCode:
     copied: tuple[bool, ...]  # whether a stream that it writes is broadcast
     sends_to: tuple[str, ...]  # of each stream, the topic as its declarations name it
     expires: bool  # it has a store with ttl_ms, too
+    calls: bool  # it makes calls
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
@@ -87,6 +89,7 @@ class SimTask(Task):
     code: StageCode
     drawn: Callable[[int, bytes], int]  # by offset and value, in one attempt
     suffix = b""  # of all that goes to the outside: another one makes it another task
+    begun: Callable[[int, bytes], None]  # is called with each record that begins: offset, value
 
     def one(self, record: Record[bytes | None, bytes]) -> None:
         """Take a record."""
@@ -101,7 +104,7 @@ class SimTask(Task):
     def take(self, value: bytes, draw: int, at: int) -> None:
         """Process one record ``ident;path;rest`` of a time. Raises Unwanted when all is done."""
         code = self.code
-        draw = self._next(value) if code.deterministic else draw
+        draw = self._next(value) ^ draw if code.deterministic else draw
         ident, path, _ = value.split(b";", 2)
         path += code.name
         count, chain = self._count(crc32(ident) % code.keys, value, draw)
@@ -152,6 +155,26 @@ class SimTask(Task):
 
     def set_timers(self, draw: int, at: int) -> None:
         """Do nothing: this task has none."""
+
+
+class CallingTask(SimTask):
+    """The same, with many records in flight: it asks for what it draws."""
+
+    in_flight = 4
+    ask = Call(ask, result=bytes_serde)
+
+    async def asking(self, record: Record[bytes | None, bytes]) -> None:
+        """Take a record once all that it asks is answered."""
+        self.begun(record.offset, record.value)
+        drawn = 0 if self.code.deterministic else self.drawn(record.offset, record.value)
+        calls = [self.ask(0, drawn) for _ in range(self.questions(record.value))]
+        results = [await result_of(call) for call in calls]
+        draw = combined(results) if self.code.deterministic else int(results[-1].data) if results else drawn
+        self.take(record.value, draw, record.timestamp)
+
+    def questions(self, value: bytes) -> int:
+        """Return how many calls a record makes: it depends on the state, too."""
+        return (int(self.counts.get(b"k00") or 0) + crc32(value)) % 3
 
 
 class TimedTask(SimTask):
@@ -270,6 +293,7 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
         tuple(stream.broadcast for stream in streams),
         tuple(stream.user_topic for stream in streams),
         plan.expires and not plan.joins and stage in plan.topology.timed and stage not in plan.batches,
+        stage in plan.calls,
     )
 
 
@@ -299,8 +323,9 @@ def task_class(code: StageCode) -> type[SimTask]:
     if code.timed:
         declared["panes"] = WINDOWS[code.window]
     base = JoinTask if code.timed and code.joins else TimedTask if code.timed else SimTask
-    base = ExpiringTask if code.expires else base
-    declared["process_batch" if code.batch else "process"] = base.all if code.batch else base.one
+    base = ExpiringTask if code.expires else CallingTask if code.calls else base
+    process = CallingTask.asking if code.calls else base.one
+    declared["process_batch" if code.batch else "process"] = base.all if code.batch else process
     return type("Stage", (base,), {"name": code.stage, "code": code, **declared})
 
 
@@ -316,28 +341,3 @@ def stage_graph(code: StageCode) -> StageGraph:
 
 def _topic(name: str) -> Topic[Any, Any]:
     return Topic(name, bytes_serde, bytes_serde)
-
-
-def ident_of(record: Record[bytes | None, bytes]) -> bytes:
-    """Return what a record has in common with those that are made of it."""
-    return record.value.partition(b";")[0]
-
-
-def session_of(record: Record[bytes | None, bytes]) -> bytes:
-    """Return who has sent a record: each session of who feeds a partition sends a few."""
-    stage, partition, number = ident_of(record).split(b".")
-    return b"%s.%s.%d" % (stage, partition, int(number) // OF_A_SESSION)
-
-
-def number_of(record: Record[bytes | None, bytes]) -> int:
-    """Return a record's number in its session."""
-    return int(ident_of(record).split(b".")[2]) % OF_A_SESSION
-
-
-def stamp(value: bytes, disorder: int) -> int:
-    """Return the timestamp of a record: it goes with the record wherever that goes. Some partitions are denser."""
-    ident = b".".join(value.partition(b";")[0].split(b".")[:3])  # of a broadcast row without its reader
-    if ident[:1] == OF_TIMER:
-        return int(ident[1:])
-    stage, partition, number = (*map(int, ident.split(b".")), 0, 0)[:3] if ident[:1].isdigit() else (0, 0, 0)
-    return 100 + number * 3 * (1 + (partition + stage) % 3 * 2) - (crc32(ident) % disorder if disorder else 0)

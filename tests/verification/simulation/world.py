@@ -21,6 +21,7 @@ from tests.verification.simulation.fault_plan import (
 from tests.verification.simulation.feeds import expected_of, rows_of
 from tests.verification.simulation.forms import (
     with_broadcast,
+    with_calls,
     with_early_sinks,
     with_event_time,
     with_expiry,
@@ -42,6 +43,7 @@ TIGHT_BYTES = 3000  # of a write batch: twice what a batch of 200 bytes makes di
 WITHOUT_TABLES = 300
 WITHOUT_JOINS = 10_000_000  # likewise; so the seeds that are known to find mutants have none
 WITHOUT_EXPIRY = 20_000_000  # likewise
+WITHOUT_CALLS = 30_000_000  # likewise
 WITHOUT_EARLY = 300  # likewise: in deterministic tasks no files get outputs ahead of commits
 
 
@@ -174,6 +176,8 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     plan = with_workers(plan) if has_workers else plan
     has_table = seed >= WITHOUT_TABLES and not plan.damaged and random.Random(f"table {seed}").random() < 0.25
     plan = with_table(plan) if has_table and cut is WHOLE else plan
+    has_calls = seed >= WITHOUT_CALLS and random.Random(f"with calls {seed}").random() < 0.3
+    plan = with_calls(plan) if has_calls else plan
     has_early = seed >= WITHOUT_EARLY and random.Random(f"early {seed}").random() < 0.4
     return with_early_sinks(plan) if has_early else plan
 

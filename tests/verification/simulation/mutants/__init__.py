@@ -1,6 +1,7 @@
 """Known mistakes that the simulator must find, every one of them: a guard against empty success."""
 
 from tests.verification.simulation.mutants import (
+    of_calls,
     of_changelog,
     of_digests,
     of_early_sinks,
@@ -29,6 +30,7 @@ __all__ = [
     "MUTANTS",
     "Mutant",
     "applied",
+    "of_calls",
     "of_changelog",
     "of_digests",
     "of_early_sinks",

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from framework.execution.event_time import EventTime
-from framework.execution.processor import Processor
+from framework.execution.task_time import TaskTime
 from framework.execution.timers import TimerQueue, _encode
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.plan import Plan
@@ -57,13 +56,12 @@ def one_timer_for_each_moment(schedule: Any) -> Any:
     return mistaken
 
 
-@mutant(Processor, "watermark", "event time", "again", shows=_timed, focus=_with_sessions)
+@mutant(TaskTime, "watermark", "event time", "again", shows=_timed, focus=_with_sessions)
 def time_told_ahead_of_windows(watermark: Any) -> Any:
     """A task tells its event time as it is: what a window with a gap or grace sends later is behind it (E2)."""
 
-    def mistaken(self: Processor) -> tuple[int, bool] | None:
-        time: EventTime | None = self._time
-        return None if time is None else (time.now, time.idle)
+    def mistaken(self: TaskTime) -> tuple[int, bool]:
+        return self._time.now, self._time.idle
 
     return property(mistaken)
 

@@ -1,0 +1,42 @@
+"""What calls out of the job have returned goes to the log before anything that was made of it (D8)."""
+
+from collections.abc import Sequence
+
+from framework.core.events import Ran
+from protocol.notes import CallsNote
+
+
+class CallResults:
+    """What the code has made with the results of calls, while these are on their way to the changelog.
+
+    A successor takes recorded results in place of calls, so it makes the same of them. What was not recorded was not
+    seen by any task, and is called again.
+    """
+
+    def __init__(self) -> None:
+        self._ran: Ran | None = None
+        self._logged = False  # on its way, or appended
+
+    @property
+    def waits(self) -> bool:
+        """Whether something that was made waits for the log."""
+        return self._ran is not None
+
+    def hold(self, event: Ran) -> None:
+        """Keep what was made: nothing else is processed meanwhile."""
+        assert self._ran is None, "two answers wait for the results of calls"
+        self._ran = event
+
+    def log(self) -> Sequence[CallsNote]:
+        """Return what is to be appended now: once, and behind the decision on the records."""
+        if self._ran is None or self._logged:
+            return ()
+        self._logged = True
+        return self._ran.calls
+
+    def valid(self) -> Ran | None:
+        """All that was appended counts (C3): return what may count as made now."""
+        if not self._logged:
+            return None
+        ran, self._ran, self._logged = self._ran, None, False
+        return ran

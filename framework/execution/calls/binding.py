@@ -1,0 +1,45 @@
+"""Gives a task with ``async def process`` its calls, and lets what it does wait for the turn of its record."""
+
+import copy
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from framework.api.calls import AnyCall
+from framework.api.context import Context, LogicalContext
+from framework.api.graph import StageGraph
+from framework.errors import ConfigError
+from framework.execution.binding import bound
+from framework.execution.calls.effects import deferred
+from framework.execution.calls.flight import Records
+from framework.execution.calls.ports import Caller
+
+
+def records_of(
+    stage: StageGraph, caller: Caller | None, context: Context | None, event_time: Callable[[], int]
+) -> Records | None:
+    """Return what holds the records in flight of a stage; None: its ``process`` is a plain function."""
+    if not stage.awaits:
+        return None
+    if caller is None:
+        raise ConfigError(f"stage {stage.name!r} has an async process, and nothing here makes calls", stage=stage.name)
+    return Records(caller, stage.task.in_flight, event_time, context if isinstance(context, LogicalContext) else None)
+
+
+def bind_calls(stage: StageGraph, task: Any, records: Records) -> None:
+    """Give the instance its calls, and timers that are set in the turn of the record that asks for it."""
+    for attribute, call in stage.calls.items():
+        setattr(task, attribute, bound(call, begin=partial(_begin, records, call)))
+    if stage.timers is not None:
+        timers = getattr(task, stage.timers)
+        later = {name: in_turn(records, getattr(timers, name)) for name in ("schedule", "cancel")}
+        setattr(task, stage.timers, bound(timers, **later))
+
+
+def _begin(records: Records, call: AnyCall, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+    return records.call(call, args, kwargs)
+
+
+def in_turn(records: Records | None, function: Callable[..., None]) -> Callable[..., None]:
+    """Return ``function``; with records in flight what does it in the turn of the record that asks for it."""
+    return function if records is None else deferred(records, function, copy.deepcopy)

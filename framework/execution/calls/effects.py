@@ -1,0 +1,121 @@
+"""What a record in flight reads and does. No other record sees it before its turn."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from framework.stores.overlay_store import KeyAndValue, OverlayStore, merged
+
+Place = tuple[int, bytes]  # store id, key
+
+
+class Effects:
+    """Of one record: its writes, what it has read and when, and what is to be done at its turn."""
+
+    __slots__ = ("draws", "later", "reads", "scans", "times", "writes")
+
+    def __init__(self, draws: int) -> None:
+        """``draws``: where the record's count of random numbers begins (D3)."""
+        self.writes: dict[Place, bytes | None] = {}  # None: deleted
+        self.reads: dict[Place, int] = {}  # → how many records had had their turn
+        self.scans: list[tuple[int, bytes, bytes | None, int]] = []  # store, start, end, as of reads
+        self.times: set[int] = set()  # event times that it has seen
+        self.later: list[Callable[[], None]] = []
+        self.draws = draws
+
+
+class Flight(Protocol):
+    """What the stores of a task know of its records in flight."""
+
+    current: Effects | None  # of the record whose code runs; None: what is done is done at once
+    turns: int  # how many records have had their turn
+
+    def changed(self, place: Place) -> None:
+        """Note that an entry has changed now."""
+        ...
+
+
+class IsolatedStore:
+    """A store of a task with records in flight: each sees its own writes, above those of the records before it."""
+
+    def __init__(self, store: int, base: OverlayStore, flight: Flight) -> None:
+        self._id, self._base, self._flight = store, base, flight
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value or None."""
+        effects = self._flight.current
+        if effects is not None:
+            place = self._id, key
+            if place in effects.writes:
+                return effects.writes[place]
+            effects.reads.setdefault(place, self._flight.turns)
+        return self._base.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each key, or None, in the order of ``keys``."""
+        effects = self._flight.current
+        if effects is None:
+            return self._base.get_many(keys)
+        own = {key: effects.writes[self._id, key] for key in keys if (self._id, key) in effects.writes}
+        below = [key for key in keys if key not in own]
+        for key in below:
+            effects.reads.setdefault((self._id, key), self._flight.turns)
+        found = own | dict(zip(below, self._base.get_many(below), strict=True))
+        return [found[key] for key in keys]
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set the value. Raises Halted when the open write batch has outgrown its bound (A9)."""
+        if self._flight.current is not None:
+            self._flight.current.writes[self._id, key] = value
+        else:
+            self._flight.changed((self._id, key))
+            self._base.put(key, value)
+
+    def delete(self, key: bytes) -> None:
+        """Delete the key; nothing happens if there is none. Raises Halted as ``put`` does."""
+        if self._flight.current is not None:
+            self._flight.current.writes[self._id, key] = None
+        else:
+            self._flight.changed((self._id, key))
+            self._base.delete(key)
+
+    def scan(self, start: bytes = b"", end: bytes | None = None, *, reverse: bool = False) -> Iterator[KeyAndValue]:
+        """Return (key, value) with start <= key < end in key order, or from the last on, as of the call."""
+        effects, rows = self._flight.current, self._base.scan(start, end, reverse=reverse)
+        if effects is None:
+            return rows
+        effects.scans.append((self._id, start, end, self._flight.turns))
+        own = [(key, value) for (store, key), value in effects.writes.items() if store == self._id]
+        written = sorted((item for item in own if _within(item[0], start, end)), reverse=reverse)
+        return merged(written, rows, reverse=reverse) if written else rows
+
+
+def deferred(flight: Flight, function: Callable[..., None], copied: Callable[[Any], Any]) -> Callable[..., None]:
+    """Return what does ``function`` at the turn of the record whose code calls it; ``copied``: its arguments now."""
+
+    def do(*args: Any, **kwargs: Any) -> None:
+        if flight.current is None:
+            function(*args, **kwargs)
+        else:
+            kept, named = copied((args, kwargs))
+            flight.current.later.append(lambda: function(*kept, **named))
+
+    return do
+
+
+def conflicts(effects: Effects, changed: Mapping[Place, int], event_time: int) -> bool:
+    """Return whether something that a record has read was changed behind its back; ``changed``: place → as of turn."""
+    if effects.times - {event_time}:
+        return True
+    if not changed:
+        return False
+    if any(changed.get(place, -1) >= turn for place, turn in effects.reads.items()):
+        return True
+    return any(
+        at >= turn and store == place[0] and _within(place[1], start, end)
+        for store, start, end, turn in effects.scans
+        for place, at in changed.items()
+    )
+
+
+def _within(key: bytes, start: bytes, end: bytes | None) -> bool:
+    return key >= start and (end is None or key < end)

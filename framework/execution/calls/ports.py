@@ -1,0 +1,51 @@
+"""Who makes the calls: a thread beside the loop in a worker, a clock's pace in tests."""
+
+from typing import Any, Protocol
+
+from framework.api.calls import AnyCall
+
+
+class Pending(Protocol):
+    """A call under way: a concurrent.futures.Future, or the like."""
+
+    def done(self) -> bool:
+        """Whether it has returned or failed."""
+        ...
+
+    def result(self) -> Any:
+        """Return what its function has returned. Raises what that has raised."""
+        ...
+
+    def exception(self) -> BaseException | None:
+        """Return what its function has raised, or None."""
+        ...
+
+    def cancel(self) -> bool:
+        """Let go of it: its result is of no use any more."""
+        ...
+
+
+class Caller(Protocol):
+    """Makes calls outside of the task. ``framework.execution.calls.thread`` is the one of workers."""
+
+    def begin(self, call: AnyCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pending:
+        """Begin a call, with its time-outs and attempts."""
+        ...
+
+
+class InFlight(Protocol):
+    """The records of a task that wait for calls, as its driver and its mode see them."""
+
+    @property
+    def count(self) -> int:
+        """How many records and other steps have not had their turn; what they do is in no state and no output yet."""
+        ...
+
+    @property
+    def full(self) -> bool:
+        """Whether no more is to be read before some of them have had their turn."""
+        ...
+
+    def work(self) -> bool:
+        """Begin, resume and finish what can be; return whether anything was. Raises what ends the task."""
+        ...

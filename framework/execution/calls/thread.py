@@ -1,0 +1,78 @@
+"""Makes the calls of a process in a thread beside its tasks: an event loop, and pools for what blocks or computes."""
+
+import asyncio
+import inspect
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from functools import partial
+from typing import Any
+
+from tenacity import AsyncRetrying, stop_after_attempt, wait_random_exponential
+
+from framework.api.calls import AnyCall, BatchCall, Call
+from framework.execution.calls.batches import Batches
+from framework.execution.calls.threads import DaemonThreads
+
+PAUSE_S, PAUSE_S_MAX = 0.1, 10.0  # between two attempts: the most before the second one, and before any
+THREADS = 32  # for plain functions of Calls, of which each holds one while it waits
+
+
+class CallThread:
+    """The calls of all tasks of this process, for as long as that lives: its thread is a daemon."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._threads = DaemonThreads(THREADS)
+        self._batches: dict[BatchCall[Any, Any], Batches] = {}
+        self._thread = threading.Thread(target=self._loop.run_forever, name="grete-calls", daemon=True)
+        self._thread.start()
+
+    def begin(self, call: AnyCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "Future[Any]":
+        """Begin a call, with its time-outs and attempts."""
+        once = self._batches_of(call).result if isinstance(call, BatchCall) else partial(self._once, call)
+        return asyncio.run_coroutine_threadsafe(_attempts(call, partial(once, *args, **kwargs)), self._loop)
+
+    async def _once(self, call: Call[Any, Any], *args: Any, **kwargs: Any) -> Any:
+        if inspect.iscoroutinefunction(call.function):
+            return await call.function(*args, **kwargs)
+        result = await self._loop.run_in_executor(self._threads, partial(call.function, *args, **kwargs))
+        return await result if inspect.isawaitable(result) else result
+
+    def _batches_of(self, call: BatchCall[Any, Any]) -> Batches:
+        if call not in self._batches:
+            pool = _pool(call)
+            self._batches[call] = Batches(call, lambda items: self._loop.run_in_executor(pool, call.function, items))
+        return self._batches[call]
+
+
+async def _attempts(call: AnyCall, once: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Return the result of the first attempt that has one. Raises what the last one raised."""
+    pauses = wait_random_exponential(multiplier=PAUSE_S, max=PAUSE_S_MAX)
+
+    async def attempt() -> Any:
+        async with asyncio.timeout(call.timeout_ms / 1000):
+            return await once()
+
+    return await AsyncRetrying(stop=stop_after_attempt(call.attempts), wait=pauses, reraise=True)(attempt)
+
+
+def _pool(call: BatchCall[Any, Any]) -> Executor:
+    if call.pool == "threads":
+        return DaemonThreads(call.workers)
+    spawned = multiprocessing.get_context("spawn")  # a fork would copy the locks of the threads that run here
+    return ProcessPoolExecutor(call.workers, spawned, initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """Let a process of a pool end when the worker is killed: it waits for work in a pipe that it holds open itself."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="grete-parent", daemon=True).start()

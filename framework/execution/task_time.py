@@ -1,0 +1,103 @@
+"""Moves the event time of one task, and fires what is due by it (E1, E7).
+
+Each move takes effect behind the records before it: at once, unless some of those wait for calls (0056).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from framework.api.graph import StageGraph
+from framework.errors import TaskError
+from framework.execution.calls.flight import Records
+from framework.execution.event_time import AFTER_ALL, BEFORE_ALL, EventTime, TimeSource
+from framework.execution.firing import Firing
+from framework.execution.site import Site
+from framework.execution.timers import TimerQueue
+
+Move = Callable[[], None]
+
+
+class TaskTime:
+    """The event time of a task as its processor moves it, in ms. ``load`` comes first, and after each rollback."""
+
+    def __init__(
+        self, time: EventTime, stage: StageGraph, site: Site, firing: Firing, then: Callable[[Move], None]
+    ) -> None:
+        """``then`` does a step behind all records so far."""
+        self._time, self._site, self._firing, self._then = time, site, firing, then
+        self._held_ms = max((each.held_ms for each in stage.stateful.values()), default=0)
+        self._drained = False  # what was set when all sources had ended has fired
+
+    def load(self, get: Callable[[bytes], bytes | None]) -> None:
+        """Go back to the saved state, of which the timers are loaded already."""
+        self._time.load(self._site.timers.now, get)
+        self._drained = self._time.ended
+
+    def save(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the state as (key, value)."""
+        return self._time.save()
+
+    @property
+    def watermark(self) -> tuple[int, bool]:
+        """The watermark for consumers: the task sends no record before this time (ms); and whether it is idle.
+
+        What windows and joins send later is older than event time, by their ``held_ms`` and 1 ms at most. AFTER_ALL:
+        the task sends no more, as all that it reads has ended.
+        """
+        if self._time.ended:
+            return AFTER_ALL, True
+        return max(BEFORE_ALL, self._time.now - self._held_ms), self._time.idle
+
+    def around(self, source: TimeSource, process: Move) -> None:
+        """Process records of a source, with the moves before and behind them."""
+        self._then(partial(self._begin, source))
+        process()
+        self._move(partial(self._time.end, source))
+
+    def watermarks(self, marks: Iterable[tuple[TimeSource, int, bool]]) -> None:
+        """Take what producers of channels have told of their event time: source, ms, whether it is idle (E2)."""
+        self._move(partial(self._time.watermarks, marks))
+
+    def set_idle(self, source: TimeSource, *, ended: bool) -> None:
+        """Note that nothing comes from a source for now (E4), or that it has ended (E7)."""
+        self._move(partial(self._time.set_idle, source, ended=ended))
+
+    def catch_up(self, now: int) -> None:
+        """Let event time be at least ``now``."""
+        self._move(partial(self._time.catch_up, now))
+
+    def _begin(self, source: TimeSource) -> None:
+        self._drained = False
+        self._time.begin(source)
+
+    def _move(self, how: Move) -> None:
+        self._then(partial(self._moved, how))
+
+    def _moved(self, how: Move) -> None:
+        how()
+        site = self._site
+        site.timers.now = self._time.now
+        if site.fire is not None and site.timers.due <= site.timers.now:
+            site.fire()
+        drained, self._drained = self._drained, self._time.ended
+        if site.fire is not None and self._drained and not drained:
+            self._firing.drain()
+
+
+def time_told(stage: StageGraph, timers: TimerQueue, records: Records | None) -> Callable[[], int | None]:
+    """Return what ``ctx.event_time`` does; ``records``: those in flight, if there are any.
+
+    Only timers, windows and the like make event time a function of the records, not of how they come.
+    """
+
+    def tell() -> int | None:
+        if not stage.goes_by_time:
+            raise TaskError(
+                "ctx.event_time: this task keeps no event time: declare Timers() with on_timer, or a window",
+                stage=stage.name,
+            )
+        if records is not None:
+            records.saw_time()
+        return None if timers.now == BEFORE_ALL else timers.now
+
+    return tell

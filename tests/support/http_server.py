@@ -1,0 +1,55 @@
+"""An HTTP server of a test's own, which counts what it is asked."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class CountingServer(ThreadingHTTPServer):
+    """Answers GET with what ``answer`` makes of the path: (status, body). ``asked``: path → requests."""
+
+    daemon_threads = True
+
+    def __init__(self, answer: Callable[[str], tuple[int, bytes]]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answer = answer
+        self.asked: Counter[str] = Counter()
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        """The address."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        server = self.server
+        assert isinstance(server, CountingServer)
+        path = self.path[1:]
+        with server.lock:
+            server.asked[path] += 1
+            status, body = server.answer(path)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # as given
+        """Say nothing."""
+
+
+@contextmanager
+def serving(answer: Callable[[str], tuple[int, bytes]]) -> Iterator[CountingServer]:
+    """Run a server within the block."""
+    with CountingServer(answer) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
