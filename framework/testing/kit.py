@@ -21,7 +21,7 @@ from framework.testing.crash_check import Played, check_crashes
 from framework.testing.determinism_check import check_determinism
 from framework.testing.job_host import JobHost
 from framework.testing.results import Results, name_of
-from framework.testing.script import Call
+from framework.testing.script import KitCall
 from protocol.frames import encode_headers
 from protocol.ids import TopicPartition, split_producer_id
 from protocol.partitioner import partition_of
@@ -60,7 +60,7 @@ class Kit:
         if processing_guarantee is not None:
             settings = msgspec.structs.replace(settings, processing_guarantee=processing_guarantee)
         self.job, self.settings = job, settings
-        self.script: list[Call] = []  # what was fed, and how time passed
+        self.script: list[KitCall] = []  # what was fed, and how time passed
         self._host = host = JobHost(job, settings, sinks=no_sinks if discard_sinks else sinks_of)
         self._data, self._log, self._tasks = host.data, host.log, host.tasks
         self._results = Results(host)
@@ -115,7 +115,7 @@ class Kit:
         cell = encode_headers(raw_headers) if raw_headers else None
         self._data.append(TopicPartition(topic.name, partition), raw_key, raw_value, at, cell)
         options = {"timestamp": at, "partition": partition} | ({"headers": headers} if headers else {})
-        self.script.append(Call("feed", (topic, key, value), options))
+        self.script.append(KitCall("feed", (topic, key, value), options))
 
     def feed_all(
         self,
@@ -151,7 +151,7 @@ class Kit:
         A task dies ``crashes`` times between two steps, about every third time with its disk: ``seed``
         chooses. Raises AssertionError if the job does not come to rest.
         """
-        self.script.append(Call("run"))
+        self.script.append(KitCall("run"))
         self._host.faults.draw(crashes, seed)
         self._host.run()
 
@@ -160,7 +160,7 @@ class Kit:
 
         ``crashes`` and ``seed`` are for what comes behind the end; give ``run`` others before. Raises as ``run`` does.
         """
-        self.script.append(Call("drain"))
+        self.script.append(KitCall("drain"))
         self._host.run()
         self._host.faults.draw(crashes, seed)
         self._host.drain()
@@ -170,7 +170,7 @@ class Kit:
 
         None of them is committed, so a crash will roll them back.
         """
-        self.script.append(Call("process"))
+        self.script.append(KitCall("process"))
         self._host.process()
 
     def step(self) -> str | None:
@@ -188,15 +188,15 @@ class Kit:
 
         An input partition that was fed nothing for the setting event_time_idle_ms holds no timer or window back.
         """
-        self.script.append(Call("advance", (ms,)))
+        self.script.append(KitCall("advance", (ms,)))
         self._host.advance(ms)
 
     def stop(self) -> None:
         """Stop gracefully (R6): commit what is processed, close the tasks. What runs next starts them again."""
-        self.script.append(Call("stop"))
+        self.script.append(KitCall("stop"))
         self._host.stop()
 
-    def play(self, script: Iterable[Call]) -> None:
+    def play(self, script: Iterable[KitCall]) -> None:
         """Make the calls of a script: of another kit's ``script``, or of one that a property test has drawn."""
         for call in script:
             getattr(self, call.method)(*call.arguments, **call.options)

@@ -8,7 +8,7 @@ from framework.api.topic import Topic
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KitCall:
     """One call of a method of a kit. Its text is the call as code, with the topic's name for the topic."""
 
     method: str

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from framework.api.topic import Topic
-from framework.testing.script import Call
+from framework.testing.script import KitCall
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -39,7 +39,7 @@ def feeds(
     values: SearchStrategy[V] | SearchStrategy[None],
     timestamps: SearchStrategy[int] | None = None,
     partitions: SearchStrategy[int] | None = None,
-) -> SearchStrategy[Call]:
+) -> SearchStrategy[KitCall]:
     """Draw calls of ``Kit.feed`` for a topic. ``timestamps``: in ms; without them, the kit's clock.
 
     ``partitions``: where the record goes; without them, the key decides, as in ``Kit.feed``.
@@ -50,18 +50,21 @@ def feeds(
     if partitions is not None:
         options["partition"] = partitions
     return st.builds(
-        lambda key, value, given: Call("feed", (topic, key, value), given), keys, values, st.fixed_dictionaries(options)
+        lambda key, value, given: KitCall("feed", (topic, key, value), given),
+        keys,
+        values,
+        st.fixed_dictionaries(options),
     )
 
 
-def scripts(*records: SearchStrategy[Call], max_calls: int = 20) -> SearchStrategy[list[Call]]:
+def scripts(*records: SearchStrategy[KitCall], max_calls: int = 20) -> SearchStrategy[list[KitCall]]:
     """Draw scripts for ``Kit.play``: records, as ``feeds`` draws them, pauses, and crashes some steps ahead.
 
     Play one and ``run`` the kit. A failure shrinks to few calls with small numbers.
     """
-    pauses = st.integers(1, PAUSE_MS_MAX).map(lambda ms: Call("advance", (ms,)))
+    pauses = st.integers(1, PAUSE_MS_MAX).map(lambda ms: KitCall("advance", (ms,)))
     crashes = st.builds(
-        lambda step, other_host: Call("crash_at", (step,), {"other_host": True} if other_host else {}),
+        lambda step, other_host: KitCall("crash_at", (step,), {"other_host": True} if other_host else {}),
         st.integers(1, STEPS_MAX),
         st.booleans(),
     )

@@ -6,7 +6,7 @@ import pytest
 
 from framework.errors import ConfigError
 from framework.testing import Kit
-from framework.testing.script import Call
+from framework.testing.script import KitCall
 from grete import Input, Job, Output, Record, Serde, Task, Topic, json, utf8
 from tests.testing.jobs import Count, Minutes, aligned, lines, minutes, per_minute, totals, views
 
@@ -160,7 +160,7 @@ def test_a_script_plays_again() -> None:
     again.play(kit.script)
     assert (again.fed(lines), again.text(), again.now_ms) == (kit.fed(lines), kit.text(), kit.now_ms)
     assert repr(kit.script[-1]) == "stop()"
-    assert repr(Call("feed", (lines, "k", "a b"), {"timestamp": 5})) == "feed(lines, 'k', 'a b', timestamp=5)"
+    assert repr(KitCall("feed", (lines, "k", "a b"), {"timestamp": 5})) == "feed(lines, 'k', 'a b', timestamp=5)"
 
 
 def test_a_kit_that_is_closed_has_let_go() -> None:

@@ -6,7 +6,7 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from framework.testing import Kit
-from framework.testing.script import Call
+from framework.testing.script import KitCall
 from framework.testing.strategies import feeds, scripts
 from grete import Job
 from tests.testing.jobs import Count, Forgetful, aligned, lines, totals
@@ -15,7 +15,7 @@ letters = st.sampled_from(["a", "b", "a b", ""])
 line_feeds = feeds(lines, keys=st.just("k"), values=letters)
 
 
-def played(job: Job, script: list[Call]) -> Kit:
+def played(job: Job, script: list[KitCall]) -> Kit:
     """Return a kit that has played a script and is at rest."""
     kit = Kit(job)
     kit.play(script)
@@ -23,7 +23,7 @@ def played(job: Job, script: list[Call]) -> Kit:
     return kit
 
 
-def forgets(script: list[Call]) -> bool:
+def forgets(script: list[KitCall]) -> bool:
     """Whether the task that counts in an attribute forgets."""
     kit = played(Job("forgetful", stages=[Forgetful]), script)
     expected = Counter(record.value for record in kit.fed(lines))
@@ -42,7 +42,7 @@ def test_a_seeded_mistake_shrinks_to_what_it_needs() -> None:
 
 @settings(max_examples=15, database=None, derandomize=True)
 @given(scripts(line_feeds))
-def test_a_careful_task_counts_whatever_happens(script: list[Call]) -> None:
+def test_a_careful_task_counts_whatever_happens(script: list[KitCall]) -> None:
     """State and last totals are those of a plain loop over what was fed."""
     kit = played(aligned, script)
     expected = Counter(word for record in kit.fed(lines) for word in record.value.split())
@@ -61,7 +61,7 @@ def test_a_careful_task_counts_whatever_happens(script: list[Call]) -> None:
         )
     )
 )
-def test_times_and_partitions_are_those_that_were_drawn(script: list[Call]) -> None:
+def test_times_and_partitions_are_those_that_were_drawn(script: list[KitCall]) -> None:
     """The record is where and when the strategies say."""
     kit = Kit(aligned, partitions=3)
     kit.play(script)

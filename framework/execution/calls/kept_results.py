@@ -9,7 +9,7 @@ from protocol.notes import CallResult, CallsNote, decode_note, encode_calls
 RESULTS = b"results-"  # begins the keys in META; then comes the number of the record, 8 bytes
 _END = b"results."  # behind all of them
 
-Results = Mapping[int, Sequence[CallResult]]
+ResultsByRecord = Mapping[int, Sequence[CallResult]]
 
 
 class KeptResults:
@@ -19,7 +19,7 @@ class KeptResults:
         self._meta = meta
         self._kept: dict[int, Sequence[CallResult]] = {}
 
-    def load(self) -> Results:
+    def load(self) -> ResultsByRecord:
         """Return what the state has, by the number of the record."""
         notes = (decode_note(value) for _, value in self._meta.scan(RESULTS, _END))
         self._kept = {
@@ -27,7 +27,7 @@ class KeptResults:
         }
         return self._kept
 
-    def save(self, unused: Results) -> None:
+    def save(self, unused: ResultsByRecord) -> None:
         """Let the state have just these."""
         for number in self._kept.keys() - unused.keys():
             self._meta.delete(_key(number))
