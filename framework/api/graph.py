@@ -17,7 +17,7 @@ from framework.api.stateful import Stateful
 from framework.api.store import Store
 from framework.api.table import Table
 from framework.api.task import Task
-from framework.api.timers import Timers
+from framework.api.timers import Clock, Timers
 from framework.api.topic import DeadLetter, Errors, Input, Output, StartPosition, Topic
 from framework.api.windows import WindowStore
 from framework.core.topology import Topology
@@ -43,7 +43,7 @@ class StageGraph:
     outputs: dict[str, Output[Any, Any]]
     stores: dict[str, Store[Any, Any]]
     stateful: dict[str, Stateful]  # windows, joins and versioned stores
-    timers: str | None  # the attribute of Timers()
+    timers: dict[Clock, str]  # the attributes of Timers(), by the clock that they go by
     batch: bool  # process_batch instead of process
     awaits: bool = False  # process is an async def
     calls: dict[str, AnyCall] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class StageGraph:
     def goes_by_time(self) -> bool:
         """Whether event time is part of what the stage does (E1)."""
         by_time = any(each.by_time for each in self.stateful.values())
-        return bool(self.seen or self.expiring_ids()) or self.timers is not None or by_time
+        return bool(self.seen or self.expiring_ids()) or "event" in self.timers or by_time
 
     def expiring_ids(self) -> frozenset[int]:
         """Return the ids of the stores whose entries expire."""
@@ -148,18 +148,15 @@ class StageGraph:
         internal = {stream.topic: inputs[stream.user_topic] for stream in streams}
         return internal | {topic: inputs[topic] for topic in topology.externals_of(self.ordinal)}
 
-    @property
-    def declared_timers(self) -> Timers:
-        """Timers() as the class declares it; there is one."""
-        assert self.timers is not None
-        declared: Timers = getattr(self.task, self.timers)
+    def declared_timers(self, clock: Clock) -> Timers:
+        """Return the Timers() of a clock, as the class declares it; there is one."""
+        declared: Timers = getattr(self.task, self.timers[clock])
         return declared
 
     def policies(self) -> dict[str, Errors]:
         """Return attribute → error policy of all inputs, windows, joins and of Timers()."""
         declared: dict[str, Input[Any, Any] | Stateful | Timers] = {**self.inputs, **self.stateful}
-        if self.timers is not None:
-            declared[self.timers] = self.declared_timers
+        declared |= {attribute: self.declared_timers(clock) for clock, attribute in self.timers.items()}
         return {attribute: each.errors for attribute, each in declared.items()}
 
     @property
@@ -189,7 +186,7 @@ def describe(task: object, ordinal: int, mode: Mode = "aligned", partitions: int
     for base in reversed(task.__mro__):
         declared.update(vars(base))
     own = getattr(task, "partitions", None)
-    timers = [attribute for attribute, value in declared.items() if isinstance(value, Timers)]
+    timers = [(attribute, value) for attribute, value in declared.items() if isinstance(value, Timers)]
     stage = StageGraph(
         name=name,
         ordinal=ordinal,
@@ -198,7 +195,7 @@ def describe(task: object, ordinal: int, mode: Mode = "aligned", partitions: int
         outputs={attribute: value for attribute, value in declared.items() if isinstance(value, Output)},
         stores={attribute: value for attribute, value in declared.items() if isinstance(value, Store)},
         stateful={attribute: value for attribute, value in declared.items() if isinstance(value, Stateful)},
-        timers=timers[0] if timers else None,
+        timers={each.clock: attribute for attribute, each in timers},
         batch=callable(declared.get("process_batch")),
         awaits=is_async(declared.get("process")),
         calls={attribute: value for attribute, value in declared.items() if isinstance(value, Call | BatchCall)},
@@ -207,13 +204,13 @@ def describe(task: object, ordinal: int, mode: Mode = "aligned", partitions: int
     )
     if stage.mode not in MODES:
         raise GraphError(f"stage {name!r}: mode = {stage.mode!r}: need one of {', '.join(MODES)}")
-    _check_methods(stage, declared, timers)
+    _check_methods(stage, declared, [(each.clock, attribute) for attribute, each in timers])
     _check_ends(stage)
     _check_names(stage)
     return stage
 
 
-def _check_methods(stage: StageGraph, declared: dict[str, object], timers: list[str]) -> None:
+def _check_methods(stage: StageGraph, declared: dict[str, object], timers: list[tuple[Clock, str]]) -> None:
     """Refuse a task that lacks the method which its declarations call, or has two of a kind."""
     where = f"stage {stage.name!r} ({stage.task.__name__})"
     single, batch = callable(declared.get("process")), stage.batch
@@ -221,9 +218,22 @@ def _check_methods(stage: StageGraph, declared: dict[str, object], timers: list[
         raise GraphError(f"{where} has both process and process_batch: keep one")
     if not single and not batch:
         raise GraphError(f"{where} has no process method: define process(self, record) or process_batch(self, records)")
-    if len(timers) > 1:
+    for clock, attribute in timers:
+        if attribute != stage.timers[clock]:
+            code = "Timers()" if clock == "event" else 'Timers(clock="wall")'
+            raise GraphError(
+                f"{where} declares {code} twice, {attribute!r} and {stage.timers[clock]!r}: keep one, tell timers "
+                "apart by key"
+            )
+    if "wall" in stage.timers and stage.mode == "deterministic":
         raise GraphError(
-            f"{where} declares Timers() twice, {timers[0]!r} and {timers[1]!r}: keep one, tell timers apart by key"
+            f'{where} is deterministic and declares Timers(clock="wall"): a clock is not part of its input, so a '
+            "replay would fire them at other places. Let the stage be aligned, or use timers of event time"
+        )
+    if "wall" in stage.timers and stage.awaits:
+        raise GraphError(
+            f'{where} has an async process and declares Timers(clock="wall"), which fire between two records: send the '
+            "results of the calls to a stage of its own with it"
         )
     if timers and not callable(declared.get("on_timer")):
         raise GraphError(f"{where} declares Timers() and has no on_timer(self, timer)")

@@ -1,33 +1,47 @@
-"""Durable timers in event time."""
+"""Durable timers, in event time or by the wall clock."""
+
+from typing import Literal
 
 import msgspec
 
 from framework.api.topic import Errors
-from framework.errors import TaskError
+from framework.errors import ConfigError, TaskError
+
+Clock = Literal["event", "wall"]
+CLOCKS: tuple[Clock, ...] = ("event", "wall")
 
 
 class Timer(msgspec.Struct, frozen=True, gc=False):
-    """What ``on_timer`` gets: the time it was set for (ms) and the key it was set with."""
+    """What ``on_timer`` gets: the time it was set for (ms), the key it was set with, and the clock it goes by."""
 
     at: int
     key: str
+    clock: Clock = "event"
 
 
 class Timers:
-    """A class attribute of a task, at most one: timers that are part of its state, and survive and roll back with it.
+    """A class attribute of a task: timers that are part of its state, and survive and roll back with it.
 
-    Time is the task's event time: the minimum over its inputs, and over the producers of each stream, of the timestamps
-    that they have reached (docs/explanation/event-time.md). A timer fires once, after the record (or batch, or news of
-    a producer's time) with which event time reaches ``at``, in the order of (at, key). An overdue timer fires after the
-    current record. What ``on_timer`` sends carries ``at`` unless a timestamp is given. An input without records holds
-    time back for the setting event_time_idle_ms; if all are without, nothing fires.
+    A task has at most one of each clock. ``clock="event"``: the task's event time, the minimum over its inputs, and
+    over the producers of each stream, of the timestamps that they have reached (docs/explanation/event-time.md). A
+    timer fires once, after the record (or batch, or news of a producer's time) with which event time reaches ``at``, in
+    the order of (at, key). An overdue timer fires after the current record. What ``on_timer`` sends carries ``at``
+    unless a timestamp is given. An input without records holds time back for the setting event_time_idle_ms; if all are
+    without, nothing fires.
+
+    ``clock="wall"``: the clock on the wall, whether records come or not. A timer fires once, between two records, as
+    soon as that clock has reached ``at`` and the task runs. What ``on_timer`` sends carries ``at``, or the task's event
+    time if that is later.
 
     ``errors`` says what becomes of a timer if ``on_timer`` fails, as for an Input; what it did is undone.
     """
 
-    def __init__(self, errors: Errors = "fail") -> None:
-        """Declare the timers."""
+    def __init__(self, errors: Errors = "fail", *, clock: Clock = "event") -> None:
+        """Declare the timers. Raises ConfigError for another clock."""
+        if clock not in CLOCKS:
+            raise ConfigError(f"Timers(clock={clock!r}): need one of {', '.join(map(repr, CLOCKS))}")
         self.errors = errors
+        self.clock: Clock = clock
 
     def schedule(self, at: int, key: str = "") -> None:
         """Set a timer for ``at`` (ms since 1970). The same (at, key) twice is one timer. Raises TaskError."""

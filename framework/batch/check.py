@@ -49,3 +49,15 @@ def check_batch(job: Job) -> None:
                 "instead: it reads its inputs from their first records",
                 stage=stage.name,
             )
+
+
+def check_audit(job: Job) -> None:
+    """Refuse a job whose state depends on a clock, so that no history makes it again. Raises ConfigError."""
+    for stage in job.stages:
+        if "wall" in stage.timers:
+            raise ConfigError(
+                f"stage {stage.name} has wall-clock timers: which of them had fired before which record is not in the "
+                "history, so an audit cannot tell a difference from another moment. Compare what the job has sent "
+                "with a computation of your own",
+                stage=stage.name,
+            )

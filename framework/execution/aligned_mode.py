@@ -10,9 +10,10 @@ from framework.errors import OffsetOutOfRange
 from framework.execution.checkpoint_asks import CheckpointAsks
 from framework.execution.early_frames import SpilledFrames
 from framework.execution.held_input import HeldInput, HeldWork
-from framework.execution.limits import END_CHECK_MS
+from framework.execution.limits import END_CHECK_MS, WALL_LOOK_MS
 from framework.execution.pending_sends import CHANGELOG
 from framework.execution.task_parts import TaskParts
+from framework.execution.timers import NEVER
 from framework.ports import Delivery, ExternalRecord, LogRow
 from protocol.ids import TopicPartition
 
@@ -39,6 +40,8 @@ class AlignedMode:
         self._uncovered = HeldInput() if parts.settings.processing_guarantee == "at-most-once" else None
         self._stopping = False  # at most once: nothing more is read
         self._stop_waits = False  # for what was read; then the core is told
+        self._fired = False  # wall-clock timers have, since input was last looked for
+        self._fired_in = -1  # the checkpoint that holds what they did last
         self.held_up = False
 
     def observe(self, t: int) -> None:
@@ -60,12 +63,16 @@ class AlignedMode:
 
     @property
     def settled(self) -> bool:
-        """Whether all that was read has been processed, and is committed or known to be in the log."""
+        """Whether all that was read has been processed, and is committed or known to be in the log.
+
+        So has what wall-clock timers did, and none is due.
+        """
         parts, held, in_flight = self._parts, self._uncovered, self._parts.runner.in_flight
         if in_flight is not None and in_flight.count:
             return False
         if held is None:
-            return True
+            last = parts.core.commits.committed
+            return parts.wall_timer_in_ms > 0 and (last is None or last.checkpoint_id >= self._fired_in)
         at_rest = parts.core.commits.pending is None and parts.overlay.open_bytes == 0 and not self._unflushed
         return held.empty and at_rest and parts.pending_sends.bytes == 0
 
@@ -93,26 +100,36 @@ class AlignedMode:
         due = min(due, int(parts.end_due_ms - now_ms) + 1) if now_ms < parts.end_due_ms else due
         if parts.core.wants_input and self._batch_of is None and not parts.input_reader.more:
             due = min(due, parts.event_time.due_in_ms(now_ms))
+        if parts.core.wants_input and not self.held_up and parts.wall_timer_in_ms < NEVER:
+            due = min(due, max(0.0, parts.wall_timer_in_ms), WALL_LOOK_MS)
         return due
 
     def look_for_idle(self) -> bool:
-        """Tell the code of inputs that have brought nothing for a while (E4); True if that is news."""
+        """Tell the code of inputs that have brought nothing for a while (E4), or let wall-clock timers fire."""
         parts = self._parts
         now = parts.mono_ms()
+        if parts.wall_timer_in_ms <= 0 and parts.core.wants_input and not (self.held_up or self._fired):
+            self._fired, self._fired_in = True, parts.core.idleness.closed(parts.core.frozen) + 1
+            parts.runner.fire_wall(parts.wall_ms)
+            return self._unflushed_at(now)
         idle = parts.event_time.next_idle(now) if parts.core.wants_input else None
         if idle is None:
             return False
         partition, ended = idle
         parts.runner.input_is_idle(partition, ended=ended)
-        self._unflushed = True  # timers may have fired
-        parts.tell(on.Tick(int(now), parts.overlay.open_bytes))
+        return self._unflushed_at(now)
+
+    def _unflushed_at(self, now: float) -> bool:
+        """Tell the core that no record, but time has done something."""
+        self._unflushed = True
+        self._parts.tell(on.Tick(int(now), self._parts.overlay.open_bytes))
         return True
 
     # --- input ---
 
     def read(self) -> bool:
         """Read input and give it to the core or the code; False if there is none to be had now."""
-        parts = self._parts
+        parts, self._fired = self._parts, False
         self.held_up = parts.core.wants_input and parts.blocked()
         if self.held_up or not parts.core.wants_input or self._full:
             return False

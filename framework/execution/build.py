@@ -79,10 +79,10 @@ def check_stage(graph: StageGraph, settings: Settings) -> None:
             stage=graph.name,
             setting="processing_guarantee",
         )
-    if graph.goes_by_time and guarantee == "at-most-once":
+    if (graph.goes_by_time or graph.timers) and guarantee == "at-most-once":
         raise ConfigError(
-            f"stage {graph.name!r} has timers, a window, an input with deduplicate or a store with ttl_ms: they go by "
-            "event time, which a crash takes back, so a timer could fire twice. Drop the setting "
+            f"stage {graph.name!r} has timers, a window, an input with deduplicate or a store with ttl_ms: what a "
+            "crash takes back of these would be done a second time, so a timer could fire twice. Drop the setting "
             "processing_guarantee = at-most-once, or these",
             stage=graph.name,
             setting="processing_guarantee",
@@ -112,6 +112,7 @@ class TaskIO:
     mono_ms: Callable[[], float]
     times: InputTimes | None = None
     priorities: Mapping[str, int] = field(default_factory=dict)  # by topic from outside
+    wall_us: Callable[[], int] = wall_clock_us
 
     def parts(self, owner: int, core: Core, runner: Runner) -> TaskParts:
         """Return what a driver and its mode work with."""
@@ -125,6 +126,7 @@ class TaskIO:
             mono_ms=self.mono_ms,
             times=self.times,
             priorities=self.priorities,
+            wall_us=self.wall_us,
         )
 
 
@@ -175,7 +177,7 @@ def assemble(
     logical = LogicalOutputs(topology.job, wiring, releases=releases) if graph.mode == "deterministic" else None
     outputs = Outputs(graph, topology, settings, _counts(graph, log), mode=logical)
     times = input_times(graph, wall_us)
-    io = TaskIO(log, store, overlay, spill, settings, mono_ms, times, graph.priorities())
+    io = TaskIO(log, store, overlay, spill, settings, mono_ms, times, graph.priorities(), wall_us)
     caller = ClockedCalls(mono_ms) if caller is None else caller
     own = graph, topology, partition, overlay, outputs, settings
     if logical is not None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from framework.api.methods import ReturnError
 from framework.api.serdes import decode_error
 from framework.api.stateful import Give, Stateful
-from framework.api.timers import Timer
+from framework.api.timers import Clock, Timer
 from framework.api.topic import DeadLetter, Errors, Input
 from framework.errors import FrameworkError, SerdeError, TaskError
 from framework.execution.decoding import decode_of, headers_of
@@ -142,6 +142,11 @@ def _told(site: Site, cause: Exception, error: Exception, where: Mapping[str, st
 # --- Timers, windows and joins ---
 
 
+def timer_name(clock: Clock, key: str) -> str:
+    """Return how errors call one of the task's own timers."""
+    return f"timer {key!r}" if clock == "event" else f"wall-clock timer {key!r}"
+
+
 def guarded_timer(site: Site, policy: Errors, call: Callable[[Timer], None]) -> Callable[[Timer], None]:
     """Return ``call``, which gives a timer to ``on_timer``, with the error policy of Timers()."""
 
@@ -150,7 +155,7 @@ def guarded_timer(site: Site, policy: Errors, call: Callable[[Timer], None]) -> 
 
     if policy == "fail":
         return call
-    aside = _aside(site, policy, lambda timer: f"timer {timer.key!r} at {timer.at}", letter)
+    aside = _aside(site, policy, lambda timer: f"{timer_name(timer.clock, timer.key)} at {timer.at}", letter)
 
     def guarded(timer: Timer) -> None:
         _guarded(site, lambda: call(timer), aside(timer))

@@ -7,12 +7,15 @@ from typing import Any
 from framework.api.graph import StageGraph
 from framework.api.methods import ReturnError, refuse_return
 from framework.api.stateful import Stateful
-from framework.api.timers import Timer
+from framework.api.timers import Clock, Timer
 from framework.errors import ConfigError, FrameworkError, TaskError
 from framework.execution.binding import bind_stateful, bound
-from framework.execution.failures import TimerError, guarded_result, guarded_timer, ways
+from framework.execution.event_time import BEFORE_ALL
+from framework.execution.failures import TimerError, guarded_result, guarded_timer, timer_name, ways
+from framework.execution.limits import FIRED_TIMERS
+from framework.execution.reserved_stores import TIMERS
 from framework.execution.site import Site
-from framework.execution.timers import Due
+from framework.execution.timers import WALL, Due, TimerQueue
 from framework.execution.user_traceback import user_line
 from framework.stores.overlay_store import OverlayStore
 
@@ -25,7 +28,8 @@ class Firing:
         self._where = f"stage {stage.name}, partition {site.partition}"
         self._stateful: dict[str, Stateful] = {}  # by name
         self._late_before = 0  # records that those of earlier instances dropped
-        self._on_timer: Callable[[Timer], None]
+        self._on_timer: dict[Clock, Callable[[Timer], None]] = {}
+        self.wall = TimerQueue(site.overlay.store(TIMERS), wall=True) if "wall" in stage.timers else None
 
     @property
     def late(self) -> int:
@@ -36,6 +40,8 @@ class Firing:
         """Give a new instance its timers, windows and joins; ``ids``: of the stores by name."""
         site, stage = self._site, self._stage
         self._late_before, self._stateful = self.late, {}
+        if self.wall is not None:
+            self.wall.reload(BEFORE_ALL)
 
         def overlay_of(name: str) -> OverlayStore:
             return site.overlay.store(ids[name])
@@ -46,23 +52,33 @@ class Firing:
                 each, overlay_of, site.timers, site.outputs, task, guard, lambda: site.overlay.undone
             )
             setattr(task, attribute, self._stateful[each.name])
-        if stage.timers is not None:
-            declared = stage.declared_timers
-            schedule, cancel = partial(site.timers.schedule, ""), partial(site.timers.cancel, "")
-            setattr(task, stage.timers, bound(declared, schedule=schedule, cancel=cancel))
-            self._on_timer = guarded_timer(site, declared.errors, partial(self._call_on_timer, task.on_timer))
+        for clock, attribute in stage.timers.items():
+            declared, wall = stage.declared_timers(clock), clock == "wall"
+            queue, owner = (self.wall, WALL) if wall and self.wall is not None else (site.timers, "")
+            schedule, cancel = partial(queue.schedule, owner), partial(queue.cancel, owner)
+            setattr(task, attribute, bound(declared, schedule=schedule, cancel=cancel))
+            call = partial(self._call_on_timer, task.on_timer)
+            self._on_timer[clock] = guarded_timer(site, declared.errors, call)
 
     def fire(self) -> None:
         """Run the timers that are due, in order; those that they set may be due, too. Raises TimerError."""
-        timers, reading = self._site.timers, self._site.reading
+        timers = self._site.timers
         while (due := timers.pop()) is not None:
-            reading.timers += 1
-            try:
-                self._fire_one(due)
-            except Exception as error:
-                if isinstance(error, FrameworkError) and not isinstance(error, TaskError):
-                    raise
-                raise self._failure(due, error) from error
+            self._fire_one(due)
+
+    def settle(self) -> None:
+        """Note which timers are gone, behind each batch."""
+        for queue in filter(None, (self._site.timers, self.wall)):
+            queue.settle()
+
+    def fire_wall(self, now: int) -> None:
+        """Run wall-clock timers up to ``now`` (ms), in order, but only some if they are many. Raises TimerError."""
+        assert self.wall is not None
+        self.wall.now = now
+        for _ in range(FIRED_TIMERS):
+            if (due := self.wall.pop()) is None:
+                return
+            self._fire_one(due)
 
     def drain(self) -> None:
         """Fire what is set, one timer after another, as if time went on up to the last one (E7). Raises TimerError.
@@ -81,19 +97,31 @@ class Firing:
 
     def _failure(self, due: Due, error: Exception) -> TimerError:
         """Return the error that says which timer, window or join failed, and where."""
-        if due.owner:
+        if due.owner in self._stateful:
             owner = self._stateful[due.owner]
             whose, policy = f"{owner.what} {due.owner}", owner.errors
             way = ways(f"such {owner.results}", type(owner).__name__) if owner.method else ""
         else:
-            whose, policy, way = f"timer {due.key!r}", self._stage.declared_timers.errors, ways("such timers", "Timers")
+            clock = _clock_of(due)
+            whose = timer_name(clock, due.key)
+            policy, way = self._stage.declared_timers(clock).errors, ways("such timers", "Timers")
         passable = policy != "fail" or isinstance(error, ReturnError)
         text = f"{self._where}: {whose} at {due.at}: {type(error).__name__}: {error}{user_line(error)}"
         return TimerError(text if passable else text + way, stage=self._stage.name)
 
     def _fire_one(self, due: Due) -> None:
-        if not due.owner:
-            self._on_timer(Timer(due.at, due.key))
+        self._site.reading.timers += 1
+        try:
+            self._call(due)
+        except Exception as error:
+            if isinstance(error, FrameworkError) and not isinstance(error, TaskError):
+                raise
+            raise self._failure(due, error) from error
+
+    def _call(self, due: Due) -> None:
+        if due.owner in ("", WALL):
+            clock = _clock_of(due)
+            self._on_timer[clock](Timer(due.at, due.key, clock))
         elif (owner := self._stateful.get(due.owner)) is not None:
             owner.fire(due.at, due.key)
         else:
@@ -101,6 +129,12 @@ class Firing:
             raise ConfigError(text, stage=self._stage.name)
 
     def _call_on_timer(self, on_timer: Callable[[Timer], object], timer: Timer) -> None:
-        self._site.outputs.timestamp = timer.at
+        early = timer.clock == "wall"  # what it sends must not be late for what waits for this task's event time
+        self._site.outputs.timestamp = max(timer.at, self._site.timers.now) if early else timer.at
         if (returned := on_timer(timer)) is not None:
             refuse_return("on_timer", returned)
+
+
+def _clock_of(due: Due) -> Clock:
+    """Return the clock of one of the task's own timers."""
+    return "wall" if due.owner == WALL else "event"

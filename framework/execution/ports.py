@@ -5,6 +5,7 @@ from typing import Protocol
 
 from framework.execution.calls.ports import InFlight
 from framework.execution.commit_requests import CommitRequests
+from framework.execution.timers import TimerQueue
 from framework.ports import ExternalRecord, LogRow
 from protocol.ids import TopicPartition
 
@@ -80,7 +81,16 @@ class Runner(Protocol):
 
     @property
     def waiting_timers(self) -> int:
-        """How many timers are set, those of windows among them."""
+        """How many timers of event time are set, those of windows among them."""
+        ...
+
+    @property
+    def wall(self) -> TimerQueue | None:
+        """The wall-clock timers; None if the task declares none."""
+        ...
+
+    def fire_wall(self, now: int) -> None:
+        """Let wall-clock timers fire that are due at ``now`` (ms), in order: some of them, if they are many."""
         ...
 
     @property

@@ -78,8 +78,7 @@ class Processor:
         ``early_us`` returns the logical time of an output that goes to its sink ahead of the commit.
         """
         self.check_keys: CheckKeys | None = None  # of external inputs, before they are processed; set by assemble
-        self._stage = stage
-        self._partition = partition
+        self._stage, self._partition = stage, partition
         self._overlay = overlay
         self._outputs = outputs
         self._where = f"stage {stage.name}, partition {partition}"
@@ -116,6 +115,7 @@ class Processor:
         )
         self._firing = Firing(stage, self._site)
         self._time = None if time is None else TaskTime(time, stage, self._site, self._firing, self._then)
+        self.wall = self._firing.wall
 
     def reset(self) -> None:
         """Make a new task instance over the state as it is now; drop what was collected.
@@ -214,12 +214,16 @@ class Processor:
         if self._time is not None:
             self._time.catch_up(now)
 
+    def fire_wall(self, now: int) -> None:
+        """Let wall-clock timers fire that are due at ``now`` (ms)."""
+        self._firing.fire_wall(now)
+
     def _fire(self) -> None:
         self._firing.fire()
 
     def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
         """End a batch: return and forget the outputs to streams, (partition, records, frame body), by first use."""
-        self._timers.settle()
+        self._firing.settle()
         return self._outputs.take()
 
     def take_external(self) -> list[ExternalRecord]:
@@ -243,7 +247,7 @@ class Processor:
 
     @property
     def waiting_timers(self) -> int:
-        """How many timers are set, those of windows among them, as of the last batch."""
+        """How many timers of event time are set, those of windows among them, as of the last batch."""
         return self._timers.waiting
 
     @property
@@ -265,7 +269,7 @@ class Processor:
         assert self._records is None or not self._records.count, "a checkpoint is closed with records in flight"
         self.requests.froze()
         self._outbox.close_checkpoint(checkpoint_id)
-        self._timers.settle()
+        self._firing.settle()
         self._pins.save()
         self._overlay.event_time = self._timers.now
         time = () if self._time is None else self._time.save()

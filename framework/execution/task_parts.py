@@ -4,6 +4,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from framework.api.context import wall_clock_us
 from framework.core import actions as do
 from framework.core import events as on
 from framework.core.lifecycle import StartupPhase
@@ -16,6 +17,7 @@ from framework.execution.input_reader import InputReader
 from framework.execution.pending_sends import PendingSends
 from framework.execution.ports import Runner
 from framework.execution.record_times import InputTimes
+from framework.execution.timers import NEVER
 from framework.execution.watermarks import EventTimeOut
 from framework.ports import Log, LogRow
 from framework.settings import Settings
@@ -40,15 +42,16 @@ class TaskParts:
         mono_ms: Callable[[], float],
         times: InputTimes | None = None,
         priorities: Mapping[str, int] = MappingProxyType({}),
+        wall_us: Callable[[], int] = wall_clock_us,
     ) -> None:
         """``mono_ms`` is a clock that only goes forward; ``times``: how the inputs tell time, if not as by default.
 
-        ``priorities``: by topic from outside; 0 where it is not in there.
+        ``priorities``: by topic from outside; 0 where it is not in there. ``wall_us``: the wall clock.
         """
         self.owner, self.core, self.wiring = owner, core, core.task
         self.log, self.overlay, self.runner = log, overlay, runner
         self.outbox = runner.outbox
-        self.settings, self.mono_ms = settings, mono_ms
+        self.settings, self.mono_ms, self._wall_us = settings, mono_ms, wall_us
         self.todo: deque[do.Action] = deque()
         self.steps = 0  # of the core
         self.ready = False  # the state is restored: code may run
@@ -85,6 +88,17 @@ class TaskParts:
             self.ready = True
             self.runner.reset()
             self.when_ready()
+
+    @property
+    def wall_ms(self) -> int:
+        """The wall clock, in ms since 1970."""
+        return self._wall_us() // 1_000
+
+    @property
+    def wall_timer_in_ms(self) -> float:
+        """In how many ms a wall-clock timer is due: 0 or less if one is."""
+        wall = self.runner.wall
+        return NEVER if wall is None or wall.due == NEVER else wall.due - self.wall_ms
 
     def next_batch(self) -> tuple[TopicPartition, list[LogRow]] | None:
         """Read on, after all that was read before is told. Raises OffsetOutOfRange."""

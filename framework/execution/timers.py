@@ -3,6 +3,8 @@
 The store is the truth. The heap may hold more (timers cancelled or undone): what is not in the store is passed over.
 A timer is in the heap once, however often it is set. Once most of the heap is not in the store, what is goes to a new
 heap, a few timers behind each batch: no call goes through all of them (A8), and they stay as few as they were (A9).
+
+Timers of event time and those of the wall clock are in one store, and each has a queue of its own.
 """
 
 import struct
@@ -18,10 +20,12 @@ from framework.stores.overlay_store import OverlayStore
 _AT = struct.Struct(">Q")  # with the sign bit flipped: sorts as the numbers do
 _SIGN = 1 << 63  # flipped, the bytes of negative times sort before those of positive ones
 NEVER = 1 << 63  # ms: after every INT64
+WALL = "@wall"  # the owner of wall-clock timers: no window has this name
+_OF_WALL = bytes((len(WALL),)) + WALL.encode()
 
 
 class Due(NamedTuple):
-    """A timer to fire. ``owner`` is the name of a window, or empty for the task's own Timers()."""
+    """A timer to fire. ``owner``: the name of a window; of the task's own Timers() it is empty, or WALL."""
 
     at: int
     owner: str
@@ -31,7 +35,9 @@ class Due(NamedTuple):
 class TimerQueue:
     """Schedules, cancels and pops timers. ``now`` is the task's event time, ``due`` the least ``at`` in the heap."""
 
-    def __init__(self, store: OverlayStore) -> None:
+    def __init__(self, store: OverlayStore, *, wall: bool = False) -> None:
+        """``wall``: of the wall clock alone; else of all owners but WALL."""
+        self._wall = wall
         self.now = BEFORE_ALL
         self.due = NEVER
         self._store = store
@@ -44,7 +50,7 @@ class TimerQueue:
     def reload(self, now: int) -> None:
         """Start from the restored state; ``now`` is its event time."""
         self.now = now
-        self._heap, self._left = [key for key, _ in self._store.scan()], []  # sorted: that is a heap
+        self._heap, self._left = [key for key, _ in self._store.scan() if self._is_ours(key)], []  # sorted: a heap
         self._in_heap = set(self._heap)
         self._touched, self._gone = set(), set()
         self._set_due()
@@ -123,7 +129,7 @@ class TimerQueue:
         last = last_of_windows = None
         for raw, _ in self._store.scan():
             at, owner, _ = _decode(raw)
-            if owner not in silent:
+            if owner not in silent and self._is_ours(raw):
                 last, last_of_windows = at, at if owner else last_of_windows
         return last, last_of_windows
 
@@ -131,6 +137,9 @@ class TimerQueue:
     def waiting(self) -> int:
         """How many timers are set, as of the last ``settle``."""
         return len(self._in_heap) - len(self._gone)
+
+    def _is_ours(self, raw: bytes) -> bool:
+        return raw.startswith(_OF_WALL, _AT.size) == self._wall
 
     def _first(self) -> list[bytes]:
         """Return the heap with the first timer; an empty one if there is none."""

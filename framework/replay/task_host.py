@@ -14,6 +14,7 @@ from framework.execution.build import assemble, store_names
 from framework.execution.driver import TaskDriver
 from framework.execution.reserved_stores import META, STREAM_TIME
 from framework.execution.sink_targets import MakeSinks, sinks_of
+from framework.execution.timers import NEVER
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.settings import Settings
 from framework.state.live_entries import unexpired_of
@@ -233,6 +234,11 @@ class HostedTask:
     def due_in_ms(self) -> int:
         """Return in how many ms there may be something to do."""
         return 0 if self.process is None else int(self.process.driver.due_in_ms())
+
+    @property
+    def wall_timer_in_ms(self) -> int:
+        """In how many ms a wall-clock timer is due."""
+        return NEVER if self.process is None else int(self.process.driver.parts.wall_timer_in_ms)
 
     def senders(self) -> Sequence[int]:
         """Return the producer ids of aligned tasks with records that are processed and not committed here."""

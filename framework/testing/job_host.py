@@ -78,7 +78,8 @@ class JobHost:
         until = self.now_ms + ms
         self.process()
         while self.now_ms < until:
-            self.now_ms = until if self._at_rest else min(until, self.now_ms + self._until_due())
+            step = min(task.wall_timer_in_ms for task in self.tasks.values()) if self._at_rest else self._until_due()
+            self.now_ms = min(until, self.now_ms + max(1, step))
             self.process()
 
     def drain(self) -> None:

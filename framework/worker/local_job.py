@@ -205,9 +205,14 @@ class LocalJob:
         return self._drain_ends is not None
 
     def waiting_timers(self) -> int:
-        """Return how many timers are set, those of windows among them, as the workers last said."""
-        statuses = [worker.status for worker in self.supervisor.workers.values()]
-        return sum(task["timers"] for status in statuses for task in status.values())
+        """Return how many timers of event time are set, those of windows among them, as the workers last said."""
+        return sum(task["timers"] for worker in self.supervisor.workers.values() for task in worker.status.values())
+
+    def waiting_wall_timers(self) -> int:
+        """Return how many wall-clock timers are set, as the workers last said."""
+        return sum(
+            task["wall_timers"] for worker in self.supervisor.workers.values() for task in worker.status.values()
+        )
 
     def drained(self, ends: dict[TopicPartition, int]) -> bool:
         """Tell whether all before ``ends``, and what comes of ``drain``, is processed and committed (A2b).

@@ -36,6 +36,7 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
         "idle_in": core.idleness.closed(core.frozen) + 1 if driver.running and driver.event_time.all_idle else None,
         "ended_in": core.idleness.closed(core.frozen) + 1 if driver.running and driver.event_time.drained else None,
         "timers": driver.parts.runner.waiting_timers,
+        "wall_timers": 0 if driver.parts.runner.wall is None else driver.parts.runner.wall.waiting,
         "settled": driver.mode.settled and (driver.outbox is None or driver.outbox.settled),
         "sink_trouble": None if driver.outbox is None else driver.outbox.trouble,
         "measures": task_measures(driver),

@@ -16,6 +16,10 @@ class Timeless:
     in_flight = None  # it makes no calls
 
     waiting_timers = 0
+    wall = None
+
+    def fire_wall(self, now: int) -> None:
+        """Do nothing."""
 
     def input_is_idle(self, partition: TopicPartition, *, ended: bool = False) -> None:
         """Do nothing."""

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from framework.api.job import Job
+from framework.batch.check import check_audit
 from framework.cli.job_target import JobTarget, existing_log
 from framework.cli.progress import Screen, printable
 from framework.cli.spark_work import of_stages, wanted_of
@@ -41,6 +42,7 @@ def compare(
         made = [path for path in (job_directory.directory / "spark", job_directory.directory) if not path.exists()]
         try:
             settings = pinned_settings(job, log, settings)
+            check_audit(job)
             found = JobTarget(job, reference, job_directory, settings)
             aligned = settings.processing_guarantee == "exactly-once"
             wanted = wanted_of(found, sources or [LOG], work)

@@ -98,6 +98,8 @@ def _done(local: LocalJob, ends: dict[TopicPartition, int], screen: Screen, *, d
         screen.say(f"waiting for a later record: {timers}, set by on_timer or on_window while the job was drained")
     elif local.waiting_timers():
         screen.say(f"waiting for a later record: {timers}, of Timers(), windows and joins; to fire them now: --drain")
+    if by_clock := local.waiting_wall_timers():
+        screen.say(f"waiting for the clock: {counted(by_clock, 'wall-clock timer')}; run the job at that time or later")
     return True
 
 

@@ -30,10 +30,10 @@ def bind_calls(stage: StageGraph, task: Any, records: Records) -> None:
     """Give the instance its calls, and timers that are set in the turn of the record that asks for it."""
     for attribute, call in stage.calls.items():
         setattr(task, attribute, bound(call, begin=partial(_begin, records, call)))
-    if stage.timers is not None:
-        timers = getattr(task, stage.timers)
+    for attribute in stage.timers.values():
+        timers = getattr(task, attribute)
         later = {name: in_turn(records, getattr(timers, name)) for name in ("schedule", "cancel")}
-        setattr(task, stage.timers, bound(timers, **later))
+        setattr(task, attribute, bound(timers, **later))
 
 
 def _begin(records: Records, call: AnyCall, *args: Any, **kwargs: Any) -> Awaitable[Any]:

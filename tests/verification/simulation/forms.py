@@ -91,6 +91,11 @@ def with_expiry(plan: Plan) -> Plan:
     return replace(plan, expires=True)
 
 
+def with_wall_timers(plan: Plan) -> Plan:
+    """Return the same job with wall-clock timers in the aligned tasks that set timers."""
+    return replace(plan, wall=True)
+
+
 def with_joins(plan: Plan) -> Plan:
     """Return the same job with a join in the tasks that set timers."""
     return replace(plan, joins=True)

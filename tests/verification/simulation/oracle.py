@@ -15,7 +15,7 @@ from framework.ports import ExternalRecord
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
 from tests.verification.simulation.plain import Content, PlainRun, PlainTime, Record
-from tests.verification.simulation.steps import QUIET, Step
+from tests.verification.simulation.steps import ALARM, QUIET, Step
 from tests.verification.simulation.usercode import FILES, StageCode
 
 
@@ -112,6 +112,9 @@ class TaskHistory:
                 if not step.more:
                     self._run.take(turn, (step.producer, step.partition))
                     turn.clear()
+                continue
+            if step.draw == ALARM:
+                self._run.fire_wall(*map(int, step.value.split(b";")))
                 continue
             assert time is not None
             if step.draw == QUIET:

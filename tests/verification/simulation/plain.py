@@ -11,7 +11,7 @@ from framework.api.windows import Window
 from framework.core.task_topology import TaskWiring
 from framework.execution.event_time import BEFORE_ALL, TimeSource
 from framework.execution.reserved_stores import META, STREAM_TIME, TIMERS, TURN
-from framework.execution.timers import Due
+from framework.execution.timers import WALL, Due
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 from tests.verification.simulation.expiry_kind import PlainExpiring, is_expired
@@ -69,17 +69,20 @@ class PlainStore:
 class PlainTimers:
     """Timers in a dict, looked through from the first to the last each time: no heap, nothing to reload."""
 
-    def __init__(self, content: Content) -> None:
+    def __init__(self, content: Content, owner: str = "") -> None:
         self._content = content
+        self._owner = owner
         self.set: set[Due] = set()
 
-    def schedule(self, at: int, key: str = "", owner: str = "") -> None:
+    def schedule(self, at: int, key: str = "", owner: str | None = None) -> None:
         """Set a timer."""
+        owner = self._owner if owner is None else owner
         self.set.add(Due(at, owner, key))
         self._content[TIMERS, _timer_key(at, owner, key)] = b""
 
-    def cancel(self, at: int, key: str = "", owner: str = "") -> None:
+    def cancel(self, at: int, key: str = "", owner: str | None = None) -> None:
         """Remove a timer."""
+        owner = self._owner if owner is None else owner
         self.set.discard(Due(at, owner, key))
         self._content.pop((TIMERS, _timer_key(at, owner, key)), None)
 
@@ -199,6 +202,7 @@ class PlainRun:
             task.timers = self._timers
             rows, of_window = PlainStore(PANES, content), partial(self._timers.schedule, owner=NAME)
             task.panes = self._window = held_plainly(code.window, rows, of_window, lambda: self._now, self._give)
+        self._alarms = task.alarms = PlainTimers(content, WALL)
         if code.timed and code.joins:
             sides = PlainStore(LEFTS, content), PlainStore(RIGHTS, content)
             of_join = partial(self._timers.schedule, owner=JOIN)
@@ -259,14 +263,14 @@ class PlainRun:
         self.seen["numbers out of order"] += new and number < highest
         self._highest[place[:2]] = max(number, highest)
 
-    def _keep(self) -> tuple[Content, set[Due]]:
-        return dict(self.content), self._timers.set.copy()
+    def _keep(self) -> tuple[Content, set[Due], set[Due]]:
+        return dict(self.content), self._timers.set.copy(), self._alarms.set.copy()
 
-    def _undo(self, before: tuple[Content, set[Due]]) -> None:
+    def _undo(self, before: tuple[Content, set[Due], set[Due]]) -> None:
         """Go back, but for the turns: what has had none of them comes to no harm."""
         self.content.clear()
         self.content.update(before[0])
-        self._timers.set = before[1]
+        _, self._timers.set, self._alarms.set = before
         self._unsent.clear()
 
     def send(self, partition: TopicPartition, key: bytes | None, value: bytes, timestamp: int | None) -> None:
@@ -289,6 +293,16 @@ class PlainRun:
             else:
                 self.timestamp = due.at
                 task.on_timer(Timer(due.at, due.key))
+            self._sent_now()
+
+    def fire_wall(self, now: int, at_most: int) -> None:
+        """Run wall-clock timers that are due at a time."""
+        task: Any = self.task
+        for _ in range(at_most):
+            if (due := self._alarms.pop(now)) is None:
+                return
+            self.timestamp = max(due.at, self._now)
+            task.on_timer(Timer(due.at, due.key, "wall"))
             self._sent_now()
 
     def _give(self, window: Window[bytes, bytes], timestamp: int | None) -> None:

@@ -21,6 +21,7 @@ WORLDS: tuple[World, ...] = ("aligned", "deterministic", "mixed")  # of each see
 
 JOB = "j"
 NEVER_IDLE_MS = 1 << 40
+WALL_MS = 4_000  # into which wall-clock timers are set: a world lasts about as long
 SOURCE_KEYS = 3  # times as many keys in a source where write batches are tight
 
 
@@ -103,6 +104,7 @@ class Plan:
     joins: bool = False  # the tasks that set timers have a join, too
     expires: bool = False  # those of them without a join, and that take single records, have a store with ttl_ms, too
     calls: frozenset[int] = frozenset()  # stages that make calls, with many records in flight
+    wall: bool = False  # aligned tasks that set timers set some of the wall clock, too
     reordered: bool = False  # what comes to the inputs of ``once`` may come behind later records of its partition
 
     @property

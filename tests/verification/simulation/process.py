@@ -139,7 +139,10 @@ class Process:
         """Return what the task reads and writes; at a limit of outputs it would halt, and ask for a higher one."""
         settings = msgspec.structs.replace(self._around.plan.settings, uncommitted_state_bytes_max=OUTPUT_BYTES_MAX)
         spill, priorities = SimSpill(self.boundary), stage_graph(code).priorities()
-        return TaskIO(self.log, self.store, self.overlay, spill, settings, self._mono_ms, priorities=priorities)
+        mono_ms, wall_us = self._mono_ms, lambda: self._around.now() * 1_000
+        return TaskIO(
+            self.log, self.store, self.overlay, spill, settings, mono_ms, priorities=priorities, wall_us=wall_us
+        )
 
     def _mono_ms(self) -> int:
         return self._around.now() - self._born

@@ -12,7 +12,7 @@ from types import ModuleType
 from framework.core import changelog_fold, startup
 from framework.core.aligned import closing
 from framework.core.deterministic import write_ahead
-from framework.execution import changelog_writer, checkpoint_asks, outbox, outputs
+from framework.execution import changelog_writer, checkpoint_asks, firing, outbox, outputs
 from framework.execution.deterministic import outputs as logical_outputs
 from protocol.commit import decode_commit
 from tests.verification.simulation import invariants
@@ -59,6 +59,7 @@ def small_world(knobs: Knobs) -> Iterator[None]:
         # a write batch of a small world has no room for what memory costs beside keys and values
         (outputs, "HELD_BYTES"): 0,
         (logical_outputs, "HELD_BYTES"): 0,
+        (firing, "FIRED_TIMERS"): 2,
         (closing, "SENT_RECORD_BYTES"): 0,
         # each commit is read some times by tasks and checks: its bytes say all
         **dict.fromkeys(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from framework.core.actions import MergedWatermarks
+from framework.execution import firing
 from framework.execution.deterministic.outputs import LogicalOutputs
 from framework.execution.deterministic.processor import LogicalProcessor
 from framework.execution.event_time import OUTSIDE
@@ -22,7 +23,7 @@ from protocol.record_batch import RecordBatch
 from tests.verification.simulation.calls_kind import SimCaller
 from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.sink import DIRECTORY, SimSink, SlowSteps
-from tests.verification.simulation.steps import NOWHERE, QUIET, TIME, TOLD, LogicalStep, Step, TimeStep
+from tests.verification.simulation.steps import ALARM, NOWHERE, QUIET, TIME, TOLD, LogicalStep, Step, TimeStep
 from tests.verification.simulation.usercode import StageCode, draws_of, stage_graph
 
 
@@ -98,6 +99,12 @@ class AlignedKept(Kept):
         """Keep that nothing comes from an external partition."""
         self.steps.append(Step(partition, OUTSIDE, -1, b"", QUIET))
         super().input_is_idle(partition, ended=ended)
+
+    def fire_wall(self, now: int) -> None:
+        """Keep where the clock was between two records."""
+        self.steps.append(Step(NOWHERE, OUTSIDE, -1, b"%d;%d" % (now, vars(firing)["FIRED_TIMERS"]), ALARM))
+        self.recording.seen["wall-clock timers due"] += 1
+        super().fire_wall(now)
 
 
 class LogicalKept(Kept, LogicalProcessor):

@@ -28,7 +28,7 @@ from tests.verification.simulation.expiry_kind import FRESH, TTL_MS
 from tests.verification.simulation.feeds import BROADCAST
 from tests.verification.simulation.idents import OF_TIMER, ident_of, number_of, session_of
 from tests.verification.simulation.join_kind import NEAR, STORE_IDS, BytesPair
-from tests.verification.simulation.plan import SOURCE_KEYS, Plan, out_topic
+from tests.verification.simulation.plan import SOURCE_KEYS, WALL_MS, Plan, out_topic
 from tests.verification.simulation.sink import DIRECTORY
 from tests.verification.simulation.window_kinds import TUMBLING, WINDOWS
 
@@ -70,6 +70,7 @@ class StageCode:
     sends_to: tuple[str, ...]  # of each stream, the topic as its declarations name it
     expires: bool  # it has a store with ttl_ms, too
     calls: bool  # it makes calls
+    wall: bool  # it has wall-clock timers, too
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
@@ -182,6 +183,7 @@ class TimedTask(SimTask):
 
     panes: WindowStore[bytes, bytes] = WINDOWS[TUMBLING]
     timers = Timers()
+    alarms: Timers
 
     def set_timers(self, draw: int, at: int) -> None:
         """Count in a window, or count the record as late; set a timer or cancel one."""
@@ -191,10 +193,13 @@ class TimedTask(SimTask):
             self.timers.schedule(at + 1 + draw % 16, f"k{draw % self.code.keys:02}")
         if draw % 8 == 1:
             self.timers.cancel(at + 1 + draw % 4, f"k{draw // 8 % self.code.keys:02}")
+        if self.code.wall and draw % 5 < 2:  # perhaps for a time that the clock has passed
+            (self.alarms.schedule if draw % 5 else self.alarms.cancel)(draw // 5 % WALL_MS, f"k{draw // 8 % 3}")
 
     def on_timer(self, timer: Timer) -> None:
         """Fire: what a timer does depends on the order in which they fire."""
-        self._fire(b"%d" % timer.at, timer.key.encode(), timer.at)
+        on_wall = timer.clock == "wall"
+        self._fire(b"%d" % timer.at + b" by the clock" * on_wall, timer.key.encode(), None if on_wall else timer.at)
 
     def on_window(self, window: Window[bytes, bytes]) -> None:
         """Take the value of a window that closes, or of one that has changed: then the state alone changes."""
@@ -294,6 +299,7 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
         tuple(stream.user_topic for stream in streams),
         plan.expires and not plan.joins and stage in plan.topology.timed and stage not in plan.batches,
         stage in plan.calls,
+        plan.wall and stage in plan.topology.timed and stage not in plan.topology.deterministic,
     )
 
 
@@ -322,6 +328,7 @@ def task_class(code: StageCode) -> type[SimTask]:
         declared[FILES_OUTPUT] = Output(Files(DIRECTORY, bytes_serde))
     if code.timed:
         declared["panes"] = WINDOWS[code.window]
+    declared |= {"alarms": Timers(clock="wall")} if code.wall else {}
     base = JoinTask if code.timed and code.joins else TimedTask if code.timed else SimTask
     base = ExpiringTask if code.expires else CallingTask if code.calls else base
     process = CallingTask.asking if code.calls else base.one

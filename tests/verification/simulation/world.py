@@ -30,6 +30,7 @@ from tests.verification.simulation.forms import (
     with_many_keys,
     with_numbers,
     with_table,
+    with_wall_timers,
     with_windows,
     with_workers,
 )
@@ -44,6 +45,7 @@ WITHOUT_TABLES = 300
 WITHOUT_JOINS = 10_000_000  # likewise; so the seeds that are known to find mutants have none
 WITHOUT_EXPIRY = 20_000_000  # likewise
 WITHOUT_CALLS = 30_000_000  # likewise
+WITHOUT_WALL = 30_000_000  # likewise, of wall-clock timers
 WITHOUT_EARLY = 300  # likewise: in deterministic tasks no files get outputs ahead of commits
 
 
@@ -163,6 +165,8 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     plan = with_joins(plan) if has_joins else plan
     has_expiry = seed >= WITHOUT_EXPIRY and random.Random(f"with expiry {seed}").random() < 0.4
     plan = with_expiry(plan) if has_expiry else plan
+    has_wall = seed >= WITHOUT_WALL and random.Random(f"with wall-clock timers {seed}").random() < 0.4
+    plan = with_wall_timers(plan) if has_wall else plan
     interval_ms = plan.settings.checkpoint_interval_ms
     unkind = draw_unkind(seed, world, interval_ms, compare_and_append=plan.compare_and_append)
     plan = replace(plan, unkind=unkind, faults=with_unkind(seed, plan.faults))

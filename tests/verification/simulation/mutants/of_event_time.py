@@ -7,7 +7,9 @@ from framework.core.aligned.early_buffer import EarlyFrame
 from framework.core.aligned.inputs import Inputs
 from framework.core.aligned.task import TaskCore
 from framework.execution.event_time import BEFORE_ALL, EventTime
+from framework.execution.timers import TimerQueue
 from framework.stores.expiring_store import ExpiringStore
+from tests.verification.simulation.forms import with_wall_timers
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.plan import NEVER_IDLE_MS, Plan, with_settings
 
@@ -93,6 +95,12 @@ def expiry_ahead_of_the_checkpoint(put: Any) -> Any:
         self._store._overlay.event_time = self._now()  # type: ignore[attr-defined]  # it is an Overlay
 
     return mistaken
+
+
+@mutant(TimerQueue, "_is_ours", "uncommitted", "store", "restore", shows=_timed, focus=with_wall_timers)
+def timers_of_both_clocks_in_each_queue(_: Any) -> Any:
+    """A task that starts again takes all timers of its state for those of event time, and for the clock's (0059)."""
+    return lambda self, raw: True
 
 
 @mutant(EventTime, "begin", "store", "event time", "uncommitted", shows=_timed, focus=_uneven)
