@@ -1,12 +1,55 @@
 """Orders that get their prices from a service: in order, through crashes, and when the service fails."""
 
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+
 import pytest
 
 from framework.testing import Kit
 from tasks.calls import PriceOrders, job, orders, priced, refused
-from tests.support.http_server import serving
 
 PRICES = {"tea": 350, "salt": 90}
+
+
+class Service:
+    """Answers each request with what ``answer`` makes of the thing: (status, body). ``asked``: thing → requests."""
+
+    def __init__(self, answer: Callable[[str], tuple[int, bytes]]) -> None:
+        self.asked: Counter[str] = Counter()
+        self.url = ""
+        self._answer, self._lock = answer, Lock()
+
+    def answer(self, thing: str) -> tuple[int, bytes]:
+        """Count a request, and answer it."""
+        with self._lock:
+            self.asked[thing] += 1
+            return self._answer(thing)
+
+
+@contextmanager
+def serving(answer: Callable[[str], tuple[int, bytes]]) -> Iterator[Service]:
+    """Run a service within the block."""
+    service = Service(answer)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = service.answer(self.path[1:])
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        service.url = f"http://127.0.0.1:{server.server_port}"
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield service
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_orders_get_their_prices_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
