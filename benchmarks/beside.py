@@ -1,4 +1,4 @@
-"""What the measurements of windows and of joins have in common: input by time, Grete beside peers, one table.
+"""The common part of the measurements of windows and of joins: input by time, Grete beside peers, one table.
 
 Each program has a commit a second, exactly once, and as many partitions as the others.
 """

@@ -7,7 +7,7 @@ from tasks.inverted_index import END, Count, plain_index
 
 
 class Recount(NamedTuple):
-    """How far the state is from the plain index. All are numbers of postings (a word in a document)."""
+    """The distance of the state from the plain index. All are numbers of postings (a word in a document)."""
 
     postings: int  # of the plain index
     missing: int  # not in the state

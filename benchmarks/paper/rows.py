@@ -1,4 +1,4 @@
-"""What is kept of a cell: one flat row of plain values; a file each, so that a run can be cut and go on."""
+"""The record of a cell: one flat row of plain values; a file each, so that a run can be cut and go on."""
 
 import json
 import statistics

@@ -1,4 +1,4 @@
-"""What is compared: each technique of the paper with the settings that make it, and the guarantee that it gives."""
+"""Each technique of the paper with the settings that make it, and the guarantee that it gives."""
 
 from collections.abc import Mapping
 

@@ -18,7 +18,7 @@ class CallError(Exception):
 
 
 class _Declared:
-    """What the two kinds of calls have in common."""
+    """The common part of the two kinds of calls."""
 
     def __init__(self, function: Callable[..., Any], result: Serde[Any], timeout_ms: int, attempts: int) -> None:
         self.function, self.result = function, result

@@ -213,7 +213,7 @@ class RegistrySerde:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What is written, and where its schema is."""
+        """A message, and the place of its schema."""
         return self.name, self.schema, self._registry.url, self.topic, self.end, str(self.in_header)
 
 

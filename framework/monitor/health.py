@@ -7,20 +7,20 @@ import traceback
 
 from framework.monitor.job_view import JobView
 
-LIVE_S = 30.0  # without a turn of the loop: a batch of records takes far less
+LIVE_SHARE = 0.5  # of liveness_timeout_ms: a probe learns of a loop that is stuck before the watchdog ends it
 AGE_INTERVALS, AGE_S_MIN = 10, 10.0  # of a task's last checkpoint, beyond which it does not keep up
 
 
 class Pulse:
-    """Tells whether the loop of the thread that makes it still turns; ``turned`` with each turn."""
+    """Tells whether the loop of the thread that makes it goes on; any thread calls ``turned`` when it does."""
 
-    def __init__(self, live_s: float = LIVE_S) -> None:
+    def __init__(self, live_s: float) -> None:
         self._live_s = live_s
         self._thread = threading.get_ident()
         self._turned_s = time.monotonic()
 
     def turned(self) -> None:
-        """The loop has turned."""
+        """The loop has turned, or a record of a long turn is done."""
         self._turned_s = time.monotonic()
 
     def stuck(self) -> dict[str, object] | None:

@@ -23,10 +23,11 @@ _STARTS_S_MAX = 10.0  # of a thread that binds nothing: milliseconds on an idle 
 
 
 class Monitor:
-    """What the server answers from. Its owner calls ``show`` and ``pulse.turned`` with each turn of its loop."""
+    """The server answers from it. Its owner calls ``show`` and ``pulse.turned`` with each turn of its loop."""
 
-    def __init__(self) -> None:
-        self.pulse = Pulse()
+    def __init__(self, live_s: float) -> None:
+        """``live_s``: seconds after which a loop that does not go on is stuck."""
+        self.pulse = Pulse(live_s)
         self._view: JobView | None = None
         self._metrics = JobMetrics(lambda: self._view)
 
@@ -85,7 +86,12 @@ def serving(monitor: Monitor, address: str) -> Iterator[str]:
             raise ConfigError(f"--http {address}: {error.strerror or error}: choose another address") from error
         server = uvicorn.Server(
             uvicorn.Config(
-                monitor.app(), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+                monitor.app(),
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=1,
             )
         )
         thread = threading.Thread(target=server.run, args=([listener],), name="grete-http", daemon=True)

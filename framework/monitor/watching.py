@@ -10,6 +10,7 @@ from framework.api.job import Job
 from framework.errors import ExitCode
 from framework.job.directory import JobDirectory
 from framework.logs.patience import Patience
+from framework.monitor.health import LIVE_SHARE
 from framework.monitor.input_ends import InputEnds
 from framework.monitor.job_view import JobView, WorkerView
 from framework.monitor.server import Monitor, serving
@@ -48,13 +49,17 @@ class JobWatch:
 
     def of(self, worker: Worker, partition: int) -> Worker:
         """Show what a worker of this process says, from now on; return it."""
-        report = worker.report
+        report, show_life = worker.report, worker.show_life
 
         def told(status: dict[str, Any]) -> None:
             report(status)
             self._show((WorkerView(partition=partition, running=True, pid=os.getpid(), tasks=status),))
 
-        worker.report = told
+        def lives() -> None:  # the watchdog says so, also within a turn of many slow records
+            show_life()
+            self._monitor.pulse.turned()
+
+        worker.report, worker.show_life = told, lives
         return worker
 
     def _show(self, workers: tuple[WorkerView, ...]) -> None:
@@ -77,7 +82,7 @@ def watching(job: Job, settings: Settings, job_directory: JobDirectory, address:
         return job_directory.open_log(create=False, patience=Patience(_ASKS_S, _ASKS_S, say=_silent))
 
     with ExitStack() as opened:
-        monitor = Monitor()
+        monitor = Monitor(LIVE_SHARE * settings.liveness_timeout_ms / 1_000)
         url = opened.enter_context(serving(monitor, address))
         ends = opened.enter_context(InputEnds(job, open_log))
         yield JobWatch(job, settings, monitor, ends, url)

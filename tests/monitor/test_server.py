@@ -109,7 +109,7 @@ def test_a_worker_serves_its_own_tasks(tmp_path: Path) -> None:
 
 def test_a_job_that_is_starting_is_alive_and_not_ready() -> None:
     """Before the first view each path answers."""
-    with serving(Monitor(), "0") as url:
+    with serving(Monitor(60), "0") as url:
         assert get(url, "/livez")[0] == 200
         assert get(url, "/readyz") == (503, b'{"ready":false,"reasons":["the job is starting"]}')
         assert get(url, "/status.json") == (200, b"null")
@@ -122,7 +122,7 @@ def test_an_address_that_is_taken_or_wrong_is_refused() -> None:
         port = taken.getsockname()[1]
         with (
             pytest.raises(ConfigError, match=f"--http {port}: Address already in use: choose another"),
-            serving(Monitor(), str(port)),
+            serving(Monitor(60), str(port)),
         ):
             pass
     for wrong in ("here", "host:", ":x", "1.2.3.4:70000"):
