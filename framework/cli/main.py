@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from framework.cli.main_dlq import dlq_app
+from framework.cli.main_incident import incident_app
 from framework.cli.main_reading import changelog_app, checkpoints, topic_app
 from framework.cli.main_state import fork, replay, rescale, state_app
 from framework.cli.options import AsJson, Directory, HttpAddress, JobName, KafkaConfig, LogOption, Set, SettingsPath
@@ -23,6 +24,7 @@ app.add_typer(state_app, name="state")
 app.add_typer(changelog_app, name="changelog")
 app.add_typer(topic_app, name="topic")
 app.add_typer(dlq_app, name="dlq")
+app.add_typer(incident_app, name="incident")
 
 
 def _print_version(wanted: bool) -> None:

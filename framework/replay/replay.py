@@ -6,8 +6,6 @@ The replay only reads what belongs to the job: it holds the log by its ``LogRead
 writes, and what the tasks send to files and tables is dropped (``no_sinks``).
 """
 
-import zlib
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -22,31 +20,21 @@ from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import LogReader
 from framework.replay.recorded import (
     MadeOutput,
-    State,
     decided_rows,
     made_in_streams,
     made_outside,
     state_at,
 )
+from framework.replay.seeded import UntrimmedLog, changelog_of, decided_after
 from framework.replay.task_host import Faults, HostedTask, work_all
 from framework.settings import Settings
 from framework.state.commits import all_wirings
 from framework.state.recorded_task import RecordedTask, recorded_task
-from protocol.changelog import (
-    ChangelogHeader,
-    ChangelogType,
-    Claim,
-    InputDecision,
-    encode_claim,
-    encode_data,
-    encode_input_decision,
-)
-from protocol.commit import Commit, encode_commit
+from protocol.changelog import InputDecision
+from protocol.commit import Commit
 from protocol.ids import TopicPartition, split_producer_id
-from protocol.notes import CallsNote, IdleNote, encode_calls, encode_note
 
 STEPS_MAX = 20_000  # of time passing without end: 100 s of progress messages
-_CLAIM = Claim(b"grete verify past", "verify", 0, 0)._replace(nonce=b"verify the past.")
 
 
 class Difference(NamedTuple):
@@ -70,13 +58,6 @@ class Found(NamedTuple):
     difference: Difference | None
     halted: str | None
     restarts: tuple[int, ...] = ()
-
-
-class _Untrimmed(MemoryLog):
-    """Keeps what was sent, to be compared."""
-
-    def trim(self, partition: TopicPartition, before: int) -> None:
-        """Do nothing."""
 
 
 def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Found:
@@ -104,10 +85,9 @@ def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Foun
         begin, decisions = begins[wiring.producer], recorded_tasks[wiring.producer].decisions
         decisions = [decision for decision in decisions if decision.first_t > _last_t(begin)]
         state = state_at(log, wiring.changelog, begin.checkpoint_id)
-        for value in _changelog(begin, state):
+        after = decided_after([*decisions, *recorded_tasks[wiring.producer].calls])
+        for value in (*changelog_of(_from_start(begin), state), *after):
             data.append(wiring.changelog, None, value, None, None)
-        for number, logged in enumerate([*decisions, *recorded_tasks[wiring.producer].calls], 1):
-            data.append(wiring.changelog, None, _logged(logged, number), None, None)
         for partition in wiring.external:
             rows = decided_rows(log, partition, decisions)
             into = data.partition(partition)
@@ -118,14 +98,6 @@ def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Foun
     halted = _run(job, settings, data, now_ms, records)
     found = _compare(job, wirings, log, MemoryLog(data), records, halted)
     return found._replace(restarts=_restarts(wirings, recorded_tasks, begins))
-
-
-def _logged(decision: InputDecision | IdleNote | CallsNote, number: int) -> bytes:
-    if isinstance(decision, CallsNote):
-        return encode_calls(ChangelogHeader(ChangelogType.NOTE, 2, number, 0), decision)
-    if isinstance(decision, IdleNote):
-        return encode_note(ChangelogHeader(ChangelogType.NOTE, 2, number, 0), decision)
-    return encode_input_decision(ChangelogHeader(ChangelogType.INPUT_DECISION, 2, number, 0), decision)
 
 
 def _create_topics(job: Job, log: LogReader, memory: MemoryLog) -> None:
@@ -225,45 +197,19 @@ def _told_upto(begin: Commit) -> int:
     return max(begin.deterministic.lease or -1, min((f.t for f in begin.deterministic.frontiers), default=-1))
 
 
-def _changelog(begin: Commit, state: State) -> Iterator[bytes]:
-    """Yield a changelog of one commit that holds the state, and the claim of the generation after it."""
-    yield encode_claim(ChangelogHeader(ChangelogType.CLAIM, 1, 0, 0), _CLAIM)
-    messages = []
-    if state:
-        stores, keys = zip(*state, strict=True)
-        header = ChangelogHeader(ChangelogType.DATA, 1, 1, 0)
-        messages.append(encode_data(header, stores, keys, list(state.values())))
-    digest = 0
-    for message in messages:
-        digest = zlib.crc32(message, digest)
-        yield message
-    commit = replace(
-        begin,
-        generation=1,
-        previous=-1,
-        rollback_history=(),
-        data_count=len(messages),
-        data_digest=digest,
-        attempt=0,
-        bulk_write_id=None,
-        cursor=b"",
-        round_start=0,
-        base=0,
-        rounds=(),
-        nonce=_CLAIM.nonce,
-        inputs=tuple(
-            replace(e, resume=0, channels=tuple(replace(c, recovery_offset=0, generation=0) for c in e.channels))
-            for e in begin.inputs
-        ),
+def _from_start(begin: Commit) -> Commit:
+    """Return a commit whose task reads streams that its producers write again, from their first message on."""
+    inputs = (
+        replace(e, resume=0, channels=tuple(replace(c, recovery_offset=0, generation=0) for c in e.channels))
+        for e in begin.inputs
     )
-    yield encode_commit(ChangelogHeader(ChangelogType.COMMIT, 1, 1 + len(messages), 0), commit)
-    yield encode_claim(ChangelogHeader(ChangelogType.CLAIM, 2, 0, 0), _CLAIM)
+    return replace(begin, inputs=tuple(inputs))
 
 
 def _run(job: Job, settings: Settings, data: MemoryLogData, now_ms: list[int], records: int) -> str | None:
     """Let all tasks run until what was decided has gone through; return why that failed."""
     tasks = [
-        HostedTask(stage, job.topology(), p, settings, lambda: now_ms[0], connect=_Untrimmed, sinks=no_sinks)
+        HostedTask(stage, job.topology(), p, settings, lambda: now_ms[0], connect=UntrimmedLog, sinks=no_sinks)
         for stage, p in job.tasks()
         if stage.mode == "deterministic"
     ]

@@ -11,6 +11,7 @@ from framework.api.graph import StageGraph
 from framework.api.store import Store
 from framework.core.topology import Topology
 from framework.execution.build import assemble, store_names
+from framework.execution.calls.ports import Caller
 from framework.execution.driver import TaskDriver
 from framework.execution.reserved_stores import META, STREAM_TIME
 from framework.execution.sink_targets import MakeSinks, sinks_of
@@ -82,6 +83,7 @@ class HostedTask:
     ended: Counter[str] = field(default_factory=Counter)  # counters of processes that are gone
     connect: Callable[[MemoryLogData], MemoryLog] = MemoryLog
     sinks: MakeSinks = sinks_of
+    caller: Caller | None = None  # who makes the calls; None: calls at the pace of the clock
     ending: bool = False  # the job is drained
 
     @property
@@ -165,6 +167,7 @@ class HostedTask:
             mono_ms=lambda: float(clock()),
             wall_us=lambda: clock() * 1_000,
             sinks=self.sinks,
+            caller=self.caller,
         )
         if driver.outbox is not None:  # a host that is dropped lets go of its sinks, as the end of a process does
             weakref.finalize(driver, driver.outbox.abandon)

@@ -151,7 +151,7 @@ def snapshots(log: LogReader, job: Job, checkpoint_id: int | None = None, *, ali
             return first_from(log, wiring, found) or at_most(log, wiring, None)
         return first_at_least(log, wiring, found) if wiring.is_source else at_most(log, wiring, found)
 
-    return [_snapshot(log, wiring, at(wiring)) for wiring in wirings]
+    return [snapshot_at(log, wiring, at(wiring)) for wiring in wirings]
 
 
 def id_of_all(found: Sequence[Snapshot]) -> int:
@@ -223,7 +223,8 @@ def _apply(stores: dict[int, Entries], message: bytes, number: int) -> None:
         start = end
 
 
-def _snapshot(log: LogReader, wiring: TaskWiring, at: CommittedAt) -> Snapshot:
+def snapshot_at(log: LogReader, wiring: TaskWiring, at: CommittedAt) -> Snapshot:
+    """Return one task at one of its commits. Raises ConfigError: another graph, or no longer retained."""
     refuse_other_graph(log, wiring, at.commit)
     begin = max(log.bounds(wiring.changelog)[0], at.commit.base)
     if begin > at.offset:

@@ -7,7 +7,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,7 @@ READING = [
     ["changelog", "verify", "job.py"],
     ["topic", "read", "job.py", "NAMEout"],
     ["topic", "read", "job.py", "NAMElines", "-n", "1"],
+    ["incident", "job.py", "--task=write-0", "--output=OUTSIDE"],
 ]
 VERIFY = ["check-determinism", "job.py"]
 
@@ -120,7 +123,8 @@ def unchanged(folder: Path) -> Iterator[None]:
 
 def filled(command: Sequence[str], name: str, checkpoint_id: str) -> list[str]:
     """Return a command with its names."""
-    return [word.replace("NAME", name).replace("CHECKPOINT", checkpoint_id) for word in command]
+    names = {"NAME": name, "CHECKPOINT": checkpoint_id, "OUTSIDE": f"{tempfile.mkdtemp()}/incident.zip"}
+    return [reduce(lambda text, each: text.replace(*each), names.items(), word) for word in command]
 
 
 KILLED = """
@@ -200,7 +204,7 @@ def test_an_embedded_reader_is_refused_by_sqlite_itself(tmp_path: Path) -> None:
 
 def test_the_modules_of_reading_commands_open_no_log_to_write() -> None:
     """Each gets its log from ``existing_log``."""
-    for module in ("check_determinism", "checkpoints", "changelog", "topic", "state"):
+    for module in ("check_determinism", "checkpoints", "changelog", "topic", "state", "incident"):
         tree = ast.parse((ROOT / "framework" / "cli" / "commands" / f"{module}.py").read_text())
         names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
         assert "existing_log" in names

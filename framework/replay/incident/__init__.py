@@ -1,0 +1,1 @@
+"""An incident: what one task needs to run again from a commit, in one file."""

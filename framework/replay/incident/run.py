@@ -1,0 +1,331 @@
+"""Runs the task of an incident again, in memory: from its commit, over its inputs, with its decisions and call results.
+
+The same driver, core and code run as in a worker. Other tasks do not: what they have sent is in the file.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from framework.api.calls import AnyCall
+from framework.api.job import Job
+from framework.core.task_topology import TaskWiring, wire
+from framework.errors import ConfigError, FrameworkError
+from framework.execution.calls.ports import Caller, Pending
+from framework.execution.ports import Runner
+from framework.execution.sink_targets import no_sinks
+from framework.job.topics import create_topics
+from framework.logs.memory import MemoryLogData
+from framework.ports import LogRow, MetadataReader
+from framework.replay.incident.compared import (
+    Compared,
+    EntryDifference,
+    Sent,
+    compare,
+    compare_state,
+    in_stream,
+    in_topic,
+)
+from framework.replay.incident.file import IncidentFile, PackedRows
+from framework.replay.recorded import State
+from framework.replay.seeded import UntrimmedLog, changelog_of, decided_after
+from framework.replay.task_host import Faults, HostedTask
+from framework.settings import Settings
+from framework.state.graph_pinning import know_graph
+from framework.state.pinning import check_readable
+from framework.state.recorded_task import RecordedTask, recorded_task
+from protocol.changelog import InputDecision
+from protocol.commit import Commit, decode_commit
+from protocol.envelope import Header, MessageType, encode_header
+from protocol.ids import TopicPartition
+from protocol.notes import IdleNote
+
+STEPS_MAX = 1_000_000  # of virtual time
+STEP_MS = 5  # of virtual time, while nothing is to do
+
+
+@dataclass
+class TaskRun:
+    """What came out. ``error``: what ended the task, None: it has processed all that is in the file.
+
+    ``read``: the offset that each input was read up to; ``uncommitted``: outputs since the last commit, which an error
+    takes back; ``states``: entries compared at the later checkpoint, None: there is none to compare.
+    """
+
+    error: Exception | None = None
+    read: dict[TopicPartition, int] = field(default_factory=dict)
+    checkpoints: int = 0
+    outputs: list[Compared] = field(default_factory=list)
+    uncommitted: list[tuple[TopicPartition, Sent]] = field(default_factory=list)
+    states: int | None = None
+    differences: list[EntryDifference] = field(default_factory=list)
+
+
+class RefusedCalls:
+    """Makes no call: only results that were recorded are there."""
+
+    def __init__(self) -> None:
+        self.refused: ConfigError | None = None
+
+    def begin(self, call: AnyCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pending:
+        """Raise ConfigError."""
+        self.refused = ConfigError(
+            f"the task calls {call.name}, and the incident holds no result of this call: run with --calls to let it be "
+            "made from here"
+        )
+        raise self.refused
+
+
+class _Pins:
+    """The metadata in an incident."""
+
+    def __init__(self, pins: dict[str, str]) -> None:
+        self._pins = pins
+
+    def meta_get(self, key: str) -> bytes | None:
+        """Return the metadata under ``key`` or None."""
+        return self._pins[key].encode() if key in self._pins else None
+
+    def meta_items(self, prefix: str) -> list[tuple[str, bytes]]:
+        """Return all (key, metadata) whose key starts with ``prefix``."""
+        return [(key, text.encode()) for key, text in sorted(self._pins.items()) if key.startswith(prefix)]
+
+
+class _IncidentLog(UntrimmedLog):
+    pins: dict[str, str]
+
+    def read_metadata(self, job: str) -> MetadataReader:
+        """Return what the job had pinned."""
+        return _Pins(self.pins)
+
+
+def check_runnable(file: IncidentFile) -> None:
+    """Raise ConfigError for an incident without values: a task needs them."""
+    if not file.manifest.values:
+        raise ConfigError(
+            f"{file.path} was made with --no-values: it holds lengths and digests of keys and values, and a task "
+            "cannot run on them. `grete incident show` tells what is in it; to run it, make one without --no-values"
+        )
+
+
+class IncidentRun:
+    """One run. The code of ``job`` may be newer than that of the incident, for a mistake that was mended."""
+
+    def __init__(self, file: IncidentFile, job: Job, *, calls: bool = False) -> None:
+        """``calls``: make those without a recorded result. Raises ConfigError: not this job, or not its stages."""
+        check_runnable(file)
+        self.file, self.job, self._said = file, job, file.manifest
+        if job.name != self._said.job:
+            raise ConfigError(f"the incident is of job {self._said.job!r}, and this code defines {job.name!r}")
+        self.graph = job.stage(self._said.stage)
+        self._now_ms = self._said.at.append_time_ms + 1
+        self._data = MemoryLogData(lambda: self._now_ms)
+        self._log = _IncidentLog(self._data)
+        self._log.pins = self._said.metadata
+        self.wiring = self._prepare()
+        self._begin = decode_commit(file.part(self._said.at.commit))
+        after = self._said.after
+        self._after = None if after is None else decode_commit(file.part(after.commit))
+        self._rows = {each.at: file.rows(each) for each in self._said.inputs}
+        self._makes_calls = calls
+        self._refused: RefusedCalls | None = None
+        self._recorded = self._read_changelog()
+        self._decided_t = 1 << 63  # up to which logical time the outputs in the log are of inputs in the file
+
+    def _prepare(self) -> TaskWiring:
+        outside = {each.topic for each in (*self._said.inputs, *self._said.outputs) if not each.stream}
+        for topic, count in self._said.topics.items():
+            if topic in outside:
+                self._log.create_topic(topic, count, plain=True)
+        create_topics(self.job, self._log, fed=None)
+        if "definition" in self._said.metadata:
+            check_readable(self.job, self._log)
+        know_graph(self.job, self._log)
+        return wire(self.job.topology(), self.graph.ordinal, self._said.partition)
+
+    def _read_changelog(self) -> RecordedTask:
+        """Return what the task had decided after the commit, as far as the inputs in the file go."""
+        data = MemoryLogData(lambda: 0)
+        log = UntrimmedLog(data)
+        log.create_topic(self.wiring.changelog.topic, self._said.partition + 1)
+        part, at = data.partition(self.wiring.changelog), self._said.at
+        commit = LogRow(at.offset, at.append_time_ms, at.append_time_ms, None, self.file.part(at.commit), None)
+        part.start, part.rows = at.offset, [commit, *self.file.rows(self._said.changelog)]
+        return recorded_task(log, self.wiring.changelog)
+
+    # --- the run ---
+
+    def run(self) -> TaskRun:
+        """Run the task over all that is in the file, or up to its error."""
+        ran = TaskRun()
+        if self._after is not None and not self._cut:
+            self._compare_state(ran, self._after)
+        task = self._task(None)
+        driver = task.start(self._data).driver
+        self._work(task, ran, task.settings.event_time_idle_ms + 4 * task.settings.checkpoint_interval_ms)
+        if ran.error is not None:  # what an error takes back
+            self._take_uncommitted(driver.parts.runner, ran)
+        for each in self._rows:
+            with suppress(KeyError):  # it came to no reading
+                ran.read[each] = driver.parts.input_reader.position(each)
+        ran.checkpoints = driver.counters["commits"]
+        self._compare_outputs(ran)
+        return ran
+
+    def _task(self, upto: Commit | None) -> HostedTask:
+        """Return the task over its log; ``upto``: with no more input than this later commit has."""
+        ends = {} if upto is None else {TopicPartition(e.topic, e.partition): e.offset for e in upto.external}
+        last_t = None if upto is None or upto.deterministic is None else upto.deterministic.last_t
+        decisions = self._decisions(last_t)
+        changelog = self._data.partition(self.wiring.changelog)
+        changelog.start, changelog.rows, changelog.fence = 0, [], -1
+        state = self.file.state(self._said.at)
+        for value in (*changelog_of(self._begin, state), *decided_after([*decisions, *self._recorded.calls])):
+            self._data.append(self.wiring.changelog, None, value, None, None)
+        if self._cut and self.graph.mode == "deterministic":
+            ends |= self._decided_ends(decisions)
+        for each in self._said.inputs:
+            part = self._data.partition(each.at)
+            part.start = each.begin
+            part.rows = [row for row in self._rows[each.at] if row.offset < ends.get(each.at, each.end)]
+        for partition in self._written():
+            part = self._data.partition(partition)
+            part.start, part.rows = 0, []
+        self._now_ms = max(self._now_ms, 1 + max((each.last_t for each in decisions), default=0) // 1_000)
+        known = {name: self._said.settings[name] for name in Settings.__struct_fields__ if name in self._said.settings}
+        settings = replace(
+            msgspec.convert(known, Settings), downstream_lag_messages_max=1 << 31
+        )  # it has no reader here
+        # only the run that is shown makes calls, and each once
+        self._refused = None if self._makes_calls and upto is None else RefusedCalls()
+        caller: Caller | None = self._refused
+        return HostedTask(
+            self.graph,
+            self.job.topology(),
+            self._said.partition,
+            settings,
+            lambda: self._now_ms,
+            connect=UntrimmedLog,
+            sinks=no_sinks,
+            caller=caller,
+        )
+
+    @property
+    def _cut(self) -> bool:
+        """Whether the log had more than is in the file."""
+        return any(each.cut for each in (*self._said.inputs, self._said.changelog))
+
+    def _decisions(self, last_t: int | None) -> list[InputDecision | IdleNote]:
+        ends = {each.at: each.upto for each in self._said.inputs if each.cut}
+        kept: list[InputDecision | IdleNote] = []
+        for each in self._recorded.decisions:
+            cut = isinstance(each, InputDecision) and (
+                each.first_offset + each.records > ends.get(TopicPartition(each.topic, each.partition), 1 << 63)
+            )
+            if cut or (last_t is not None and each.last_t > last_t):
+                break
+            kept.append(each)
+        return kept
+
+    def _decided_ends(self, decisions: Sequence[InputDecision | IdleNote]) -> dict[TopicPartition, int]:
+        """Return where the inputs from outside end with these decisions, if others follow that the file cuts."""
+        if len(decisions) == len(self._recorded.decisions) and not self._said.changelog.cut:
+            return {}
+        self._decided_t = max((each.last_t for each in decisions), default=0)
+        ends = {each.at: each.begin for each in self._said.inputs if not each.stream}
+        for each in decisions:
+            if isinstance(each, InputDecision):
+                last = each.first_offset + each.records - 1 if each.rows is None else each.rows.last_offset
+                ends[TopicPartition(each.topic, each.partition)] = last + 1
+        return ends
+
+    def _work(self, task: HostedTask, ran: TaskRun, linger_ms: int) -> None:
+        """Let the task work until it has read all and time has passed for what waits for it, or until its error."""
+        rest_ms: int | None = None
+        try:
+            for _ in range(STEPS_MAX):
+                for _ in task.work(self._data, Faults()):
+                    pass
+                self._check_calls()
+                if not (self._is_through(task) if linger_ms else task.settled):
+                    rest_ms = None
+                elif rest_ms is None:
+                    rest_ms = self._now_ms
+                if rest_ms is not None and self._now_ms - rest_ms >= linger_ms:
+                    return
+                self._now_ms += STEP_MS
+            raise ConfigError("the task does not come to rest: its timers set each other again without end")
+        except Exception as error:  # noqa: BLE001  # of the user's code, which is what is looked for
+            ran.error = error if self._refused is None or self._refused.refused is None else self._refused.refused
+
+    def _check_calls(self) -> None:
+        if self._refused is not None and self._refused.refused is not None:  # the code may have caught it
+            raise self._refused.refused
+
+    def _is_through(self, task: HostedTask) -> bool:
+        driver = None if task.process is None else task.process.driver
+        if driver is None or not driver.running or not driver.mode.settled:
+            return False
+        reader = driver.parts.input_reader
+        return all(reader.drained(at) for at in self._rows) and task.wall_timer_in_ms > 0
+
+    # --- what came out ---
+
+    def _compare_state(self, ran: TaskRun, after: Commit) -> None:
+        """Run up to the inputs of a later commit, and compare the state."""
+        before_ms = self._now_ms
+        first = TaskRun()
+        task = self._task(after)
+        self._work(task, first, 0)
+        assert self._said.after is not None
+        ran.states, ran.differences = compare_state(self.graph, self.file.state(self._said.after), _state_of(task))
+        if first.error is not None:
+            ran.states = None
+        self._now_ms = before_ms
+
+    def _written(self) -> list[TopicPartition]:
+        return [each.at for each in self._said.outputs]
+
+    def _compare_outputs(self, ran: TaskRun) -> None:
+        logical = self.graph.mode == "deterministic"
+        name = f"{self.job.name}/{self.wiring.name}" if logical else None
+        for each in self._said.outputs:
+            before, now = self.file.rows(each), self._data.partition(each.at).rows
+            if each.stream:
+                upto = None if logical else self._said.last_checkpoint_id
+                was, came = in_stream(before, self.wiring.producer, upto), in_stream(now, self.wiring.producer)
+            else:
+                was, came = in_topic(before, name), in_topic(now, name)
+            was = [sent for sent in was if sent.t <= self._decided_t]
+            ran.outputs.append(compare(each.at, was, came, numbered=each.stream or logical))
+
+    def _take_uncommitted(self, runner: Runner, ran: TaskRun) -> None:
+        for partition, _, body in runner.take_frames():
+            message = encode_header(Header(MessageType.FRAME, self.wiring.producer, 0, 0, 0)) + body
+            rows = [LogRow(0, 0, 0, None, message, None)]
+            ran.uncommitted += [(partition, sent) for sent in in_stream(rows, self.wiring.producer)]
+        for record in runner.take_external():
+            rows = [LogRow(0, 0, record.timestamp_ms, record.key, record.value, record.headers)]
+            ran.uncommitted += [(record.partition, sent) for sent in in_topic(rows, None)]
+
+
+def _state_of(task: HostedTask) -> State:
+    return {
+        (number, key): value
+        for number, view in task.disk.stores.items()
+        for key, value in view.values.items()
+        if value is not None
+    }
+
+
+def halting_row(file: IncidentFile, error: FrameworkError) -> tuple[PackedRows, LogRow] | None:
+    """Return the row that an error names, and where it is."""
+    for each in file.manifest.inputs:
+        if each.at == error.partition:
+            found = [row for row in file.rows(each) if row.offset == error.offset]
+            return (each, found[0]) if found else None
+    return None
