@@ -1,7 +1,14 @@
 """The reference of the metrics: a table made from their catalog."""
 
 from docs.hooks.markdown import code, table
-from framework.monitor.catalog import COMMIT_SECONDS, COMMIT_TEXT, COMMIT_WORRY, TASK_METRICS, WORKER_METRICS
+from framework.monitor.catalog import (
+    COMMIT_SECONDS,
+    COMMIT_TEXT,
+    COMMIT_WORRY,
+    JOB_METRICS,
+    TASK_METRICS,
+    WORKER_METRICS,
+)
 
 
 def part() -> str:
@@ -10,6 +17,7 @@ def part() -> str:
     tasks = [(code(m.name), m.kind, code(m.by), m.text, m.worry) for m in TASK_METRICS]
     commit = (code(COMMIT_SECONDS), "histogram", "", COMMIT_TEXT, COMMIT_WORRY)
     workers = [(code(m.name), m.kind, code(m.by), m.text, m.worry) for m in WORKER_METRICS]
+    jobs = [(code(m.name), m.kind, code(m.by), m.text, m.worry) for m in JOB_METRICS]
     return "\n\n".join(
         [
             "## Of each task",
@@ -18,5 +26,8 @@ def part() -> str:
             "## Of each worker process",
             "Each has the labels `job` and `partition`.",
             table(columns, workers),
+            "## Of the process that serves",
+            "Each has the label `job`.",
+            table(columns, jobs),
         ]
     )

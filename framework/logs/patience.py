@@ -40,6 +40,7 @@ class Patience:
         self._end_s = math.inf
         self._since_s: float | None = None  # the first question that is not answered yet
         self._said_s: float | None = None
+        self._trouble = ""
         self._answered_s = -math.inf
 
     @property
@@ -51,6 +52,11 @@ class Patience:
     def silent(self) -> bool:
         """Whether the log has not answered for so long that it was said."""
         return self._said_s is not None
+
+    @property
+    def trouble(self) -> str | None:
+        """What was said last of a log that does not answer; None: it does, or has not been silent for long."""
+        return self._trouble if self.silent else None
 
     @property
     def waiting(self) -> bool:
@@ -93,7 +99,8 @@ class Patience:
         if now >= due:
             self._said_s = now
             reason = f" ({why})" if why else ""
-            self._say(f"{whom} has not answered for {_length(now - self._since_s)}{reason}: waiting, nothing is lost")
+            self._trouble = f"{whom} has not answered for {_length(now - self._since_s)}{reason}"
+            self._say(f"{self._trouble}: waiting, nothing is lost")
 
     def answered(self, whom: str) -> None:
         """Note an answer; say so if the silence was mentioned."""

@@ -6,8 +6,10 @@ from typing import Any, Literal
 import msgspec
 
 from framework.monitor.job_view import JobView, WorkerView
+from framework.worker.ends import REASONS
 
 Values = float | Mapping[str, float] | None  # one value; one for each value of ``by``; none
+OfJob = Callable[[JobView], Values]
 OfTask = Callable[[JobView, Mapping[str, Any]], Values]
 OfWorker = Callable[[WorkerView, Mapping[str, Any]], Values]
 
@@ -32,6 +34,12 @@ class WorkerMetric(Metric, frozen=True, kw_only=True):
     """A metric of each worker process; ``of`` takes what it measures of itself, empty before its first word."""
 
     of: OfWorker
+
+
+class JobMetric(Metric, frozen=True, kw_only=True):
+    """A metric of the process that serves."""
+
+    of: OfJob
 
 
 def _measure(key: str) -> OfTask:
@@ -180,6 +188,13 @@ TASK_METRICS = (
         of=lambda _view, status: float(status["measures"]["held_up"]),
     ),
     TaskMetric(
+        name="grete_task_busy_seconds_total",
+        kind="counter",
+        text="time that the worker's loop was with this task: its rate is the task's share of the worker",
+        worry="a rate near 1 while checkpoints get older, or others are held up: this stage is too slow",
+        of=lambda _view, status: status["busy_s"],
+    ),
+    TaskMetric(
         name="grete_sink_waiting_bytes",
         kind="gauge",
         text="outputs to files, tables and HTTP that may go there and have not yet",
@@ -244,6 +259,31 @@ WORKER_METRICS = (
         of=lambda worker, _measures: worker.starts,
     ),
     WorkerMetric(
+        name="grete_worker_ends_total",
+        kind="counter",
+        by="reason",
+        text=f"ends of the worker process that its supervisor did not ask for: {', '.join(REASONS)}",
+        worry="it increases: task error is a record or the code, disk and log away name what is to be repaired",
+        of=lambda worker, _measures: worker.ends,
+    ),
+    WorkerMetric(
+        name="grete_worker_halted",
+        kind="gauge",
+        by="code",
+        text="1 once the worker has halted, and will not be started again; without a code it was given up",
+        worry="1: the page of the code says what happened, what is safe and what to do",
+        of=lambda worker, _measures: (
+            {worker.last_end.code: 1.0} if worker.halted and worker.last_end is not None else {}
+        ),
+    ),
+    WorkerMetric(
+        name="grete_log_away",
+        kind="gauge",
+        text="1 while the log has not answered the worker for seconds",
+        worry="1 for a minute: the brokers, or the network between",
+        of=lambda _worker, measures: float(measures["log_trouble"] is not None) if measures else None,
+    ),
+    WorkerMetric(
         name="grete_worker_busy_seconds_total",
         kind="counter",
         text="time in which the worker's loop did not wait: its rate is the share of a core that it could use",
@@ -263,5 +303,15 @@ WORKER_METRICS = (
         text="size of the files of the worker's state stores",
         worry="the disk is nearly full",
         of=_of_worker("state_disk_bytes"),
+    ),
+)
+
+JOB_METRICS = (
+    JobMetric(
+        name="grete_disk_free_bytes",
+        kind="gauge",
+        text="what may still be written to the disk of the job's directory",
+        worry="less than the state takes: a full disk ends the workers",
+        of=lambda view: view.disk_free_bytes,
     ),
 )

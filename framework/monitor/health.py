@@ -33,6 +33,11 @@ class Pulse:
         return {"since_s": round(since_s, 1), "stack": "".join(stack)}
 
 
+def keeps_up_s(view: JobView) -> float:
+    """Return how old the last checkpoint of a task may be, in seconds, for it to keep up."""
+    return max(AGE_S_MIN, AGE_INTERVALS * view.checkpoint_interval_ms / 1_000)
+
+
 def not_ready(view: JobView | None) -> list[str]:
     """Return the reasons why a job is not ready: a worker or a task that does not run, or does not keep up."""
     if view is None:
@@ -41,11 +46,16 @@ def not_ready(view: JobView | None) -> list[str]:
     for worker in view.workers:
         if worker.fenced:
             reasons.append(f"worker {worker.partition}: another process has its tasks")
+        elif worker.halted and worker.last_end is not None:
+            reasons.append(f"worker {worker.partition}: it has halted: {worker.last_end.text}")
+        elif not worker.running and worker.last_end is not None:
+            end = worker.last_end
+            reasons.append(f"worker {worker.partition}: its process has ended ({end.reason}: {end.text})")
         elif not worker.running:
             reasons.append(f"worker {worker.partition}: its process has ended and will be started again")
         elif not worker.tasks:
             reasons.append(f"worker {worker.partition}: it is starting")
-    bound_s = max(AGE_S_MIN, AGE_INTERVALS * view.checkpoint_interval_ms / 1_000)
+    bound_s = keeps_up_s(view)
     for _, name, status in view.tasks():
         age_s = view.age_s(status)
         if status["status"] != "running":

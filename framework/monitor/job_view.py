@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from framework.worker.ends import WorkerEnd
+
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """One worker process. ``tasks``: by name, what framework.worker.status says; empty until it has started."""
@@ -15,17 +17,27 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     starts: int = 1
     crashes: int = 0  # in a row, without a commit in between
     fenced: bool = False  # another process has its tasks
+    halted: bool = False  # it will not be started again: see last_end
+    last_end: WorkerEnd | None = None  # until it has committed again
+    ends: Mapping[str, int] = {}  # how often it has ended, by reason
     tasks: Mapping[str, Mapping[str, Any]] = {}
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, or the part of it that one process runs. ``at_ms``: the time in ms since 1970."""
+    """A job, or the part of it that one process runs. ``at_ms``: the time in ms since 1970.
+
+    ``busy``: task → the share of the last seconds in which its worker was with it. ``log_trouble``: what the process
+    that serves says of a log that does not answer. ``disk_free_bytes``: of the disk of the job's directory.
+    """
 
     job: str
     at_ms: int
     workers: tuple[WorkerView, ...]
     checkpoint_interval_ms: int
     ends: Mapping[str, int] = {}  # "topic[partition]" of an input from outside → where it ends; empty: not known
+    busy: Mapping[str, float] = {}
+    log_trouble: str | None = None
+    disk_free_bytes: int | None = None
 
     def tasks(self) -> Iterator[tuple[WorkerView, str, Mapping[str, Any]]]:
         """Yield (worker, name, status) of each task that has said something."""

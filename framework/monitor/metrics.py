@@ -10,7 +10,15 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from framework.execution.commit_times import BUCKETS_S
-from framework.monitor.catalog import COMMIT_SECONDS, COMMIT_TEXT, TASK_METRICS, WORKER_METRICS, Metric, Values
+from framework.monitor.catalog import (
+    COMMIT_SECONDS,
+    COMMIT_TEXT,
+    JOB_METRICS,
+    TASK_METRICS,
+    WORKER_METRICS,
+    Metric,
+    Values,
+)
 from framework.monitor.job_view import JobView
 
 _OF_TASK, _OF_WORKER = ("job", "stage", "partition"), ("job", "partition")
@@ -56,6 +64,10 @@ class JobMetrics(Collector):
             for worker in view.workers:
                 measures = next(iter(worker.tasks.values()), {}).get("worker", {})
                 _add(family, (view.job, str(worker.partition)), of_worker.of(worker, measures))
+            yield family
+        for of_job in JOB_METRICS:
+            family = _family(of_job, ("job",))
+            _add(family, (view.job,), of_job.of(view))
             yield family
 
 

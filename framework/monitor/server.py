@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from framework.errors import ConfigError
+from framework.monitor.causes import findings_of
 from framework.monitor.health import Pulse, not_ready
 from framework.monitor.job_view import JobView
 from framework.monitor.metrics import JobMetrics
@@ -58,7 +59,10 @@ class Monitor:
         return _answer({"ready": not reasons, "reasons": reasons}, ok=not reasons)
 
     def _status(self, _request: Request) -> Response:
-        return _answer(self._view, ok=True)
+        view = self._view
+        if view is None:
+            return _answer(None, ok=True)
+        return _answer(msgspec.to_builtins(view) | {"findings": findings_of(view)}, ok=True)
 
 
 def _answer(value: object, *, ok: bool) -> Response:

@@ -1,4 +1,4 @@
-"""Says in the log that user code blocks: meanwhile its worker does not process, commit or report."""
+"""Watches user code: says in the log that it blocks, and lets a worker report within a turn that takes long."""
 
 import itertools
 import logging
@@ -28,9 +28,13 @@ class BlockingWatch:
     Nothing is done per record: a second thread looks once in BLOCKS_S whether anything goes on.
     """
 
-    def __init__(self, progress: Callable[[], object]) -> None:
-        """``progress`` returns a value that changes with each turn of the loop and each record."""
-        self._progress = progress
+    def __init__(self, progress: Callable[[], tuple[int, object]], report: Callable[[str], None]) -> None:
+        """``progress`` returns the turns of the loop, and a value that changes with each record.
+
+        ``report`` is called, once in BLOCKS_S, while records are done in a turn that takes longer than that: with the
+        line of user code that runs. The thread calls both.
+        """
+        self._progress, self._report = progress, report
         self._watched = threading.get_ident()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="grete-blocking", daemon=True)
@@ -50,6 +54,8 @@ class BlockingWatch:
         while not self._over.wait(BLOCKS_S):
             now, reached = time.monotonic(), self._progress()
             if reached != seen:
+                if reached[0] == seen[0]:
+                    self._report(user_line_of(sys._current_frames().get(self._watched)))  # noqa: SLF001  # documented
                 seen, since = reached, now
             elif now >= again and (stack := user_stack(sys._current_frames().get(self._watched))):  # noqa: SLF001  # documented
                 again = now + AGAIN_S
@@ -57,10 +63,21 @@ class BlockingWatch:
                 logger.warning("your code blocks", extra=fields)
 
 
+def user_line_of(frame: FrameType | None) -> str:
+    """Return "FILE, line N, in NAME" for the first line that a task's execution has called; "": there is none."""
+    called = _called(frame)
+    return f"{called[0].filename}, line {called[0].lineno}, in {called[0].name}" if called else ""
+
+
 def user_stack(frame: FrameType | None) -> str | None:
     """Return the stack from the first line outside of Grete that a task's execution has called; None: there is none."""
+    called = _called(frame)
+    return "".join(traceback.format_list(called[-FRAMES_MAX:])).rstrip() if called else None
+
+
+def _called(frame: FrameType | None) -> list[traceback.FrameSummary]:
     frames = traceback.extract_stack(frame)
     for index, (above, line) in enumerate(itertools.pairwise(frames), 1):
         if above.filename.startswith(_EXECUTION) and not user_traceback.in_grete(line.filename):
-            return "".join(traceback.format_list(frames[index:][-FRAMES_MAX:])).rstrip()
-    return None
+            return frames[index:]
+    return []

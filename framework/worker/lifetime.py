@@ -76,7 +76,7 @@ def log_refused(error: ConfigError) -> None:
 
 def log_end(error: Exception) -> None:
     """Log what ends the worker: one line with its fields for an error of ours, a traceback for any other."""
-    logged = error.plain() if isinstance(error, FrameworkError) else {}
+    logged = error.plain() | {"kind": _kind(error)} if isinstance(error, FrameworkError) else {}
     match error:
         case Fenced():
             logger.warning("fenced", extra=logged)
@@ -92,3 +92,8 @@ def log_end(error: Exception) -> None:
             logger.error("crashed", extra=logged | {"cause": repr(error.__cause__)})
         case _:
             logger.error("crashed by an error that Grete did not foresee", exc_info=error)
+
+
+def _kind(error: FrameworkError) -> str:
+    """Return the class of an error as framework/errors.py has it: it says what to do."""
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == FrameworkError.__module__)

@@ -49,13 +49,18 @@ class WorkerMeasures:
         self._begun_s = time.monotonic()
         self._disk_bytes, self._looked_ms = 0, float("-inf")
 
+    @property
+    def busy_s(self) -> float:
+        """How long the loop did not wait. Any thread may ask."""
+        return max(0.0, time.monotonic() - self._begun_s - self.waited_ms / 1_000)
+
     def told(self, now_ms: float) -> dict[str, object]:
         """Return the numbers as of ``now_ms``."""
         if now_ms - self._looked_ms >= SIZES_MS:
             self._looked_ms = now_ms
             self._disk_bytes = sum(_size(each) for each in self._directories)
         return {
-            "busy_s": max(0.0, time.monotonic() - self._begun_s - self.waited_ms / 1_000),
+            "busy_s": self.busy_s,
             "rocksdb_memory_bytes": self._memory.used(),
             "state_disk_bytes": self._disk_bytes,
         }

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from framework.errors import ExitCode, Halted
 from framework.job.directory import JobDirectory
 from framework.settings import Settings
+from framework.worker.ends import Reason, WorkerEnd, end_of
 from framework.worker.last_words import HUNG, LOG_AWAY, last_entry, last_words
 from framework.worker.output_file import Follower
 from framework.worker.process_main import WorkerSpec
@@ -48,6 +50,8 @@ class WorkerProcess:
     was_silent: bool = False  # for too long: it was killed for that
     shown: str = ""  # its last end as it was told, with the error: the same again is told in short
     line: bytes = b""
+    last_end: WorkerEnd | None = None  # until it has committed again
+    ends: Counter[Reason] = field(default_factory=Counter)
 
     @property
     def running(self) -> bool:
@@ -209,11 +213,14 @@ class Supervisor:
             checkpoint_id = max((task["checkpoint_id"] for task in worker.status.values()), default=-1)
             if checkpoint_id > worker.checkpoint_id:
                 worker.checkpoint_id, worker.crashes, worker.waits_ended = checkpoint_id, 0, 0
+                worker.last_end = None
 
     def _died(self, worker: WorkerProcess, code: int) -> None:
         if worker.pipe >= 0:
             self._read(worker)
         self._forget(worker)
+        if not self._stopping and not worker.killed and code not in (ExitCode.DONE, ExitCode.FENCED):
+            self._note_end(worker, code)
         if code in (ExitCode.DONE, ExitCode.FENCED):
             worker.exit_code = code
         elif code == ExitCode.HALTED:
@@ -232,6 +239,12 @@ class Supervisor:
                 f"worker {worker.partition} did not stop in time ({words}): "
                 "what it had not committed is processed again"
             )
+
+    def _note_end(self, worker: WorkerProcess, code: int) -> None:
+        entry = self._last_entry(worker.partition) if code >= 0 or worker.was_silent else {}
+        text = _how(worker, code, entry.get("event"))
+        worker.last_end = end_of(entry, code, self._job_directory.directory, silent=worker.was_silent, text=text)
+        worker.ends[worker.last_end.reason] += 1
 
     def _plan_restart(self, worker: WorkerProcess, code: int) -> None:
         """Wait before the next start: not at all after the first end, then longer and longer.

@@ -23,11 +23,19 @@ class TaskLoop:
         self._sources = [driver for driver in drivers if driver.wiring.is_source]
         self._behind = [driver for driver in drivers if not driver.wiring.is_source]
         self._observed = 0  # the last logical time that has reached a task here
+        self._busy_ms = {id(driver): 0.0 for driver in drivers}
+        self._turn_began: tuple[TaskDriver, float] | None = None  # whose turn is under way, since when
 
     @property
     def over(self) -> bool:
         """Whether all tasks have ended as they were asked to."""
         return all(driver.exit is not None for driver in self._drivers)
+
+    def busy_s(self, driver: TaskDriver) -> float:
+        """Return how long a task's turns were, in seconds, the one under way included. Any thread may ask."""
+        began = self._turn_began
+        under_way_ms = self._mono_ms() - began[1] if began is not None and began[0] is driver else 0.0
+        return (self._busy_ms[id(driver)] + under_way_ms) / 1_000
 
     def go_round(self) -> bool:
         """Let each task do what it can, and take the log's answers; return whether there is more to do at once.
@@ -44,8 +52,9 @@ class TaskLoop:
 
     def _turn(self, driver: TaskDriver) -> bool:
         """Let a task do what it can, for a while; return whether there is more to do at once."""
-        more, ends = False, self._mono_ms() + TURN_MS
-        self.turn_of = driver
+        more, begun = False, self._mono_ms()
+        ends = begun + TURN_MS
+        self.turn_of, self._turn_began = driver, (driver, begun)
         try:
             while driver.tick():
                 if driver.urgent:
@@ -57,7 +66,8 @@ class TaskLoop:
         except FrameworkError as error:
             error.task = error.task or driver.wiring.name  # below, a log or a store does not know whose turn it is
             raise
-        self.turn_of = None
+        self.turn_of = self._turn_began = None
+        self._busy_ms[id(driver)] += self._mono_ms() - begun
         return more
 
     def _poll(self) -> bool:

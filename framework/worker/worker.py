@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
@@ -88,6 +89,7 @@ class Worker:
         self._stopping = False
         self.gave_up = False  # a stop has timed out
         self._turns = 0  # of the loop
+        self._reported: dict[str, Any] = {}  # the last statuses
         self._stores: list[RocksStore] = []
         self._directories: list[Path] = []
         self.drivers: list[TaskDriver] = []
@@ -149,11 +151,22 @@ class Worker:
 
     def blocking_watch(self) -> BlockingWatch:
         """Return what logs, within a ``with`` block, that user code blocks."""
-        return BlockingWatch(self._progress)
+        return BlockingWatch(self._progress, self._report_within)
 
-    def _progress(self) -> object:
+    def _progress(self) -> tuple[int, object]:
         """Return a value that changes with each turn of the loop, each record and each timer; for another thread."""
         return self._turns, [driver.parts.runner.progress for driver in self.drivers]
+
+    def _report_within(self, line: str) -> None:
+        """Report within a long turn, in which only records are done: what was known, how busy, in which ``line``."""
+        of_worker, known = {"busy_s": self._measures.busy_s, "in_line": line}, self._reported
+        busy_s = {driver.wiring.name: self._loop.busy_s(driver) for driver in self.drivers}
+        self.report(
+            {
+                name: status | {"busy_s": busy_s[name], "worker": status["worker"] | of_worker}
+                for name, status in known.items()
+            }
+        )
 
     def run(self) -> ExitCode:
         """Run until stopped; return how it ended (C5)."""
@@ -266,14 +279,14 @@ class Worker:
             if self.patience.silent:
                 self._waiting.forget()
                 self._away = {driver.wiring.name: driver.counters["commits"] for driver in self.drivers}
-            waits, of_worker = self._waiting.told(self.drivers, now), self._measures.told(now)
-            self.report(
-                {
-                    driver.wiring.name: task_status(driver)
-                    | {"waits": waits.get(driver.wiring.name), "worker": of_worker}
-                    for driver in self.drivers
-                }
-            )
+            waits = self._waiting.told(self.drivers, now)
+            of_worker = self._measures.told(now) | {"log_trouble": self.patience.trouble, "in_line": ""}
+            self._reported = {
+                (name := driver.wiring.name): task_status(driver)
+                | {"waits": waits.get(name), "busy_s": self._loop.busy_s(driver), "worker": of_worker}
+                for driver in self.drivers
+            }
+            self.report(self._reported)
             self._publish()
             self.tidy()
             for reason, level in DROPPED_LEVELS.items():

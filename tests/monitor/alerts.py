@@ -10,6 +10,10 @@ FIRES = {
     "GreteTaskNotRunning": (f"grete_task_running{{{TASK}}}", "0x30", "20m"),
     "GreteRestoreStuck": (f"grete_restore_remaining_messages{{{TASK}}}", "500x20", "10m"),
     "GreteWorkerCrashes": (f"grete_worker_starts_total{{{WORKER}}}", "1+1x20", "15m"),
+    "GreteHalted": (f'grete_worker_halted{{{WORKER},code="GRETE-H001"}}', "_x2 1x20", "5m"),
+    "GreteDisk": ('grete_disk_free_bytes{job="shop"}', "2e9-1e8x30", "20m"),
+    "GreteLogAway": (f"grete_log_away{{{WORKER}}}", "1x20", "5m"),
+    "GreteStageTooSlow": (f"grete_task_busy_seconds_total{{{TASK}}}", "0+60x30", "25m"),
     "GreteRollbacks": (f"grete_generation{{{TASK}}}", "1+1x20", "15m"),
     "GreteFenced": (f"grete_worker_fenced{{{WORKER}}}", "1x20", "10m"),
     "GreteSinkRefuses": (f"grete_sink_trouble{{{TASK}}}", "1x20", "10m"),
@@ -26,6 +30,9 @@ HEALTHY = {
     f"grete_worker_starts_total{{{WORKER}}}": "1x40 2x50",  # one crash
     f"grete_generation{{{TASK}}}": "1x40 2x50",
     f"grete_worker_fenced{{{WORKER}}}": "0x90",
+    'grete_disk_free_bytes{job="shop"}': "5e10x90",
+    f"grete_log_away{{{WORKER}}}": "0x40 1x1 0x50",
+    f"grete_task_busy_seconds_total{{{TASK}}}": "0+60x10 600+5x80",  # a backlog, then little to do
     f"grete_sink_trouble{{{TASK}}}": "0x40 1x1 0x50",  # a moment
     f'grete_input_lag_records{{{TASK},topic="orders"}}': "50000-100x90",  # it catches up
     f"grete_backpressure{{{TASK}}}": "0x30 1x5 0x60",

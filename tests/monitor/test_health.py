@@ -7,6 +7,7 @@ import pytest
 
 from framework.monitor.health import Pulse, not_ready
 from framework.monitor.job_view import JobView
+from framework.worker.ends import WorkerEnd
 from tests.monitor.views import AT_MS, status, view
 
 READY = {"add-up-0": status()}
@@ -20,6 +21,14 @@ READY = {"add-up-0": status()}
         (None, ["the job is starting"]),
         (view({}), ["worker 0: it is starting"]),
         (view({}, running=False), ["worker 0: its process has ended and will be started again"]),
+        (
+            view({}, running=False, last_end=WorkerEnd(reason="task error", text="offset 7: KeyError", at_ms=AT_MS)),
+            ["worker 0: its process has ended (task error: offset 7: KeyError)"],
+        ),
+        (
+            view({}, running=False, halted=True, last_end=WorkerEnd(reason="halted", text="it is lost", at_ms=AT_MS)),
+            ["worker 0: it has halted: it is lost"],
+        ),
         (view({}, running=False, fenced=True), ["worker 0: another process has its tasks"]),
         (
             view({"add-up-0": status(status="starting", restore=[1_000, 9_500])}),

@@ -8,9 +8,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 
-from framework.monitor.catalog import COMMIT_SECONDS, TASK_METRICS, WORKER_METRICS
+from framework.monitor.catalog import COMMIT_SECONDS, JOB_METRICS, TASK_METRICS, WORKER_METRICS
 from framework.monitor.metrics import JobMetrics
-from tests.monitor.views import status, view
+from framework.worker.ends import WorkerEnd
+from tests.monitor.views import AT_MS, status, view
 
 TASK = (("job", "shop"), ("partition", "0"), ("stage", "add-up"))
 FORMATS: dict[str, Callable[[str], Iterable[Any]]] = {
@@ -55,6 +56,7 @@ def test_a_worker_that_has_not_spoken_is_measured() -> None:
         ("grete_worker_running", labels): 0,
         ("grete_worker_fenced", labels): 0,
         ("grete_worker_starts_total", labels): 4,
+        ("grete_disk_free_bytes", (("job", "shop"),)): 1 << 40,
     }
 
 
@@ -65,14 +67,15 @@ def test_before_the_first_view_there_is_no_sample() -> None:
 
 def test_every_metric_has_a_sample() -> None:
     """Each line of the catalog can be scraped from a job that runs."""
-    shown = view({"add-up-0": status()})
+    end = WorkerEnd(reason="halted", text="it is lost", code="", at_ms=AT_MS)
+    shown = view({"add-up-0": status()}, halted=True, last_end=end, ends={"halted": 1})
     names = {name for name, _ in scraped(JobMetrics(lambda: shown))}
-    assert {each.name for each in (*TASK_METRICS, *WORKER_METRICS)} <= names
+    assert {each.name for each in (*TASK_METRICS, *WORKER_METRICS, *JOB_METRICS)} <= names
 
 
 def test_names_follow_the_rules_of_prometheus() -> None:
     """Counters end in _total, units are base units, and no name comes twice."""
-    metrics = [*TASK_METRICS, *WORKER_METRICS]
+    metrics = [*TASK_METRICS, *WORKER_METRICS, *JOB_METRICS]
     names = [each.name for each in metrics]
     assert len(set(names)) == len(names)
     for each in metrics:

@@ -43,8 +43,16 @@ def status(**changed: Any) -> dict[str, Any]:
         "timers": 6,
         "sink_trouble": None,
         "waits": None,
+        "last_failure": "",
+        "busy_s": 0.5,
         "measures": measures,
-        "worker": {"busy_s": 1.25, "rocksdb_memory_bytes": 1_000, "state_disk_bytes": 2_000},
+        "worker": {
+            "busy_s": 1.25,
+            "rocksdb_memory_bytes": 1_000,
+            "state_disk_bytes": 2_000,
+            "log_trouble": None,
+            "in_line": "",
+        },
         **changed,
     }
 
@@ -53,4 +61,6 @@ def view(tasks: Mapping[str, Mapping[str, Any]], **changed: Any) -> JobView:
     """Return a job of one worker with these tasks."""
     worker = replace(WorkerView(partition=0, running=True, tasks=tasks), **changed)
     ends = {"orders[0]": 100, "orders[1]": 10}
-    return JobView(job="shop", at_ms=AT_MS, workers=(worker,), checkpoint_interval_ms=200, ends=ends)
+    return JobView(
+        job="shop", at_ms=AT_MS, workers=(worker,), checkpoint_interval_ms=200, ends=ends, disk_free_bytes=1 << 40
+    )

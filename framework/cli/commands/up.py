@@ -1,15 +1,20 @@
 """`grete up`: the workers of a job, until Ctrl-C."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from framework.cli.feeding import Feeding, StopSignal, step, tell, warn
+from framework.cli.feeding import POLL_MS, Feeding, StopSignal, step, tell, warn
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen, counted
+from framework.errors import Halted
 from framework.logs.patience import Patience
 from framework.worker.local_job import LocalJob
+
+if TYPE_CHECKING:
+    from framework.monitor.watching import JobWatch
 
 
 def up(found: JobTarget, http: str | None = None) -> bool:
@@ -39,7 +44,13 @@ def up(found: JobTarget, http: str | None = None) -> bool:
             watch = opened.enter_context(watching(found.job, found.settings, found.job_directory, http))
             screen.say(f"metrics and health: {watch.url}")
         while not stop.asked:
-            step(local, feeding, screen)
+            try:
+                step(local, feeding, screen)
+            except Halted as error:
+                if watch is None:
+                    raise
+                _show_halted(local, watch, stop, screen, error)
+                raise
             if watch is not None:
                 watch.supervised(local)
         screen.say("stopping …")
@@ -47,3 +58,15 @@ def up(found: JobTarget, http: str | None = None) -> bool:
         tell(local, screen)
     local.require_stopped()
     return patience.waiting
+
+
+def _show_halted(local: LocalJob, watch: "JobWatch", stop: StopSignal, screen: Screen, error: Halted) -> None:
+    """Stop the other workers, and serve what has happened until Ctrl-C: a person is needed, and looks there first."""
+    screen.say(f"halted: {error}\nstopping the other workers …")
+    watch.supervised(local)
+    with suppress(Halted):  # another one: the first is what a person reads
+        local.stop()
+    screen.say(f"still served, until Ctrl-C: {watch.url}")
+    while not stop.asked:
+        local.supervisor.poll(POLL_MS)
+        watch.supervised(local)

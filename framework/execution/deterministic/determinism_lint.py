@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from framework.api.job import Job
 from framework.api.task import Task
 from framework.errors import ConfigError
-from framework.execution.deterministic.lint.project import Finding, Project
+from framework.execution.deterministic.lint.project import LintFinding, Project
 
 logger = logging.getLogger("grete")
 
@@ -37,14 +37,14 @@ def check_worker(job: Job) -> None:
         )
 
 
-def findings(job: Job) -> Iterator[tuple[str, Finding]]:
+def findings(job: Job) -> Iterator[tuple[str, LintFinding]]:
     """Yield the suspicious lines of deterministic tasks, each with the name of its stage."""
     for stage in job.stages:
         if stage.mode == "deterministic":
             yield from ((stage.name, finding) for finding in suspicious_lines(stage.task))
 
 
-def suspicious_lines(task: type[Task]) -> list[Finding]:
+def suspicious_lines(task: type[Task]) -> list[LintFinding]:
     """Return the suspicious lines that a task's code reaches in its project, in order; none without its source."""
     try:
         return Project(task).findings()

@@ -17,7 +17,7 @@ from framework.execution.deterministic.lint.state import Effect, StateKey, State
 FOR_RECORDS = ("process", "process_batch", "on_timer", "on_window", "on_join")
 
 
-class Finding(NamedTuple):
+class LintFinding(NamedTuple):
     """A line of a module of the project that may not be deterministic."""
 
     module: str
@@ -34,14 +34,14 @@ class Project:
         self._waiting: list[Code] = []
         self._known: set[tuple[int, type | None, bool, bool, bool]] = set()
         self._types: dict[type, dict[str, type]] = {}
-        self._findings: set[Finding] = set()
+        self._findings: set[LintFinding] = set()
         self._writes: list[tuple[ModuleSource, StateWrite]] = []
         self._reads: set[StateKey] = set()
         for name in FOR_RECORDS:
             self._function(getattr(task, name, None), task, lives=True, runs=True, entry=True)
         self._function(task.init, task, lives=True, runs=False)
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[LintFinding]:
         """Return what is suspicious, in order, but for lines that say why they are deterministic."""
         while self._waiting:
             code = self._waiting.pop()
@@ -54,7 +54,7 @@ class Project:
 
     def _add(self, source: ModuleSource, line: int, what: str, instead: str) -> None:
         if not source.silenced(line):
-            self._findings.add(Finding(source.module.__name__, line, what, instead))
+            self._findings.add(LintFinding(source.module.__name__, line, what, instead))
 
     def _take(self, code: Code, reading: CodeReading) -> None:
         for suspicion in reading.suspicions:

@@ -1,0 +1,35 @@
+"""How busy each task was lately: the share of the last seconds in which its worker was with it."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from framework.monitor.job_view import WorkerView
+
+WINDOW_S = 10.0  # longer than most pauses of a job, shorter than a person's patience
+STEP_S = 1.0  # between two samples
+
+
+class Busy:
+    """Takes what tasks have said of their time; ``shares`` is what comes of it."""
+
+    def __init__(self) -> None:
+        self.shares: Mapping[str, float] = {}
+        self._samples: deque[tuple[float, dict[tuple[str, int], float]]] = deque()
+
+    def look(self, workers: Sequence[WorkerView], now_s: float) -> None:
+        """Take a sample, if it is time for one. A worker that was started again begins from nothing."""
+        if self._samples and now_s - self._samples[-1][0] < STEP_S:
+            return
+        sample = {
+            (name, worker.starts): float(task["busy_s"]) for worker in workers for name, task in worker.tasks.items()
+        }
+        self._samples.append((now_s, sample))
+        while len(self._samples) > 1 and now_s - self._samples[1][0] >= WINDOW_S:
+            self._samples.popleft()
+        began_s, first = self._samples[0]
+        past_s = now_s - began_s
+        self.shares = (
+            {}
+            if past_s < WINDOW_S / 2
+            else {key[0]: min(1.0, (busy_s - first[key]) / past_s) for key, busy_s in sample.items() if key in first}
+        )

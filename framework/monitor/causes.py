@@ -1,0 +1,154 @@
+"""What is wrong with a job, and what to do: found in what its workers have said last, the worst first."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from framework.findings import Finding
+from framework.monitor.health import keeps_up_s
+from framework.monitor.job_view import JobView, WorkerView
+from framework.worker.ends import FREE_BYTES_MIN, Reason, WorkerEnd
+
+BUSY_SHARE = 0.8  # of the last seconds with one task: its worker has hardly time for anything else
+
+_ENDS: Mapping[Reason, tuple[str, str]] = {  # what, remedy
+    "task error": (
+        "a record or the code fails",
+        (
+            "repair the code; or let such records pass: errors=DeadLetter(Topic(…)) sends them to a topic of their "
+            'own, errors="drop" counts them (docs/guides/bad-records.md)'
+        ),
+    ),
+    "disk": (
+        "the disk is full or fails",
+        (
+            "make room on the disk of the job's directory, or look after it. Nothing is lost: workers go on where "
+            "they were once there is room; if the job was given up meanwhile, start it again"
+        ),
+    ),
+    "log away": (
+        "the log does not answer",
+        ("look after the brokers, or the network between. Nothing is lost: the job goes on by itself once they answer"),
+    ),
+    "hung": (
+        "the code hangs",
+        (
+            "the traceback says where it was. A call to another system needs a time-out; a record that may take "
+            "longer than liveness_timeout_ms needs a larger one"
+        ),
+    ),
+    "killed": (
+        "the process was killed",
+        (
+            "it is started again by itself. If it was not you: the kernel kills what uses too much memory (dmesg says "
+            "so): lower rocksdb_bytes, or give it more"
+        ),
+    ),
+    "store corrupted": (
+        "a local store was damaged",
+        "nothing: the next start restores it from the changelog. If it happens again, look after the disk",
+    ),
+    "other": ("a worker crashes", "its log, in logs/ of the job's directory, has the error with its cause"),
+}
+_TRANSIENT = ("killed", "hung", "store corrupted")  # over with the next start, unless it comes again
+
+
+def findings_of(view: JobView) -> list[Finding]:
+    """Return what is wrong, errors before warnings; [] if nothing is."""
+    found = [*_of_log(view), *_of_disk(view)]
+    for worker in view.workers:
+        found += _of_worker(worker)
+    for _, name, status in view.tasks():
+        found += _of_task(view, name, status)
+    return sorted(found, key=lambda finding: finding.level != "error")
+
+
+def _of_log(view: JobView) -> Iterator[Finding]:
+    said = [task["worker"]["log_trouble"] for _, _, task in view.tasks()]
+    for trouble in [text for text in (*said, view.log_trouble) if text][:1]:
+        what, remedy = _ENDS["log away"]
+        yield Finding(level="error", what=what, where=view.job, value=trouble, remedy=remedy)
+
+
+def _of_disk(view: JobView) -> Iterator[Finding]:
+    free = view.disk_free_bytes
+    if free is not None and free < FREE_BYTES_MIN:
+        what, remedy = _ENDS["disk"]
+        yield Finding(level="error", what=what, where=view.job, value=f"{free:,} bytes are free", remedy=remedy)
+
+
+def _of_worker(worker: WorkerView) -> Iterator[Finding]:
+    who, end = f"worker {worker.partition}", worker.last_end
+    if worker.fenced:
+        yield Finding(
+            level="error",
+            what="another process has the partition",
+            where=who,
+            value="fenced: a newer worker has taken its tasks",
+            remedy="look for a second supervisor or worker on this job; end one of the two",
+        )
+    elif end is not None:
+        yield _of_end(worker, who, end)
+
+
+def _of_end(worker: WorkerView, who: str, end: WorkerEnd) -> Finding:
+    if end.reason == "halted":
+        what, remedy = "an assumption is broken", "do what the text says before you start the job again"
+        return Finding(level="error", what=what, where=who, value=end.text, remedy=remedy, code=end.code)
+    what, remedy = _ENDS[end.reason]
+    first = end.reason in _TRANSIENT and worker.crashes < 2
+    gave_up = f"given up after {worker.crashes} crashes: " if worker.halted else ""
+    return Finding(level="warning" if first else "error", what=what, where=who, value=gave_up + end.text, remedy=remedy)
+
+
+def _of_task(view: JobView, name: str, status: Mapping[str, Any]) -> Iterator[Finding]:
+    if status["sink_trouble"] is not None:
+        yield Finding(
+            level="error",
+            what="a sink takes nothing",
+            where=name,
+            value=status["sink_trouble"],
+            remedy="look after the sink, or the way to it. Nothing is lost: outputs wait in the state, and are sent "
+            "once it answers",
+        )
+    elif (share := view.busy.get(name, 0.0)) >= BUSY_SHARE and _holds_up(view, name, status):
+        line = f"; {status['worker']['in_line']}" if status["worker"]["in_line"] else ""
+        yield Finding(
+            level="error",
+            what="a stage is too slow",
+            where=name,
+            value=f"its worker spends {share:.0%} of its time with it, and it falls behind{line}",
+            remedy="make process() faster: a call to another system may be a Call (docs/guides/calls.md); or give the "
+            "stage more partitions (docs/guides/upgrade.md)",
+        )
+    elif status["waits"] is not None:
+        yield Finding(
+            level="warning",
+            what="a task waits for others",
+            where=name,
+            value=f"it waits {status['waits']}",
+            remedy="look at the tasks that it waits for: is their worker running?",
+        )
+    if failed := status["dropped"].get("failed"):
+        yield Finding(
+            level="warning",
+            what="records failed and were dropped",
+            where=name,
+            value=f"{failed:,}; the last one: {status['last_failure']}",
+            remedy="repair the code or the input; errors=DeadLetter(Topic(…)) keeps such records",
+        )
+    if letters := status["measures"]["dead_letters"]:
+        yield Finding(
+            level="warning",
+            what="records failed and are dead letters",
+            where=name,
+            value=f"{letters:,} since the worker started",
+            remedy="`grete dlq show` has their errors, `grete dlq redrive` sends them again once it is repaired",
+        )
+
+
+def _holds_up(view: JobView, name: str, status: Mapping[str, Any]) -> bool:
+    """Whether a task does not keep up, or another one takes no input because of those behind it."""
+    age_s = view.age_s(status)
+    if age_s is not None and age_s > keeps_up_s(view):
+        return True
+    return any(other["measures"]["held_up"] for _, task, other in view.tasks() if task != name)

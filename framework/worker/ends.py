@@ -1,0 +1,61 @@
+"""How a worker process has ended, as its supervisor, a page and a metric tell it."""
+
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from framework.errors import ExitCode
+from framework.worker.last_words import HUNG, LOG_AWAY
+
+Reason = Literal["halted", "task error", "disk", "log away", "hung", "killed", "store corrupted", "other"]
+REASONS: tuple[Reason, ...] = get_args(Reason)
+FREE_BYTES_MIN = 1 << 20  # a disk with less than this is full: a store or a log grows by more at a time
+_OF_THE_DISK = ("No space left", "disk is full", "Disk quota exceeded", "File too large", "SQLITE_IOERR", "IO error")
+
+
+class WorkerEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """One end. ``text``: the error; ``traceback``: of the user's code, "" if there is none; ``code``: of a halt."""
+
+    reason: Reason
+    text: str
+    traceback: str = ""
+    code: str = ""
+    at_ms: int  # since 1970
+
+
+def end_of(entry: Mapping[str, Any], exit_code: int, directory: Path, *, silent: bool, text: str) -> WorkerEnd:
+    """Return how a worker has ended: ``entry`` is the last line of its log, if that says why, ``text`` is for people.
+
+    A worker whose disk is full may not have been able to say so: the free space of ``directory`` tells it.
+    """
+    return WorkerEnd(
+        reason=_reason(entry, exit_code, directory, silent=silent),
+        text=str(entry.get("error") or text),
+        traceback=str(entry.get("traceback") or ""),
+        code=str(entry.get("code") or "") if exit_code == ExitCode.HALTED else "",
+        at_ms=time.time_ns() // 1_000_000,
+    )
+
+
+def _reason(entry: Mapping[str, Any], exit_code: int, directory: Path, *, silent: bool) -> Reason:
+    if exit_code == ExitCode.HALTED:
+        return "halted"
+    if silent or entry.get("event") == HUNG:
+        return "hung"
+    if exit_code < 0:
+        return "killed"
+    if any(words in str(entry) for words in _OF_THE_DISK) or free_bytes(directory) < FREE_BYTES_MIN:
+        return "disk"
+    if entry.get("event") == LOG_AWAY:
+        return "log away"
+    known: dict[str, Reason] = {"TaskError": "task error", "SerdeError": "task error"}
+    return known.get(entry.get("kind", ""), "store corrupted" if entry.get("kind") == "StoreCorrupted" else "other")
+
+
+def free_bytes(directory: Path) -> int:
+    """Return how much may still be written to the disk of a directory."""
+    return shutil.disk_usage(directory).free

@@ -1,0 +1,168 @@
+"""What is wrong with a job is said in words, with what to do; and six broken jobs are found out by their numbers."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from framework.monitor.busy import WINDOW_S, Busy
+from framework.monitor.causes import findings_of
+from framework.monitor.job_view import JobView, WorkerView
+from framework.worker.ends import WorkerEnd
+from tests.monitor.test_server import get
+from tests.monitor.views import AT_MS, status, view
+from tests.support.broken_jobs import BROKEN, Scene, broken
+
+WAIT_S = 400
+
+
+class Told(NamedTuple):
+    """What /status.json is to say of a broken job: words, where, a part of the value, and one of the remedy."""
+
+    what: str
+    where: str
+    value: str
+    remedy: str
+
+
+TOLD = {
+    "killed_sink": Told("a sink takes nothing", "add-up-0", "Connection refused", "look after the sink"),
+    "poisoned_record": Told("a record or the code fails", "worker 0", "offset 10, record 10: KeyError", "DeadLetter"),
+    "slow_stage": Told("a stage is too slow", "score-0", "payments.py, line 21", "make process() faster"),
+    "full_disk": Told("the disk is full or fails", "worker 0", "", "make room"),
+    "broker_away": Told("the log does not answer", "payments", "has not answered", "look after the brokers"),
+    "not_deterministic": Told("an assumption is broken", "worker 0", "number-0 is not deterministic", "start the job"),
+}
+
+
+def metrics(url: str) -> dict[str, Metric]:
+    """Return the metrics of a job by name."""
+    return {each.name: each for each in text_string_to_metric_families(get(url, "/metrics")[1].decode())}
+
+
+def value(found: dict[str, Metric], name: str, **chosen: str) -> float:
+    """Return the highest sample of a metric whose labels are as chosen; 0 if there is none."""
+    if name not in found:
+        return 0.0
+    samples = found[name].samples
+    return max((s.value for s in samples if chosen.items() <= s.labels.items()), default=0.0)
+
+
+class Diagnosis:
+    """Names the cause by nothing but /metrics, asked again and again: the table of docs/guides/watch.md."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Metric] | None = None
+
+    def cause(self, found: dict[str, Metric]) -> str | None:
+        """Return the name of the broken job, None while the numbers do not say."""
+        self._first = first = found if self._first is None else self._first
+        if value(found, "grete_worker_halted"):
+            return "not_deterministic"
+        if value(found, "grete_log_away"):
+            return "broker_away"
+        if value(found, "grete_sink_trouble"):
+            return "killed_sink"
+        if value(found, "grete_worker_ends", reason="disk"):
+            return "full_disk"
+        if value(found, "grete_worker_ends", reason="task error"):
+            return "poisoned_record"
+        busy = {
+            stage: value(found, "grete_task_busy_seconds", stage=stage)
+            - value(first, "grete_task_busy_seconds", stage=stage)
+            for stage in ("parse", "score")
+        }
+        behind = value(found, "grete_checkpoint_age_seconds", stage="score") > 10
+        return "slow_stage" if behind and busy["score"] > 5 and busy["score"] > 10 * busy["parse"] else None
+
+
+def told(scene: Scene, expected: Told) -> dict[str, Any] | None:
+    """Return the finding that says what is expected, once /status.json has it."""
+    for finding in scene.status()["findings"]:
+        said = Told(finding["what"], finding["where"], finding["value"], finding["remedy"])
+        if said[:2] == expected[:2] and expected.value in said.value and expected.remedy in said.remedy:
+            found: dict[str, Any] = finding
+            return found
+    return None
+
+
+@pytest.mark.timeout(WAIT_S)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.kafka if each == "broker_away" else ()) for each in BROKEN]
+)
+def test_a_broken_job_is_found_out(name: str, tmp_path: Path) -> None:
+    """By its metrics alone, and by what /status.json says: the cause, where, and what to do. It stays alive."""
+    with broken(name, tmp_path) as scene:
+        diagnosis = Diagnosis()
+        assert scene.until(lambda: diagnosis.cause(metrics(scene.url))) == name
+        finding = scene.until(lambda: told(scene, TOLD[name]))
+        assert finding["level"] == "error"
+        assert get(scene.url, "/livez")[0] == 200
+
+
+def end(reason: Any, **changed: Any) -> WorkerEnd:
+    """Return an end of a worker."""
+    return WorkerEnd(reason=reason, text="the error", at_ms=AT_MS, **changed)
+
+
+OF_TASK = {
+    "a sink takes nothing": status(sink_trouble="it refuses"),
+    "a task waits for others": status(waits="for 70 s for the stream of x-0"),
+    "records failed and were dropped": status(dropped={"failed": 3}, last_failure="KeyError"),
+}
+
+
+@pytest.mark.parametrize("what", OF_TASK)
+def test_what_a_task_says_is_found(what: str) -> None:
+    """Each trouble of a task has its words and a remedy."""
+    found = findings_of(view({"add-up-0": OF_TASK[what]}))
+    assert what in [each.what for each in found if each.remedy and each.where == "add-up-0"]
+
+
+def test_a_healthy_job_has_no_findings() -> None:
+    """Nothing is wrong: nothing is said. Letters that were written before stay a warning."""
+    quiet = status()
+    quiet["measures"]["dead_letters"] = 0
+    assert findings_of(view({"add-up-0": quiet})) == []
+    assert [each.level for each in findings_of(view({"add-up-0": status()}))] == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "level", "said"),
+    [
+        (view({}, running=False, last_end=end("killed"), crashes=1), "warning", "the error"),
+        (view({}, running=False, last_end=end("killed"), crashes=2), "error", "the error"),
+        (view({}, running=False, last_end=end("log away")), "error", "the error"),
+        (
+            view({}, running=False, last_end=end("task error"), crashes=11, halted=True),
+            "error",
+            "given up after 11 crashes: the error",
+        ),
+        (view({}, running=False, fenced=True), "error", "fenced: a newer worker has taken its tasks"),
+    ],
+)
+def test_an_end_of_a_worker_is_told(shown: JobView, level: str, said: str) -> None:
+    """Once is a warning where the next start may be well; again, or given up, is an error."""
+    (finding,) = findings_of(shown)
+    assert (finding.level, finding.where, finding.value) == (level, "worker 0", said)
+    assert finding.remedy
+
+
+def busy_worker(busy_s: float, starts: int = 1) -> WorkerView:
+    """Return a worker whose task was busy for so long."""
+    return WorkerView(partition=0, running=True, starts=starts, tasks={"add-up-0": status(busy_s=busy_s)})
+
+
+def test_busy_is_a_share_of_the_last_seconds() -> None:
+    """Not of a moment, not of a whole life; a worker that was started again begins from nothing."""
+    busy = Busy()
+    for second in range(21):
+        busy.look([busy_worker(0.5 * second if second <= 10 else 5.0)], float(second))
+        assert (busy.shares == {}) == (second < WINDOW_S / 2)
+        if second == 10:
+            assert busy.shares == {"add-up-0": 0.5}
+    assert busy.shares == {"add-up-0": 0.0}
+    busy.look([busy_worker(1.0, starts=2)], 21.0)
+    assert busy.shares == {}

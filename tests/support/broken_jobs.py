@@ -1,0 +1,341 @@
+"""Six jobs, each broken for real, under a real `grete up --http`: who looks at one is to find out what is wrong.
+
+    python -m tests.support.broken_jobs [NAME | --seed N] [--http [HOST:]PORT]
+
+Without a name one is drawn at random, and its name is not said: Ctrl-C tells it. ``broken`` is the same for tests.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from framework.api.job import Job
+from framework.job.directory import JobDirectory
+from framework.job.loader import load_job
+from framework.job.topics import create_topics
+from framework.ports import ExternalRecord
+from protocol.ids import TopicPartition
+from tests.verification.chaos.cluster import Cluster
+from tests.verification.chaos.troubles_of_disks import can_mount, fill, small_disk
+
+LIMIT_S = 180.0  # of any wait: far beyond what a slow machine needs
+STEP_S = 0.05
+DISK_MIB = 12
+HOUR_MS = 3_600_000  # no checkpoint comes meanwhile, but one at once
+FILE_BYTES_MAX = 1 << 16  # where no disk can be mounted, no file may be larger
+
+ADD_UP = """
+from grete import Http, Input, Job, Output, Record, Store, Task, Topic, int64, json, utf8
+
+payments = Topic("payments", key=utf8, value=json(dict[str, int]))
+
+class AddUp(Task):
+    payments = Input(payments)
+    totals = Store("totals", key=utf8, value=int64)
+    out = Output(OUTPUT)
+
+    def process(self, record: Record[str, dict[str, int]]) -> None:
+        total = self.totals.get(record.key, 0) + record.value["cents"]
+        self.totals.put(record.key, total)
+        self.out.send(SENT)
+
+job = Job("payments", stages=[AddUp])
+"""
+TO_TOPIC = ADD_UP.replace("OUTPUT", 'Topic("totals", key=utf8, value=int64)').replace("SENT", "record.key, total")
+TO_SERVICE = ADD_UP.replace("OUTPUT", 'Http("URL", json(int))').replace("SENT", "record.key, total")
+SLOW = """
+import time
+
+from grete import Input, Job, Output, Record, Task, Topic, json, utf8
+
+payments = Topic("payments", key=utf8, value=json(dict[str, int]))
+parsed = Topic("parsed", key=utf8, value=json(int))
+
+class Parse(Task):
+    payments = Input(payments)
+    out = Output(parsed)
+
+    def process(self, record: Record[str, dict[str, int]]) -> None:
+        self.out.send(record.key, record.value["cents"])
+
+class Score(Task):
+    parsed = Input(parsed)
+    out = Output(Topic("scores", key=utf8, value=json(int)))
+
+    def process(self, record: Record[str, int]) -> None:
+        time.sleep(0.02)
+        self.out.send(record.key, record.value % 7)
+
+job = Job("payments", stages=[Parse, Score])
+"""
+RANDOM = """
+import os
+
+from grete import Input, Job, Output, Record, Task, Topic, json, utf8
+
+class Number(Task):
+    payments = Input(Topic("payments", key=utf8, value=json(dict[str, int])))
+    out = Output(Topic("numbered", key=utf8, value=utf8))
+
+    def process(self, record: Record[str, dict[str, int]]) -> None:
+        self.out.send(record.key, os.urandom(8).hex())
+
+job = Job("payments", stages=[Number], mode="deterministic")
+"""
+SERVICE = """
+import http.server
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+@dataclass
+class Scene:
+    """A job in a directory of its own, and the `grete up` that runs it. ``url``: where that serves, once it does."""
+
+    directory: Path
+    http: str
+    opened: ExitStack
+    log: str = "embedded"
+    settings: dict[str, int] = field(default_factory=dict)
+    url: str = ""
+    pid: int = 0  # of `grete up`
+
+    def up(self, code: str) -> None:
+        """Write the job, and start it; return when it serves."""
+        self.reference.write_text(code)
+        self.place.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "framework.cli", "up", str(self.reference), f"--directory={self.place}"]
+        command += [f"--log={self.log}", f"--http={self.http}"]
+        command += [f"--set={name}={value}" for name, value in self.settings.items()]
+        shown = self.directory / "screen.txt"
+        with shown.open("wb") as out:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        self.pid = process.pid
+        self.opened.callback(process.wait)
+        self.opened.callback(process.kill)
+        self.url = self.until(lambda: _url_in(shown))
+        self.until(self._serves)
+
+    @property
+    def reference(self) -> Path:
+        """The file with the job's code."""
+        return self.directory / "payments.py"
+
+    @property
+    def place(self) -> Path:
+        """The job's directory: log and state."""
+        return self.directory / "disk" / "job"
+
+    def feed(self, count: int, *last: dict[str, Any]) -> None:
+        """Append payments, and then some that are not like them."""
+        values = [json.dumps(each).encode() for each in (*({"cents": n % 100} for n in range(count)), *last)]
+        if self.log != "embedded":
+            producer = Producer({"bootstrap.servers": self.log.removeprefix("kafka://")})
+            for value in values:
+                producer.produce("payments", value, b"ann", partition=0)
+            assert producer.flush(LIMIT_S) == 0
+            return
+        with closing(JobDirectory(self.place).open_log()) as log:
+            create_topics(self.job(), log)
+            place = TopicPartition("payments", 0)
+            log.produce(0, 0, [ExternalRecord(place, b"ann", value, 1) for value in values])
+            log.poll()
+
+    def job(self) -> Job:
+        """Return the job."""
+        return load_job(str(self.reference))
+
+    def status(self) -> dict[str, Any]:
+        """Return what /status.json says."""
+        with urllib.request.urlopen(f"{self.url}/status.json", timeout=LIMIT_S) as answer:
+            found: dict[str, Any] = json.loads(answer.read())
+        return found
+
+    def task(self) -> dict[str, Any]:
+        """Return what the last task says; {} while its worker is starting."""
+        tasks: dict[str, Any] = self.status()["workers"][0]["tasks"]
+        return {} if not tasks else [*tasks.values()][-1]
+
+    def running(self) -> None:
+        """Wait until the task takes input."""
+        self.until(lambda: self.task().get("status") == "running")
+
+    def until(self, look: Callable[[], Any]) -> Any:
+        """Look again and again until there is something; fail after the limit, with what is on the screen."""
+        deadline = time.monotonic() + LIMIT_S
+        while not (found := look()):
+            assert time.monotonic() < deadline, (self.directory / "screen.txt").read_text()
+            time.sleep(STEP_S)
+        return found
+
+    def _serves(self) -> bool:
+        return self.status() is not None
+
+
+def _url_in(path: Path) -> str | None:
+    found = re.search(r"http://\S+:\d+", path.read_text())
+    return None if found is None else found[0]
+
+
+# --- The six ---
+
+
+def killed_sink(scene: Scene) -> None:
+    """The service that gets the outputs dies."""
+    service = subprocess.Popen([sys.executable, "-c", SERVICE], stdout=subprocess.PIPE, text=True)
+    assert service.stdout is not None
+    scene.opened.callback(service.stdout.close)
+    scene.opened.callback(service.wait)
+    scene.opened.callback(service.kill)
+    scene.up(TO_SERVICE.replace("URL", f"http://127.0.0.1:{int(service.stdout.readline())}/totals"))
+    scene.feed(10)
+    scene.until(lambda: scene.task().get("positions") == {"payments[0]": 10} and scene.task()["settled"])
+    service.kill()
+    service.wait()
+    scene.feed(10)
+
+
+def poisoned_record(scene: Scene) -> None:
+    """One record has no amount."""
+    scene.up(TO_TOPIC)
+    scene.feed(10, {"euros": 5})
+
+
+def slow_stage(scene: Scene) -> None:
+    """The second stage takes 20 ms for each record."""
+    scene.up(SLOW)
+    scene.running()
+    scene.feed(20_000)
+
+
+def full_disk(scene: Scene) -> None:
+    """The disk with the job's log and state is full; where none can be mounted, no file may grow."""
+    disk = scene.directory / "disk"
+    if mounts := can_mount():
+        scene.opened.enter_context(small_disk(disk, DISK_MIB))
+    scene.up(TO_TOPIC)
+    scene.feed(3_000)
+    scene.until(lambda: scene.task().get("positions") == {"payments[0]": 3_000})
+    if mounts:
+        fill(disk)
+    else:
+        resource.prlimit(scene.pid, resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, FILE_BYTES_MAX))
+    (worker,) = scene.status()["workers"]
+    os.kill(worker["pid"], signal.SIGKILL)
+
+
+def broker_away(scene: Scene) -> None:
+    """The only broker does not answer any more."""
+    cluster = scene.opened.enter_context(Cluster(scene.directory / "kafka"))
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic("payments", 1)])["payments"].result(LIMIT_S)
+    scene.log = f"kafka://{cluster.bootstrap}"
+    scene.up(TO_TOPIC)
+    scene.feed(10)
+    scene.until(lambda: scene.task().get("positions") == {"payments[0]": 10})
+    cluster.freeze(0)
+
+
+def not_deterministic(scene: Scene) -> None:
+    """A deterministic task sends random numbers; a worker is killed when they are visible and not committed."""
+    scene.settings["checkpoint_interval_ms"] = HOUR_MS
+    scene.up(RANDOM)
+    scene.running()
+    fed, visible = 0, False
+    while not visible:  # a checkpoint may come at once
+        before, fed = scene.task()["measures"]["released"], fed + 10
+        scene.feed(10)
+        scene.until(lambda: _released(scene) >= before + 10 or _committed(scene) == fed)  # noqa: B023  # of this turn
+        visible = _released(scene) >= before + 10 and _committed(scene) < fed
+    (worker,) = scene.status()["workers"]
+    os.kill(worker["pid"], signal.SIGKILL)
+
+
+def _released(scene: Scene) -> int:
+    found: int = scene.task()["measures"]["released"]
+    return found
+
+
+def _committed(scene: Scene) -> int:
+    found: int = scene.task()["positions"].get("payments[0]", 0)
+    return found
+
+
+BROKEN: dict[str, Callable[[Scene], None]] = {
+    each.__name__: each
+    for each in (killed_sink, poisoned_record, slow_stage, full_disk, broker_away, not_deterministic)
+}
+
+
+@contextmanager
+def broken(name: str, directory: Path, http: str = "0") -> Iterator[Scene]:
+    """Break a job in an empty directory; yield it while `grete up` runs it."""
+    with ExitStack() as opened:
+        scene = Scene(directory, http, opened)
+        BROKEN[name](scene)
+        yield scene
+
+
+def main() -> None:
+    """Run one until Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="python -m tests.support.broken_jobs", description=__doc__)
+    parser.add_argument("name", nargs="?", choices=BROKEN, help="which one; without it, one is drawn")
+    parser.add_argument("--seed", type=int, default=None, help="of the draw")
+    parser.add_argument("--http", default="8080", help="where it serves: [HOST:]PORT")
+    arguments = parser.parse_args()
+    name = arguments.name or random.Random(arguments.seed).choice([*BROKEN])
+    directory = Path(tempfile.mkdtemp(prefix="grete-broken-"))
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with broken(name, directory, arguments.http) as scene:
+            _say(f"a job is broken: {scene.url}/status.json, {scene.url}/metrics; Ctrl-C tells what was done to it")
+            signal.pause()
+    except KeyboardInterrupt:
+        _say(f"\n{name}: {BROKEN[name].__doc__}")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201  # it is a script
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()
