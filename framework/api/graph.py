@@ -225,11 +225,6 @@ def _check_methods(stage: StageGraph, declared: dict[str, object], timers: list[
                 f"{where} declares {code} twice, {attribute!r} and {stage.timers[clock]!r}: keep one, tell timers "
                 "apart by key"
             )
-    if "wall" in stage.timers and stage.mode == "deterministic":
-        raise GraphError(
-            f'{where} is deterministic and declares Timers(clock="wall"): a clock is not part of its input, so a '
-            "replay would fire them at other places. Let the stage be aligned, or use timers of event time"
-        )
     if "wall" in stage.timers and stage.awaits:
         raise GraphError(
             f'{where} has an async process and declares Timers(clock="wall"), which fire between two records: send the '

@@ -3,6 +3,11 @@
 from framework.api.job import Job
 from framework.errors import ConfigError
 
+_INSTEAD = {
+    "aligned": "Compare what the job has sent with a computation of your own",
+    "deterministic": "grete check-determinism makes the outputs of recent history again, those of timers included",
+}
+
 
 def check_batch(job: Job) -> None:
     """Refuse a job whose state depends on what only its live tasks know. Raises ConfigError."""
@@ -56,8 +61,8 @@ def check_audit(job: Job) -> None:
     for stage in job.stages:
         if "wall" in stage.timers:
             raise ConfigError(
-                f"stage {stage.name} has wall-clock timers: which of them had fired before which record is not in the "
-                "history, so an audit cannot tell a difference from another moment. Compare what the job has sent "
-                "with a computation of your own",
+                f"stage {stage.name} has wall-clock timers: which of them had fired before which record, and before "
+                "the checkpoint, is not in the history, so an audit cannot tell a difference from another moment. "
+                + _INSTEAD[stage.mode],
                 stage=stage.name,
             )

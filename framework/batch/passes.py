@@ -14,7 +14,7 @@ from framework.batch.frames import Frame, SentFrames
 from framework.batch.logical_order import LogicalOrder
 from framework.batch.record_order import Piece
 from framework.core.actions import MergedWatermarks
-from framework.core.deterministic.logical_watermarks import step_at
+from framework.core.deterministic.logical_watermarks import NEVER, step_at
 from framework.core.events import Advance
 from framework.core.task_topology import wire
 from framework.errors import ConfigError
@@ -159,6 +159,7 @@ class LogicalPass:
             sinks=no_sinks,
             told_at=None if is_recorded else _not_recorded,
             caller=caller,
+            fires_after=NEVER,  # history sets wall-clock timers, and the live task lets them fire
         )
         self.records: Counter[TopicPartition] = Counter()
         self.refused = 0

@@ -156,9 +156,10 @@ class Ran(Struct, frozen=True):
 
     ``frames``: as in OutputFrames. ``outputs``: how many records for the outside were collected, ``released``: of each
     external partition among them the last seq, and the digest up to it (D5). ``timer``: when the code has something to
-    tell though nothing comes, in µs. ``next_offset``: after a replay, where to read on. ``advances``: of event time,
-    for the consumers (E2). ``sink_t``: the logical time in µs of the last output that waits for a ReleaseToSinks; -1:
-    none does. ``calls``: what calls have returned; all else waits until that is logged (D8).
+    tell though nothing comes, in µs; ``wall``: and when a wall-clock timer fires (E8). ``next_offset``: after a replay,
+    where to read on. ``advances``: of event time, for the consumers (E2). ``sink_t``: the logical time in µs of the
+    last output that waits for a ReleaseToSinks; -1: none does. ``calls``: what calls have returned; all else waits
+    until that is logged (D8).
     """
 
     open_bytes: int
@@ -170,6 +171,7 @@ class Ran(Struct, frozen=True):
     advances: Sequence[Advance] = ()
     sink_t: int = -1
     calls: Sequence[CallsNote] = ()
+    wall: int = 1 << 62
 
 
 class DataWritten(Struct, frozen=True):

@@ -30,6 +30,7 @@ class Firing:
         self._late_before = 0  # records that those of earlier instances dropped
         self._on_timer: dict[Clock, Callable[[Timer], None]] = {}
         self.wall = TimerQueue(site.overlay.store(TIMERS), wall=True) if "wall" in stage.timers else None
+        self._in_init = False
 
     @property
     def late(self) -> int:
@@ -39,6 +40,7 @@ class Firing:
     def bind(self, task: Any, ids: Mapping[str, int]) -> None:
         """Give a new instance its timers, windows and joins; ``ids``: of the stores by name."""
         site, stage = self._site, self._stage
+        self._in_init = True
         self._late_before, self._stateful = self.late, {}
         if self.wall is not None:
             self.wall.reload(BEFORE_ALL)
@@ -56,9 +58,15 @@ class Firing:
             declared, wall = stage.declared_timers(clock), clock == "wall"
             queue, owner = (self.wall, WALL) if wall and self.wall is not None else (site.timers, "")
             schedule, cancel = partial(queue.schedule, owner), partial(queue.cancel, owner)
+            if wall and site.clock is not None:
+                schedule = partial(self._schedule_decided, schedule)
             setattr(task, attribute, bound(declared, schedule=schedule, cancel=cancel))
             call = partial(self._call_on_timer, task.on_timer)
             self._on_timer[clock] = guarded_timer(site, declared.errors, call)
+
+    def begin(self) -> None:
+        """Note that the task's ``init`` is over."""
+        self._in_init = False
 
     def fire(self) -> None:
         """Run the timers that are due, in order; those that they set may be due, too. Raises TimerError."""
@@ -80,6 +88,12 @@ class Firing:
                 return
             self._fire_one(due)
 
+    def fire_wall_once(self, now: int) -> None:
+        """Run the wall-clock timers up to ``now`` (ms), in order, and none that is set by them. Raises TimerError."""
+        assert self.wall is not None
+        for due in self.wall.pop_all(now):
+            self._fire_one(due)
+
     def drain(self) -> None:
         """Fire what is set, one timer after another, as if time went on up to the last one (E7). Raises TimerError.
 
@@ -94,6 +108,15 @@ class Firing:
                 time.catch_up(timers.now)
                 self.fire()
             _, until = timers.last(silent)
+
+    def _schedule_decided(self, schedule: Callable[..., None], at: int, key: str = "") -> None:
+        if self._in_init:
+            raise TaskError(
+                "init sets a wall-clock timer: init runs at each start, and in deterministic mode a start must change "
+                "nothing. Set it in process or on_timer",
+                stage=self._stage.name,
+            )
+        schedule(at, key)
 
     def _failure(self, due: Due, error: Exception) -> TimerError:
         """Return the error that says which timer, window or join failed, and where."""

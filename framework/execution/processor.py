@@ -138,6 +138,7 @@ class Processor:
         self._task = self._call("the class", self._stage.task)
         self._bind_state(self._task)
         self._call("init", partial(run_now, "init", self._task.init))
+        self._firing.begin()
         self._bind_outputs(self._task)
         self._loops = self._compile(self._task)
 

@@ -8,7 +8,7 @@ Timers of event time and those of the wall clock are in one store, and each has 
 """
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -108,6 +108,22 @@ class TimerQueue:
                 self._store.delete(raw)
                 return _decode(raw)
         return None
+
+    def pop_all(self, now: int) -> Iterator[Due]:
+        """Remove and yield the timers up to ``now`` that are set at this moment, but for those cancelled meanwhile.
+
+        What is set meanwhile stays, also for a time that has passed: it is a function of what the store has.
+        """
+        due: list[bytes] = []
+        while self.due <= now:
+            due.append(raw := heappop(self._first()))
+            self._in_heap.discard(raw)
+            self._gone.discard(raw)
+            self._set_due()
+        for raw in due:
+            if self._store.get(raw) is not None:
+                self._store.delete(raw)
+                yield _decode(raw)
 
     def move_to_next(self, until: int) -> bool:
         """Move time to the first timer that is set, if that is at most ``until``; return whether there is one."""

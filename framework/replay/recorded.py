@@ -33,6 +33,9 @@ class MadeOutput(NamedTuple):
     t: int
 
 
+MadeOutputs = dict[MadeAt, dict[int, MadeOutput]]  # → seq → output
+
+
 def state_at(log: LogReader, changelog: TopicPartition, checkpoint_id: int) -> State:
     """Return the state of a task as of its commit of ``checkpoint_id``."""
     state: State = {}
@@ -55,13 +58,13 @@ def state_at(log: LogReader, changelog: TopicPartition, checkpoint_id: int) -> S
     return state
 
 
-def made_in_streams(log: LogReader, wiring: TaskWiring) -> dict[MadeAt, dict[int, MadeOutput]]:
+def made_in_streams(log: LogReader, wiring: TaskWiring) -> MadeOutputs:
     """Return the records of deterministic tasks in the streams that a task reads: (partition, producer) → seq → record.
 
     Of an aligned task these are the channels of its ``logical`` producers.
     """
     channels = [channel for channel in wiring.channels if channel[0] in (wiring.logical or {channel[0]})]
-    found: dict[MadeAt, dict[int, MadeOutput]] = {channel[::-1]: {} for channel in channels}
+    found: MadeOutputs = {channel[::-1]: {} for channel in channels}
     for partition in dict.fromkeys(partition for _, partition in channels):
         for row in rows_of(log, partition):
             value = row.value or b""
@@ -79,9 +82,9 @@ def made_in_streams(log: LogReader, wiring: TaskWiring) -> dict[MadeAt, dict[int
     return found
 
 
-def made_outside(log: LogReader, topic: str) -> dict[MadeAt, dict[int, MadeOutput]]:
+def made_outside(log: LogReader, topic: str) -> MadeOutputs:
     """Return what deterministic tasks have sent to an external topic: (partition, producer) → seq → record."""
-    found: dict[MadeAt, dict[int, MadeOutput]] = {}
+    found: MadeOutputs = {}
     for number in range(log.partitions(topic) or 0):
         partition = TopicPartition(topic, number)
         for row in rows_of(log, partition):

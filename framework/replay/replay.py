@@ -20,6 +20,7 @@ from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import LogReader
 from framework.replay.recorded import (
     MadeOutput,
+    MadeOutputs,
     decided_rows,
     made_in_streams,
     made_outside,
@@ -75,9 +76,10 @@ def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Foun
     wirings = _in_order(job)
     recorded_tasks = {wiring.producer: recorded_task(log, wiring.changelog) for wiring in wirings}
     begins = _begins(wirings, recorded_tasks, since)
-    now_ms = [
-        1 + max((d.last_t for recorded in recorded_tasks.values() for d in recorded.decisions), default=0) // 1_000
-    ]
+    made = _made(job, wirings, log)
+    times = [decision.last_t for recorded in recorded_tasks.values() for decision in recorded.decisions]
+    times += [each.t for outputs in made for by_seq in outputs.values() for each in by_seq.values()]  # a timer's: later
+    now_ms = [1 + max(times, default=0) // 1_000]
     data = MemoryLogData(lambda: now_ms[0])
     _create_topics(job, log, MemoryLog(data))
     records = 0
@@ -96,7 +98,7 @@ def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Foun
             into.rows = rows
             records += len(rows)
     halted = _run(job, settings, data, now_ms, records)
-    found = _compare(job, wirings, log, MemoryLog(data), records, halted)
+    found = _compare(job, made, _made(job, wirings, MemoryLog(data)), records, halted)
     return found._replace(restarts=_restarts(wirings, recorded_tasks, begins))
 
 
@@ -232,7 +234,9 @@ def _is_through(task: HostedTask, last_t: int) -> bool:
     driver = None if task.process is None else task.process.driver
     if driver is None or not driver.running:
         return False
-    return not driver.wiring.channels or (driver.core.reached_t >= last_t and not driver.core.inputs.holds_input)
+    if driver.wiring.channels:
+        return driver.core.reached_t >= last_t and not driver.core.inputs.holds_input
+    return driver.mode.settled
 
 
 def _task_name(job: Job, producer: int | str) -> str:
@@ -242,17 +246,19 @@ def _task_name(job: Job, producer: int | str) -> str:
     return f"{job.stages[stage].name}-{number}"
 
 
-def _compare(
-    job: Job, wirings: list[TaskWiring], real: LogReader, again: LogReader, records: int, halted: str | None
-) -> Found:
+def _made(job: Job, wirings: list[TaskWiring], log: LogReader) -> list[MadeOutputs]:
+    """Return what deterministic tasks have sent, by where it is read: in streams, then outside."""
+    readers = [wiring for wiring in wirings if wiring.channels]
+    readers += [wiring for wiring in all_wirings(job) if wiring.logical]
+    streams = [made_in_streams(log, wiring) for wiring in readers]
+    return [*streams, *(made_outside(log, topic) for topic in job.external_sinks())]
+
+
+def _compare(job: Job, real: list[MadeOutputs], again: list[MadeOutputs], records: int, halted: str | None) -> Found:
     """Compare both logs, record by record; the first difference is that of the least logical time."""
     compared = 0
     differences: list[tuple[int, int, Difference]] = []
-    readers = [wiring for wiring in wirings if wiring.channels]
-    readers += [wiring for wiring in all_wirings(job) if wiring.logical]
-    pairs = [(made_in_streams(real, wiring), made_in_streams(again, wiring)) for wiring in readers]
-    pairs += [(made_outside(real, topic), made_outside(again, topic)) for topic in job.external_sinks()]
-    for place, (before, now) in enumerate(pairs):
+    for place, (before, now) in enumerate(zip(real, again, strict=True)):
         for (partition, producer), made in before.items():
             remade = now.get((partition, producer), {})
             first = min(remade, default=1)

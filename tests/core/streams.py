@@ -19,6 +19,7 @@ from protocol.ids import RollbackEntry, TopicPartition, producer_id
 STREAMS = (Stream("j.a.t.b", 0, 1, 2, "t"), Stream("j.b.o.c", 1, 2, 2, "o"))
 JOB = Topology("j", (Stage("a", 0, 2), Stage("b", 1, 2), Stage("c", 2, 2)), STREAMS, {0: ("in",)})
 SOURCE, INNER, SINK = (wire(JOB, stage, 0) for stage in range(3))
+ALONE = wire(Topology("j", (Stage("a", 0, 2),), (), {0: ("in",)}), 0, 0)  # of a job of one stage
 A0, A1 = producer_id(0, 0), producer_id(0, 1)  # the producers that INNER reads
 T = TopicPartition("j.a.t.b", 0)  # the partition that INNER reads
 OUT = INNER.outputs

@@ -9,12 +9,18 @@ from framework.batch.check import check_audit
 from framework.errors import ConfigError, GraphError, TaskError
 from framework.execution.reserved_stores import TIMERS
 from framework.execution.timers import WALL, _encode
+from framework.logs.memory import MemoryLog
+from framework.ports import LogRow
+from framework.replay.replay import replay
+from framework.settings import Settings
 from framework.state.rescale import _key_of
 from framework.testing import Kit
+from framework.testing.job_host import START_MS
 from grete import DeadLetter, Input, Job, Output, Record, Task, Timer, Timers, Topic, utf8
+from tests.support.local_batch import run_job
 from tests.wall_clock.jobs import AFTER_MS, MINUTE, ORDERS, REMINDERS, SECOND, Remind, RemindBehind, reminding
 
-MODES = pytest.mark.parametrize("mode", ["aligned"])
+MODES = pytest.mark.parametrize("mode", ["aligned", "deterministic"])
 BEHIND = pytest.mark.parametrize("behind", [False, True], ids=["first", "behind"])
 DELAY_MS = 1_000
 
@@ -182,6 +188,87 @@ def test_a_timer_that_is_always_due_lets_records_in() -> None:
     assert kit.pairs(REMINDERS) == [("a", 0), ("b", 0)]
 
 
+@BEHIND
+def test_outputs_of_timers_leave_before_any_checkpoint(behind: bool) -> None:
+    """In deterministic mode, as those of records do; after a kill the successor makes them again, and drops them."""
+    kit = Kit(reminding("deterministic", behind=behind), settings=Settings(checkpoint_interval_ms=60 * MINUTE))
+    kit.advance(SECOND)
+    committed = {name: task.checkpoint_id for name, task in kit._tasks.items()}
+    for key in ("ann", "bob"):
+        kit.feed(ORDERS, key, "order")
+        kit.advance(SECOND)
+    kit.advance(AFTER_MS)
+    before = kit.outputs(REMINDERS)
+    assert [record.key for record in before] == ["ann", "bob"]
+    assert {name: task.checkpoint_id for name, task in kit._tasks.items()} == committed
+    for task in kit._tasks.values():
+        task.crash()
+    kit.advance(AFTER_MS)
+    assert kit.outputs(REMINDERS) == before
+    assert kit.state(Remind.open, stage=RemindBehind if behind else Remind) == {}
+
+
+@BEHIND
+def test_a_replay_fires_each_timer_at_its_place(behind: bool) -> None:
+    """The history alone makes all reminders again, also those behind the last record."""
+    kit = Kit(reminding("deterministic", behind=behind, partitions=2))
+    for number in range(40):
+        kit.feed(ORDERS, f"k{number}", "order")
+        if number % 10 == 0:
+            kit.run(crashes=2, seed=number)
+            kit.advance(AFTER_MS // 2)
+    kit.advance(2 * AFTER_MS)
+    found = replay(kit.job, MemoryLog(kit._data), kit.settings)
+    assert (found.halted, found.difference, found.records) == (None, None, 40)
+    assert found.compared >= len(kit.outputs(REMINDERS)) == 40
+
+
+def test_a_timer_set_for_the_past_waits_for_the_next_millisecond() -> None:
+    """One that sets itself for now goes on with time, and lets records in."""
+
+    class Restless(Task):
+        orders = Input(ORDERS)
+        alarms = Timers(clock="wall")
+        out = Output(REMINDERS)
+
+        def process(self, record: Record[str, str]) -> None:
+            self.alarms.schedule(0, record.key)
+
+        def on_timer(self, timer: Timer) -> None:
+            self.out.send(timer.key, self.ctx.now_us())
+            if self.ctx.now() < START_MS + 5:
+                self.alarms.schedule(self.ctx.now() - 1, timer.key)
+
+    kit = Kit(Job("restless", stages=[Restless], mode="deterministic"))
+    kit.feed(ORDERS, "a", "begin")
+    kit.run()
+    kit.advance(SECOND)
+    times = [value for _, value in kit.pairs(REMINDERS)]
+    assert times == [(START_MS + ms) * 1_000 for ms in range(times[0] // 1_000 - START_MS, 6)]
+    assert len(times) > 1
+
+
+def test_init_sets_no_timer_in_deterministic_mode() -> None:
+    """It runs at each start: a restart would change what follows."""
+
+    class Eager(Remind):
+        def init(self) -> None:
+            self.alarms.schedule(self.ctx.now() + MINUTE)
+
+    with pytest.raises(TaskError, match="init sets a wall-clock timer"):
+        Kit(Job("eager", stages=[Eager], mode="deterministic")).run()
+    Kit(Job("eager", stages=[Eager])).run()
+
+
+def test_history_sets_timers_and_the_live_task_lets_them_fire() -> None:
+    """A backfill takes records at the times of their timestamps, and fires nothing."""
+    job = reminding("deterministic")
+    rows = [LogRow(n, START_MS, START_MS + n * MINUTE, b"k%d" % n, b"order", None) for n in range(3)]
+    (result,) = run_job(job, lambda _source: rows).values()
+    assert sum(store == TIMERS for store, _, _ in result.state) == 3
+    assert not result.external
+
+
 class Twice(Remind):
     """Two of one clock."""
 
@@ -200,7 +287,6 @@ class Asks(Remind):
     [
         (lambda: Job("j", stages=[Asks]), "has an async process and declares Timers"),
         (lambda: Job("j", stages=[Twice]), "'alarms' and 'more': keep one"),
-        (lambda: reminding("deterministic"), "is deterministic and declares Timers"),
         (lambda: check_audit(reminding()), "stage remind has wall-clock timers"),
         (lambda: Timers(clock="sun"), "need one of 'event', 'wall'"),  # type: ignore[arg-type]  # that is refused
         (lambda: Kit(reminding(), processing_guarantee="at-most-once").run(), "a timer could fire twice"),

@@ -26,7 +26,7 @@ def _sent(local: LocalJob) -> Counter[str]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("mode", ["aligned"])
+@pytest.mark.parametrize("mode", ["aligned", "deterministic"])
 def test_killed_workers_fire_each_timer_once(tmp_path: Path, mode: Mode) -> None:
     """Two stages, two partitions. Workers are killed by SIGKILL as timers are set and while they fire, between runs."""
     file = tmp_path / "job.py"

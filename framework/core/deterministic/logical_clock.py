@@ -1,5 +1,6 @@
 """The clock of a deterministic source: which logical time each record gets (D1, D2)."""
 
+from framework.core.deterministic.logical_watermarks import NEVER
 from framework.core.limits import IDLE_AHEAD, IDLE_INTERVALS, IDLE_US, PROMPTED_INTERVALS
 
 
@@ -16,6 +17,7 @@ class LogicalClock:
         self.floor = 0
         self.lease = 0  # logged, and known to be valid
         self.lease_sent = 0  # logged or on its way
+        self.timer = NEVER  # when a wall-clock timer of the task fires, if time passes by then
         self._interval_us, self._lease_us = progress_interval_ms * 1000, time_lease_ms * 1000
         self._ahead_us: int | None = None  # of the monotonic clock
         self._emitted_us = 0  # the time of the last progress message
@@ -82,14 +84,22 @@ class LogicalClock:
 
     def next_emit_ms(self, mono_us: int) -> float:
         """Return in how many ms a progress message is due."""
-        if self.floor < min(self._wanted, self.lease):
+        if self.floor < min(self._wanted, self.lease) or self.floor < self.timer <= min(self.now(mono_us), self.lease):
             return 0
         if self._prompted(mono_us):
             due = self._emitted_us + PROMPTED_INTERVALS * self._interval_us
         else:
             interval = self._interval_us * (IDLE_INTERVALS if self._idle(mono_us) else 1)
             due = (self._emitted_us // interval + 1) * interval
-        return max(0, due - self.now(mono_us)) / 1000
+        return max(0, (due if self.timer_is_due(mono_us) else min(due, self.timer)) - self.now(mono_us)) / 1000
+
+    def timer_is_due(self, mono_us: int) -> bool:
+        """Tell whether the log's time has reached the timer, so that logical time must pass it."""
+        return self.timer <= self.now(mono_us)
+
+    def timer_in_ms(self, mono_us: int) -> float:
+        """Return in how many ms the timer is due."""
+        return (self.timer - self.now(mono_us)) / 1000
 
     def _prompted(self, mono_us: int) -> bool:
         return self.now(mono_us) - self._observed_us < IDLE_US

@@ -67,7 +67,7 @@ class Processing:
 
     def ran(self, event: Ran, checkpoint_id: int) -> list[do.Action]:
         """Send what the code has made: of new rows not before their decision is valid."""
-        self.active, self._timer = False, event.timer
+        self.active, self._timer, self._time.timer = False, min(event.timer, event.wall), event.wall
         self._outputs.hold(event)
         if self._source.batches:
             self._source.batches[-1].outputs = event

@@ -102,8 +102,11 @@ class DeterministicCore:
         if self.status is TaskStatus.RUNNING and self.at_rest:
             if not self.ahead.committing:
                 due = self.closing.next_due_ms(self.frozen, mono_ms)
-            if self._emits_progress:
-                due = min(due, self.time.next_emit_ms(int(mono_ms * 1000)))
+            mono_us = int(mono_ms * 1000)
+            if self._emits_progress(mono_us):
+                due = min(due, self.time.next_emit_ms(mono_us))
+            elif self.task.is_source and not self.closing.last_is_closed:
+                due = min(due, self.time.timer_in_ms(mono_us))
         return due
 
     @property
@@ -131,10 +134,10 @@ class DeterministicCore:
         """Whether a checkpoint is to be frozen as soon as all is at rest."""
         return not self.ahead.committing and self.closing.due(self.frozen, self._mono_ms)
 
-    @property
-    def _emits_progress(self) -> bool:
-        """Whether time itself has to go on here: in a source that other tasks read."""
-        return self.task.is_source and not self.closing.last_is_closed and bool(self.task.outputs)
+    def _emits_progress(self, mono_us: int) -> bool:
+        """Whether time itself has to go on here: in a source that other tasks read, or whose timer is due."""
+        is_awaited = bool(self.task.outputs) or self.time.timer_is_due(mono_us)
+        return self.task.is_source and not self.closing.last_is_closed and is_awaited
 
     # --- dispatch ---
 
@@ -259,7 +262,7 @@ class DeterministicCore:
 
     def _emit_progress(self) -> list[do.Action]:
         """Advance logical time where no record does it."""
-        if self.status is not TaskStatus.RUNNING or not (self.at_rest and self._emits_progress):
+        if self.status is not TaskStatus.RUNNING or not (self.at_rest and self._emits_progress(self._mono_us)):
             return []
         if not self.time.emit_due(self._mono_us):
             return []
@@ -269,7 +272,8 @@ class DeterministicCore:
 
     def _append_next(self) -> list[do.Action]:
         running = self.status is TaskStatus.RUNNING
-        return self._appends.next(self._mono_us, running=running, leases=self._emits_progress, gathers=self.gathers)
+        leases = self._emits_progress(self._mono_us)
+        return self._appends.next(self._mono_us, running=running, leases=leases, gathers=self.gathers)
 
     def _appended(self, event: on.ChangelogAppended) -> list[do.Action]:
         self._mono_ms, self._mono_us = event.mono_ms, event.mono_us or event.mono_ms * 1000

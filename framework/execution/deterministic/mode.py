@@ -64,8 +64,12 @@ class DeterministicMode:
 
     @property
     def settled(self) -> bool:
-        """Whether no record is being processed: the core is told of one when it has run, and its calls are logged."""
-        return not self._core.processing.active
+        """Whether no record is being processed: the core is told of one when it has run, and its calls are logged.
+
+        And whether no wall-clock timer is due.
+        """
+        now_us = int(self._parts.mono_ms() * 1_000)
+        return not (self._core.processing.active or self._core.time.timer_is_due(now_us))
 
     def due_in_ms(self, now_ms: float) -> float:
         """Return when ``on_time`` may have something to do; a progress message is due to the µs."""
@@ -280,5 +284,5 @@ class DeterministicMode:
         if records:  # outputs that were visible before the restart are dropped: they do not wait
             self._waiting_bytes += held - parts.runner.external_bytes
         timer, released = self._code.next_timer, tuple(last.items())
-        told = self._code.take_advances(), self._code.sink_t, self._code.take_calls()
+        told = self._code.take_advances(), self._code.sink_t, self._code.take_calls(), self._code.next_wall
         parts.tell(on.Ran(parts.overlay.open_bytes, frames, len(records), released, timer, next_offset, *told))

@@ -91,3 +91,8 @@ class LogicalRunner(Runner, Protocol):
     def next_timer(self) -> int:
         """The logical time in µs at which event time is to be told though nothing comes; 1 << 62: never."""
         ...
+
+    @property
+    def next_wall(self) -> int:
+        """The logical time in µs at which wall-clock timers may fire next; 1 << 62: none is set."""
+        ...

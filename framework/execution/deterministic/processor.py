@@ -7,6 +7,7 @@ from functools import partial
 from framework.api.context import LogicalContext
 from framework.api.graph import StageGraph
 from framework.core.actions import MergedWatermarks
+from framework.core.deterministic.logical_watermarks import NEVER
 from framework.core.events import Advance
 from framework.core.task_topology import wire
 from framework.core.topology import Topology
@@ -21,6 +22,7 @@ from framework.execution.outputs import Outputs
 from framework.execution.processor import Processor
 from framework.execution.reserved_stores import META
 from framework.execution.sink_targets import MakeSinks, sinks_of
+from framework.execution.timers import NEVER as NEVER_SET
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
@@ -49,10 +51,12 @@ class LogicalProcessor(Processor):
         sinks: MakeSinks = sinks_of,
         told_at: Callable[[], TimeAndSource] | None = None,
         caller: Caller | None = None,
+        fires_after: int = -1,
     ) -> None:
         """``logical``: the mode of ``outputs``. ``executor`` runs what the outbox does to its ``sinks``.
 
-        ``told_at`` gives ``ctx`` the logical time, by default that of ``logical``.
+        ``told_at`` gives ``ctx`` the logical time, by default that of ``logical``. ``fires_after``: the logical time in
+        µs from which on wall-clock timers fire (E8).
         """
         name = f"{topology.job}/{stage.name}/{partition}"
         self._ctx = LogicalContext(name, told_at or (lambda: logical.at))
@@ -65,12 +69,12 @@ class LogicalProcessor(Processor):
             settings,
             executor=executor,
             sinks=sinks,
-            clock=LogicalTime(logical),
+            clock=LogicalTime(logical, self._fire_wall_by if "wall" in stage.timers else None),
             context=self._ctx,
             early_us=(lambda: logical.at[0]) if settings.sink_delivery == "early" else None,
             caller=caller,
         )
-        self._logical = logical
+        self._logical, self._fires_after = logical, fires_after
         self._kept = KeptResults(overlay.store(META))
         self._producer = producer_id(stage.ordinal, partition)
         timed = wire(topology, stage.ordinal, partition).timed_outputs
@@ -170,6 +174,7 @@ class LogicalProcessor(Processor):
                 self._take_watermarks(batch)
             else:
                 self._loops[batch.source.topic](batch)
+        self._then(partial(self._fire_wall_by, upto))
         self._then(partial(self._announced.pass_to, upto))
 
     def _take_watermarks(self, merged: MergedWatermarks) -> None:
@@ -180,8 +185,23 @@ class LogicalProcessor(Processor):
 
     def _pass_before(self, t: int) -> None:
         """Tell what is due before logical time ``t``; what timers send from now on has this time."""
+        self._fire_wall_by(t)
         self._announced.pass_to(t - 1)
         self._be_at(t)
+
+    def _fire_wall_by(self, t: int) -> None:
+        """Let wall-clock timers fire up to logical time ``t``, in turns of a ms; none is later than ``t`` to come (E8).
+
+        A timer that is set in a turn, or at a time that it has passed, waits for the next one. So where each fires
+        depends on the records and timers before it alone, not on when it is known that time has passed.
+        """
+        wall = self.wall
+        while wall is not None and t > self._fires_after and wall.move_to_next(t // 1_000):
+            turn = self.next_wall
+            if turn > t:
+                return
+            self._be_at(turn)
+            self._firing.fire_wall_once(turn // 1_000)
 
     def _be_at(self, t: int) -> None:
         self._logical.at = max((t, self._producer), self._logical.at)
@@ -198,6 +218,13 @@ class LogicalProcessor(Processor):
     def next_timer(self) -> int:
         """The logical time in µs at which event time is to be told, whatever comes."""
         return self._announced.due
+
+    @property
+    def next_wall(self) -> int:
+        """The logical time in µs at which wall-clock timers have their next turn: a whole ms, after what was last."""
+        if self.wall is None or self.wall.due == NEVER_SET:
+            return NEVER
+        return max(self.wall.due, self._logical.at[0] // 1_000 + 1) * 1_000
 
     def before_freeze(self, checkpoint_id: int) -> None:
         """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""

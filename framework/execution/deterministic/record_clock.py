@@ -1,6 +1,6 @@
 """The clock of the loops over records in deterministic mode: logical time (D1)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from framework.execution.deterministic.outputs import LogicalOutputs
@@ -12,20 +12,25 @@ T = TypeVar("T")
 class LogicalTime:
     """Sets the logical time that outputs inherit: a RecordClock."""
 
-    def __init__(self, outputs: LogicalOutputs) -> None:
-        self._outputs = outputs
+    def __init__(self, outputs: LogicalOutputs, fire_by: Callable[[int], None] | None = None) -> None:
+        """``fire_by`` runs wall-clock timers up to a logical time in µs; None: the task has none."""
+        self._outputs, self._fire_by = outputs, fire_by
 
     def each(self, batch: RecordBatch, items: Iterator[T]) -> Iterator[T]:
         """Yield ``items``, one for each record of the batch: an item once time is at its record."""
         assert batch.logical is not None
-        outputs = self._outputs
+        outputs, fire_by = self._outputs, self._fire_by
         for item, at in zip(items, zip(*batch.logical, strict=True), strict=False):
+            if fire_by is not None:
+                fire_by(at[0] - 1)
             outputs.at = at
             yield item
 
     def whole(self, batch: RecordBatch) -> None:
         """Move time to the last record of a batch."""
         assert batch.logical is not None
+        if self._fire_by is not None:
+            self._fire_by(batch.logical[0][0] - 1)
         self._outputs.at = batch.logical[0][-1], batch.logical[1][-1]
 
     def at(self, batch: RecordBatch, index: int) -> None:

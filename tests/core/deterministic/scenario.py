@@ -93,7 +93,7 @@ class Logical(Scenario):
         self.calls: list[CallsNote] = []  # what the calls of the records that are processed next return
         self.rows: list[str] = []  # of the external input, from offset 0 on
         self.route: Callable[[str], TopicPartition] = lambda _: self.task.outputs[0]
-        self.timer = NEVER
+        self.timer = self.wall = NEVER
         self.digests: dict[TopicPartition, int] = {}
         self.seq_outside = self.digest_outside = 0
         self.outside: list[str] = []  # what has left, in order
@@ -186,6 +186,7 @@ class Logical(Scenario):
             case do.ProcessRecords(batches, upto):
                 self.uptos.append(upto)
                 self.timer = NEVER if self.timer <= upto else self.timer
+                self.wall = NEVER if self.wall <= upto else self.wall
                 records: list[Seen] = []
                 for batch in batches:
                     if isinstance(batch, do.MergedWatermarks):
@@ -220,7 +221,7 @@ class Logical(Scenario):
         if self.early and records:
             self.sink_t = records[-1][1]
         calls, self.calls = self.calls, []
-        told = advances, self.sink_t, calls
+        told = advances, self.sink_t, calls, self.wall
         self._tell(on.Ran(self._open_bytes(), bodies, outputs, released, self.timer, next_offset, *told))
 
     def _body(self, partition: TopicPartition, records: Sequence[Seen]) -> bytes:

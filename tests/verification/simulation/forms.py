@@ -92,7 +92,7 @@ def with_expiry(plan: Plan) -> Plan:
 
 
 def with_wall_timers(plan: Plan) -> Plan:
-    """Return the same job with wall-clock timers in the aligned tasks that set timers."""
+    """Return the same job with wall-clock timers in the tasks that set timers."""
     return replace(plan, wall=True)
 
 

@@ -23,6 +23,7 @@ from protocol.frames import decode_columns, decode_headers, digest_records
 from protocol.ids import TopicPartition
 from protocol.notes import IdleNote, decode_note
 from tests.verification.simulation.early_checks import EarlyFiles
+from tests.verification.simulation.idents import OF_TIMER
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.made import Made
@@ -111,7 +112,9 @@ class LogicalChecker(Checker):
                 last = made.records[-1:]
                 raise Violation("time", f"{name}: seq {seq} at {record[:2]} after {last}, advanced to {made.advanced}")
             history = self.logical[header.producer]
-            if history.wiring.is_source and record[0] > _last_t(history):
+            by_time = record[3].startswith(OF_TIMER) and self.plan.wall  # a wall-clock timer needs no decision (E8)
+            leased = history.leases[-1][1] if by_time else -1
+            if history.wiring.is_source and record[0] > max(leased, _last_t(history)):
                 raise Violation("decision", f"{name}: seq {seq} at {record[:2]}, decided up to {_last_t(history)}")
             made.records.append(record)
             made.values.append(record[3])
@@ -161,8 +164,15 @@ class LogicalChecker(Checker):
             if origin is None or origin.seq != len(released) + 1:
                 name = self.plan.wirings[task].name
                 raise Violation("release", f"{name}: {origin} into {record.partition} after {len(released)}")
+            self._check_logged(task, origin.t)
             released.append(record.value or b"")
         self.marks.left(outputs)
+
+    def _check_logged(self, task: int, t: int) -> None:
+        """Check that the log knows how a source's output came about: by a decision, or as time has passed (D2, E8)."""
+        history = self.logical[task]
+        if history.wiring.is_source and t > max(history.leases[-1][1], _last_t(history)):
+            raise Violation("decision", f"{history.wiring.name}: an output of {t} leaves, known is less")
 
     def produced(self, record: ExternalRecord, offset: int, sender: object, *, late: bool) -> None:
         """Check a record that left at once: in order, and twice only if one of the two came late (D5)."""

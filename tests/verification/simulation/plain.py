@@ -202,7 +202,7 @@ class PlainRun:
             task.timers = self._timers
             rows, of_window = PlainStore(PANES, content), partial(self._timers.schedule, owner=NAME)
             task.panes = self._window = held_plainly(code.window, rows, of_window, lambda: self._now, self._give)
-        self._alarms = task.alarms = PlainTimers(content, WALL)
+        self.alarms = task.alarms = PlainTimers(content, WALL)
         if code.timed and code.joins:
             sides = PlainStore(LEFTS, content), PlainStore(RIGHTS, content)
             of_join = partial(self._timers.schedule, owner=JOIN)
@@ -264,13 +264,13 @@ class PlainRun:
         self._highest[place[:2]] = max(number, highest)
 
     def _keep(self) -> tuple[Content, set[Due], set[Due]]:
-        return dict(self.content), self._timers.set.copy(), self._alarms.set.copy()
+        return dict(self.content), self._timers.set.copy(), self.alarms.set.copy()
 
     def _undo(self, before: tuple[Content, set[Due], set[Due]]) -> None:
         """Go back, but for the turns: what has had none of them comes to no harm."""
         self.content.clear()
         self.content.update(before[0])
-        _, self._timers.set, self._alarms.set = before
+        _, self._timers.set, self.alarms.set = before
         self._unsent.clear()
 
     def send(self, partition: TopicPartition, key: bytes | None, value: bytes, timestamp: int | None) -> None:
@@ -299,8 +299,17 @@ class PlainRun:
         """Run wall-clock timers that are due at a time."""
         task: Any = self.task
         for _ in range(at_most):
-            if (due := self._alarms.pop(now)) is None:
+            if (due := self.alarms.pop(now)) is None:
                 return
+            self.timestamp = max(due.at, self._now)
+            task.on_timer(Timer(due.at, due.key, "wall"))
+            self._sent_now()
+
+    def fire_wall_turn(self, now: int) -> None:
+        """Run the wall-clock timers that are due at a time, but for those that are set by others of these."""
+        task: Any = self.task
+        for due in sorted(due for due in self.alarms.set if due.at <= now):
+            self.alarms.cancel(due.at, due.key)
             self.timestamp = max(due.at, self._now)
             task.on_timer(Timer(due.at, due.key, "wall"))
             self._sent_now()

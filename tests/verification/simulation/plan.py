@@ -104,7 +104,7 @@ class Plan:
     joins: bool = False  # the tasks that set timers have a join, too
     expires: bool = False  # those of them without a join, and that take single records, have a store with ttl_ms, too
     calls: frozenset[int] = frozenset()  # stages that make calls, with many records in flight
-    wall: bool = False  # aligned tasks that set timers set some of the wall clock, too
+    wall: bool = False  # tasks that set timers set some of the wall clock, too
     reordered: bool = False  # what comes to the inputs of ``once`` may come behind later records of its partition
 
     @property

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from framework.api.context import LogicalContext
-from framework.core.deterministic.logical_watermarks import step_at
+from framework.core.deterministic.logical_watermarks import NEVER, step_at
 from framework.core.events import Advance
 from framework.core.task_topology import TaskWiring
 from framework.execution.calls.flight import DRAWS
@@ -24,7 +24,7 @@ from tests.verification.simulation.idents import stamp
 from tests.verification.simulation.oracle import TaskHistory, Violation
 from tests.verification.simulation.plain import Content, PlainRun, PlainTime
 from tests.verification.simulation.plan import JOB, Plan
-from tests.verification.simulation.steps import OUTSIDE, LogicalStep, TimeStep
+from tests.verification.simulation.steps import ALARM, OUTSIDE, LogicalStep, TimeStep
 from tests.verification.simulation.usercode import FILES, StageCode, stage_code
 
 Channel = tuple[int, TopicPartition]
@@ -46,6 +46,7 @@ class PlainTask:
         self._run = PlainRun(code, wiring, content, self._sent)
         name = f"{JOB}/{code.stage}/{split_producer_id(wiring.producer)[1]}"
         self._context = LogicalContext(name, lambda: self._key)
+        self._context.tell_event_time = self._event_time
         self._run.task.ctx = self._context
         self._producer = wiring.producer
         self._key = (-1, -1)
@@ -59,6 +60,7 @@ class PlainTask:
 
     def take(self, value: bytes, key: bytes | None, t: int, source: int, partition: TopicPartition | None) -> None:
         """Process one record; ``partition``: the external one that it comes from, if it is from outside."""
+        self.fire_wall(t - 1)
         self._key = max(self._key, (t, source))
         read = None if partition is None else (OUTSIDE, partition)
         self._run.take([(value, self._answer(value), stamp(value, self._code.disorder), key)], read)
@@ -78,12 +80,25 @@ class PlainTask:
     def pass_time(self, t: int, idle: TopicPartition | None, marks: Sequence[tuple[TimeSource, int, bool]]) -> None:
         """Take watermarks, or that an external partition is idle."""
         assert self.time is not None
+        self.fire_wall(t)
         self._key = max(self._key, (t, self._producer))
         if idle is None:
             self.time.told(marks)
         else:
             self.time.quiet((OUTSIDE, idle))
         self._run.fire()
+
+    def fire_wall(self, t: int) -> None:
+        """Let wall-clock timers fire up to logical time ``t``, at whole milliseconds behind what was before (E8)."""
+        while (at := min((due.at for due in self._run.alarms.set), default=None)) is not None:
+            turn = max(at, self._key[0] // 1_000 + 1)
+            if turn * 1_000 > t:
+                return
+            self._key = max(self._key, (turn * 1_000, self._producer))
+            self._run.fire_wall_turn(turn)
+
+    def _event_time(self) -> int | None:
+        return None if self.time is None or self.time.now == BEFORE_ALL else self.time.now
 
     def passed(self, t: int) -> None:
         """All that came at ``t``, or with one decision up to it, is processed."""
@@ -149,7 +164,9 @@ class LogicalHistory(TaskHistory):
         """Run the steps of the next committed checkpoint."""
         self._task.results = self.results
         for step in steps:
-            if isinstance(step, TimeStep):
+            if step.draw == ALARM:
+                self._task.fire_wall(step.t)
+            elif isinstance(step, TimeStep):
                 self._task.pass_time(step.t, None if step.marks else step.partition, step.marks)
                 self.watermarks |= dict.fromkeys((source for source, _, _ in step.marks), step.t)
             else:
@@ -176,6 +193,7 @@ def reference(
             _decide(task, producer, histories[producer], rows)
         else:
             _merge(task, wiring, made)
+        task.fire_wall(NEVER)  # what was sent must begin like this
         made.channels.update({(producer, partition): records for partition, records in task.channels.items()})
         made.told.update({(producer, partition): task.told for partition in wiring.timed_outputs})
         made.outside.update({(producer, partition): values for partition, values in task.outside.items()})

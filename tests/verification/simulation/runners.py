@@ -139,7 +139,15 @@ class LogicalKept(Kept, LogicalProcessor):
             for index, (key, value, timestamp, t, source) in enumerate(columns):
                 at = batch.offset_at(index)
                 self.steps.append(LogicalStep(batch.source, source, at, value or b"", t, source, timestamp, key))
+        if self.wall is not None:
+            self.steps.append(TimeStep(NOWHERE, TIME, 0, b"", upto, (), ALARM))
         super().process_merged(batches, upto)
+
+    def _fire_wall_by(self, t: int) -> None:
+        """Count how often timers are found due between two records, and where none comes."""
+        before = self._site.reading.timers
+        super()._fire_wall_by(t)
+        self.recording.seen["wall-clock timers by logical time"] += self._site.reading.timers > before
 
 
 def aligned_processor(

@@ -6,7 +6,7 @@ from framework.execution.event_time import TimeSource
 from protocol.ids import TopicPartition
 
 TOLD, QUIET = -1, -2  # instead of a draw: the step is a watermark; a source that has become idle
-ALARM = -3  # likewise: wall-clock timers have fired, up to a time; and at most how many
+ALARM = -3  # likewise: wall-clock timers have fired, up to a time; and in aligned mode at most how many
 OUTSIDE = -1  # instead of a producer id: the record came from an external topic
 TIME = -2  # instead of a producer id: no record came, event time may have moved
 NOWHERE = TopicPartition("", 0)

@@ -30,6 +30,7 @@ from tests.verification.simulation.idents import OF_TIMER, ident_of, number_of, 
 from tests.verification.simulation.join_kind import NEAR, STORE_IDS, BytesPair
 from tests.verification.simulation.plan import SOURCE_KEYS, WALL_MS, Plan, out_topic
 from tests.verification.simulation.sink import DIRECTORY
+from tests.verification.simulation.ways import send_by
 from tests.verification.simulation.window_kinds import TUMBLING, WINDOWS
 
 COUNTS, CHAINS, PANES = FIRST_USER_STORE, FIRST_USER_STORE + 1, FIRST_USER_STORE + 2  # store ids
@@ -40,7 +41,7 @@ FOR_EVER_MS = 1 << 40
 IN, TABLE = "in.", "table."  # begin the names of external inputs; a table is read first
 OUTSIDE_OUTPUT, FILES_OUTPUT = "outside", "files"  # attributes of a task
 FILES = TopicPartition("files", 0)  # where records go that the outbox writes
-TURNS, BY_KEY = 0, 1  # of four: how a record finds its partition; else the task names it
+MORE_TIMERS = 5  # characters: a wall-clock timer with a shorter key sets the next one
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,9 @@ class SimTask(Task):
         code, way = self.code, draw >> 12 & 3
         for index, (attribute, partitions) in enumerate(zip(code.outputs, code.streams, strict=True)):
             named = (draw >> 8 * index & 255) % len(partitions)
-            _send(getattr(self, attribute), way, key, value, named, at)
+            send_by(getattr(self, attribute), way, key, value, named, at)
         if code.external:
-            _send(getattr(self, OUTSIDE_OUTPUT), way, key, value + self.suffix, draw % len(code.external), at)
+            send_by(getattr(self, OUTSIDE_OUTPUT), way, key, value + self.suffix, draw % len(code.external), at)
         if code.files and key is not None:
             getattr(self, FILES_OUTPUT).send(None, value + self.suffix)
 
@@ -198,8 +199,13 @@ class TimedTask(SimTask):
 
     def on_timer(self, timer: Timer) -> None:
         """Fire: what a timer does depends on the order in which they fire."""
-        on_wall = timer.clock == "wall"
-        self._fire(b"%d" % timer.at + b" by the clock" * on_wall, timer.key.encode(), None if on_wall else timer.at)
+        on_wall, at = timer.clock == "wall", timer.at
+        if on_wall and self.code.deterministic:
+            at = max(at, self.ctx.event_time() or at)
+            if len(timer.key) < MORE_TIMERS:  # perhaps for a time that has passed
+                self.alarms.schedule(timer.at + crc32(timer.key.encode(), timer.at) % 9 - 5, timer.key + "+")
+        sends = self.code.deterministic or not on_wall
+        self._fire(b"%d" % timer.at + b" by the clock" * on_wall, timer.key.encode(), at if sends else None)
 
     def on_window(self, window: Window[bytes, bytes]) -> None:
         """Take the value of a window that closes, or of one that has changed: then the state alone changes."""
@@ -253,17 +259,6 @@ class JoinTask(TimedTask):
         self._fire(b"%s+%s" % (pair.left or b"", pair.right or b""), pair.key, pair.timestamp if alone else None)
 
 
-def _send(
-    output: Output[Any, Any], way: int, key: bytes | None, value: bytes, partition: int, timestamp: int | None
-) -> None:
-    if way == TURNS:
-        output.send(None, value, timestamp=timestamp)
-    elif way == BY_KEY:
-        output.send(key, value, timestamp=timestamp)
-    else:
-        output.send(key, value, timestamp=timestamp, partition=partition)
-
-
 def draws_of(salt: int) -> Callable[[int, bytes], int]:
     """Return what an attempt draws for a record, by its offset and value."""
     odd = salt * 2 + 1
@@ -299,7 +294,7 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
         tuple(stream.user_topic for stream in streams),
         plan.expires and not plan.joins and stage in plan.topology.timed and stage not in plan.batches,
         stage in plan.calls,
-        plan.wall and stage in plan.topology.timed and stage not in plan.topology.deterministic,
+        plan.wall and stage in plan.topology.timed,
     )
 
 

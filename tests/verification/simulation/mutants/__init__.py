@@ -21,6 +21,7 @@ from tests.verification.simulation.mutants import (
     of_time,
     of_unkind_logs,
     of_unkind_sinks,
+    of_wall_timers,
     of_windows,
     of_workers,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "of_time",
     "of_unkind_logs",
     "of_unkind_sinks",
+    "of_wall_timers",
     "of_windows",
     "of_workers",
 ]
