@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Self
 
+from framework.halts import HaltCode, halt_code
 from protocol.ids import TopicPartition
 
 FIELDS = ("task", "stage", "topic", "partition", "offset", "checkpoint_id", "setting")  # of an error, where known
@@ -103,7 +104,30 @@ class Fenced(FrameworkError):
 
 
 class Halted(FrameworkError):
-    """An assumption is broken (a record was lost, a log truncated, a topology changed): exit 4, a person must look."""
+    """An assumption is broken (a record was lost, a log truncated, a topology changed): exit 4, a person must look.
+
+    ``code`` names the assumption: docs/reference/halts.md says what happened, what is safe and what to do.
+    """
+
+    def __init__(self, text: str = "", *, code: HaltCode = HaltCode.UNNAMED, **fields: Any) -> None:
+        super().__init__(text, **fields)
+        self.code = code
+
+    def __str__(self) -> str:
+        text, code = super().__str__(), self.code.value
+        return text if self.code is HaltCode.UNNAMED or code in text else f"{code}: {text}"
+
+    def plain(self) -> dict[str, str | int]:
+        """Return the same, with ``code``."""
+        named = {} if self.code is HaltCode.UNNAMED else {"code": str(self.code.value)}
+        return {**super().plain(), **named}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any], text: str | None = None) -> Self:
+        """Return an error of this class with the fields and the code of ``plain``."""
+        error = super().from_plain(plain, text)
+        error.code = halt_code(plain.get("code"))
+        return error
 
 
 class StoreCorrupted(FrameworkError):

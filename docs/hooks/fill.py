@@ -5,13 +5,24 @@ from collections.abc import Callable
 
 from mkdocs.exceptions import PluginError
 
-from docs.hooks import commands, events, exits, metadata_keys, metrics, public_api, settings_page, verification
+from docs.hooks import (
+    commands,
+    events,
+    exits,
+    halt_codes,
+    metadata_keys,
+    metrics,
+    public_api,
+    settings_page,
+    verification,
+)
 
 PARTS: dict[str, Callable[[], str]] = {
     "api": public_api.part,
     "cli": commands.part,
     "errors": exits.part,
     "faults": verification.faults,
+    "halts": halt_codes.part,
     "invariants": verification.invariants,
     "log-lines": events.part,
     "metadata": metadata_keys.part,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from framework.core.damage import DAMAGED, unreadable
 from framework.errors import Halted
+from framework.halts import HaltCode
 from protocol.changelog import (
     ChangelogType,
     InputDecision,
@@ -90,6 +91,7 @@ class ChangelogFold:
                 "again; if it halts again, restore the topic",
                 partition=self.changelog,
                 offset=offset,
+                code=HaltCode.LOG_WENT_BACK,
             )
         try:
             kind, generation, seq, attempt = decode_changelog_header(value)
@@ -127,6 +129,7 @@ class ChangelogFold:
                 f"{self.changelog}, offset {offset}: {unreadable(error)}",
                 partition=self.changelog,
                 offset=offset,
+                code=HaltCode.CHANGELOG_DAMAGED,
             ) from error
         return None
 
@@ -167,6 +170,7 @@ class ChangelogFold:
                 "a message was lost; check acks and retention of the topic",
                 partition=self.changelog,
                 offset=offset,
+                code=HaltCode.LOG_LOST,
             )
         self._seqs[attempt] = seq
         return True
@@ -198,6 +202,7 @@ class ChangelogFold:
                     partition=self.changelog,
                     offset=offset,
                     checkpoint_id=commit.checkpoint_id,
+                    code=HaltCode.CHANGELOG_DAMAGED,
                 )
             if (
                 self._in_doubt_segment is not None
@@ -214,6 +219,7 @@ class ChangelogFold:
                     partition=self.changelog,
                     offset=offset,
                     checkpoint_id=commit.checkpoint_id,
+                    code=HaltCode.CHANGELOG_DAMAGED,
                 )
         self.invalid_messages += sum(map(len, self._segments.values()))
         self._segments, self._committed = {}, True

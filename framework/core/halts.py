@@ -1,6 +1,7 @@
 """Halted, for a message of an internal topic that cannot be there: what is wrong with it, and where it is."""
 
 from framework.errors import Halted
+from framework.halts import HaltCode
 from protocol.envelope import Header
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
@@ -15,6 +16,7 @@ def halted(task: str, partition: TopicPartition, offset: int, header: Header, te
         partition=partition,
         offset=offset,
         checkpoint_id=header.checkpoint_id,
+        code=HaltCode.STREAM_DAMAGED,
     )
 
 
@@ -26,6 +28,7 @@ def went_back(task: str, partition: TopicPartition, offset: int, position: int) 
         task=task,
         partition=partition,
         offset=offset,
+        code=HaltCode.LOG_WENT_BACK,
     )
 
 
@@ -37,4 +40,5 @@ def undecodable(task: str, partition: TopicPartition, offset: int, error: Decode
         task=task,
         partition=partition,
         offset=offset,
+        code=HaltCode.STREAM_DAMAGED,
     )

@@ -2,6 +2,7 @@
 
 from framework.core.damage import unreadable
 from framework.errors import Fenced, FrameworkError, Halted, TransientError
+from framework.halts import HaltCode
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
@@ -41,6 +42,7 @@ class TailCheck:
                 f"{self._changelog} offset {offset}: {unreadable(error)}",
                 partition=self._changelog,
                 offset=offset,
+                code=HaltCode.CHANGELOG_DAMAGED,
             ) from error
         return None if repeated else generation  # the log may hold the own claim twice, and have reported the later one
 
@@ -56,6 +58,7 @@ class TailCheck:
                 "job under another name (if its leader has just changed and lagged behind, starting again is enough)",
                 partition=self._changelog,
                 offset=self.offset,
+                code=HaltCode.LOG_LOST,
             )
 
 
@@ -118,6 +121,7 @@ class Ownership:
                 "under another name",
                 partition=self.changelog,
                 offset=offset,
+                code=HaltCode.LOG_LOST,
             )
         self._check, self._trailing = TailCheck(self.changelog, offset, highest_own, self._verified + 1), trailing
         return self._verified + 1

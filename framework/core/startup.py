@@ -19,6 +19,7 @@ from framework.core.lifecycle import START, StartupPhase
 from framework.core.limits import TAIL
 from framework.core.ownership import Ownership
 from framework.errors import Fenced, Halted
+from framework.halts import HaltCode
 from protocol.changelog import ChangelogType, Claim, decode_changelog_header
 from protocol.changelog_position import ChangelogPosition
 from protocol.commit import Commit, decode_commit
@@ -70,6 +71,7 @@ class StartUp:
                 f"{self._changelog} ends at {self._log_end}: the log has lost messages, or is not this job's. Restore "
                 f"the log; or, if this log is the right one, delete the state directory of {self.name}",
                 task=self.name,
+                code=HaltCode.LOG_LOST,
             )
         if changelog_position is not None and self._log_start <= changelog_position.offset < self._log_end:
             self._become(StartupPhase.READING)
@@ -120,6 +122,7 @@ class StartUp:
                 "its outcome. If it still runs, wait for it. If it has died, run the same command again, or settle it "
                 "by grete backfill JOB --resume or --abort",
                 task=self.name,
+                code=HaltCode.BULK_WRITE_IN_DOUBT,
             )
         return self._applied(self.fold.settle(event.bulk_write_id, event.counts)) + self.end(
             ChangelogEnd(self._read_to)
@@ -144,6 +147,7 @@ class StartUp:
                     f"changelog ends at {event.offset}: the log has lost a message that it acknowledged. Start again; "
                     "if it halts again, restore the topic",
                     task=self.name,
+                    code=HaltCode.LOG_LOST,
                 )
             if not self._lost:
                 return self._finish()
@@ -171,6 +175,7 @@ class StartUp:
                 f"{self.name} has no commit, but {', '.join(late)}: its changelog was deleted; restore it, or "
                 "start the job under another name",
                 task=self.name,
+                code=HaltCode.CHANGELOG_GONE,
             )
 
     def check_resumed(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -187,6 +192,7 @@ class StartUp:
                     "pause of the job, and start the job under another name",
                     task=self.name,
                     partition=partition,
+                    code=HaltCode.INPUT_GONE,
                 )
 
     def _finish(self) -> list[Action]:
@@ -221,6 +227,7 @@ class StartUp:
                 task=self.name,
                 partition=self._changelog,
                 offset=event.offset,
+                code=HaltCode.CHANGELOG_DAMAGED,
             ) from error
 
     @property

@@ -9,6 +9,7 @@ from framework.core.damage import unreadable
 from framework.core.events import DataWritten
 from framework.errors import Halted
 from framework.execution.limits import DELETE_SHARE, MESSAGE_BYTES_MAX, REWRITE_IDLE_BYTES, REWRITE_SHARE, SLICE_KEYS
+from framework.halts import HaltCode
 from framework.logs.partition_reader import rows_left
 from framework.ports import LogReader, StateStore, Write
 from framework.stores.overlay import Overlay
@@ -130,7 +131,7 @@ def apply_segment(name: str, store: StateStore, message: bytes) -> int:
     try:
         data = decode_data(message)
     except DecodeError as error:
-        raise Halted(f"{name}: {unreadable(error)}") from error
+        raise Halted(f"{name}: {unreadable(error)}", code=HaltCode.CHANGELOG_DAMAGED) from error
     for reset in data.reset_stores or ():
         _clear(store, reset)
     if data.stores and data.stores.count(data.stores[0]) == len(data.stores):
@@ -170,6 +171,7 @@ def find_outcome(log: LogReader, outcome_changelog: TopicPartition, bulk_write_i
                 f"{outcome_changelog} offset {row.offset}: {unreadable(error)}",
                 partition=outcome_changelog,
                 offset=row.offset,
+                code=HaltCode.CHANGELOG_DAMAGED,
             ) from error
         top = max(top, generation)
     return None

@@ -9,6 +9,7 @@ from framework.errors import Halted
 from framework.execution.early_release import Bundle, EarlyReleases
 from framework.execution.outbox_executor import Step, StepPlan
 from framework.execution.sink_targets import TargetSinks
+from framework.halts import HaltCode
 
 _UNKNOWN = -1  # instead of a digest
 
@@ -65,6 +66,7 @@ class EarlyPlan:
             "released and are no longer kept here: was it restored from a backup, or is it another database? Restore "
             f"what it lacks; if that may be missing, set seq = {known} in that row of grete_released",
             task=task,
+            code=HaltCode.SINK_WENT_BACK,
         )
 
     def _differs(self, sink: Sink, bundle: Bundle) -> Halted:
@@ -76,4 +78,5 @@ class EarlyPlan:
             "no order of a set. Once its code is deterministic, start the job under another name, with tables and "
             "directories of its own: what is visible does not follow from the committed state",
             task=task,
+            code=HaltCode.NOT_DETERMINISTIC,
         )

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from framework.errors import Halted, TransientError
 from framework.execution.limits import GIVE_WAY_ROWS
+from framework.halts import HaltCode
 from framework.ports import Log, LogRow
 from protocol.ids import TopicPartition
 
@@ -57,6 +58,7 @@ class InputReader:
                 "recreated: restore it, or start the job under another name",
                 partition=partition,
                 offset=offset,
+                code=HaltCode.LOG_WENT_BACK,
             )
         self._position[partition] = offset
         self._held.pop(partition, None)

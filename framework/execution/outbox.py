@@ -30,6 +30,7 @@ from framework.execution.sink_targets import (
     sinks_of,
     target_of,
 )
+from framework.halts import HaltCode
 from framework.settings import Settings
 from framework.stores.overlay_store import OverlayStore
 
@@ -288,6 +289,7 @@ class Outbox:
                 f"database? Restore what it lacks; if that may be missing, set version = {known} in that row of "
                 "grete_applied",
                 task=task,
+                code=HaltCode.SINK_WENT_BACK,
             )
         if self._early_plan is not None and isinstance(sink, EarlySink):
             yield from self._early_plan.take_over(sink)

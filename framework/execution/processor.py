@@ -36,6 +36,7 @@ from framework.execution.store_pins import StorePins
 from framework.execution.task_time import TaskTime, time_told
 from framework.execution.timers import TimerQueue
 from framework.execution.user_traceback import user_line
+from framework.halts import HaltCode
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
@@ -160,6 +161,7 @@ class Processor:
                 "another name",
                 partition=partition,
                 offset=offset,
+                code=HaltCode.STREAM_DAMAGED,
             ) from error
         if skip:
             batch = batch.after(skip)

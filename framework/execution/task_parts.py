@@ -19,6 +19,7 @@ from framework.execution.ports import Runner
 from framework.execution.record_times import InputTimes
 from framework.execution.timers import NEVER
 from framework.execution.watermarks import EventTimeOut
+from framework.halts import HaltCode
 from framework.ports import Log, LogRow
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
@@ -119,6 +120,7 @@ class TaskParts:
             task=self.wiring.name,
             partition=error.partition,
             offset=error.offset,
+            code=HaltCode.INPUT_GONE,
         )
         self.tell(on.InputGone(halted))
 
@@ -148,5 +150,6 @@ class TaskParts:
                 f"{settings.checkpoint_interval_ms}",
                 task=self.wiring.name,
                 setting="uncommitted_state_bytes_max",
+                code=HaltCode.OUTPUT_TOO_LARGE,
             )
         return self.wiring.is_source and self.backpressure.behind(self.mono_ms())

@@ -18,6 +18,7 @@ import msgspec
 
 from framework.errors import ConfigError, FrameworkError, Halted, TransientError
 from framework.feeds.numbers import Numbers, cell_of, new_session
+from framework.halts import HaltCode
 from framework.ports import ExternalRecord
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
@@ -191,7 +192,10 @@ def _explain(path: Path, error: sqlite3.Error) -> FrameworkError:
     if code == sqlite3.SQLITE_FULL:
         return _NoRoom(str(error))
     if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-        return Halted(f"{path}: {error}: the spool is damaged: move it away; what it still held is not in the log")
+        return Halted(
+            f"{path}: {error}: the spool is damaged: move it away; what it still held is not in the log",
+            code=HaltCode.SPOOL_DAMAGED,
+        )
     if code == sqlite3.SQLITE_IOERR:
         return TransientError(f"{path}: {error}: check the disk and its free space")
     return ConfigError(f"{path}: {error}: the spool must be a file that you may write")

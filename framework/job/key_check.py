@@ -15,6 +15,7 @@ from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.core.partitioners import KeyAt, Partitioner, Recognized, Recognizer
 from framework.errors import FrameworkError, Halted
+from framework.halts import HaltCode
 from framework.job.directory import JobDirectory
 from framework.job.key_advice import differing_inputs, misplaced, two_producers
 from framework.job.key_metadata import Rescaled, has_state, pin, pinned, rescaled
@@ -210,7 +211,7 @@ class KeyCheck:
     def _complain(self, partition: TopicPartition | None, text: str) -> None:
         """Halt; or, if that is the setting, say it once for each input."""
         if self._keys.halts:
-            raise Halted(text, stage=self._stage.name, partition=partition)
+            raise Halted(text, stage=self._stage.name, partition=partition, code=HaltCode.MISPLACED_KEYS)
         logger.warning("state is split, and misplaced_keys is warn", extra={"error": text})
         if partition is not None:
             self._looks.pop(partition, None)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from framework.errors import Halted
+from framework.halts import HaltCode
 from framework.ports import JobLog, JobMetadata, MetadataReader
 
 CREATED_AGAIN = (
@@ -50,6 +51,8 @@ def check_topics(log: JobLog, metadata: MetadataReader, topics: Sequence[str]) -
             fresh[f"topic {topic}"] = identity.encode()
         elif pinned != identity.encode():
             raise Halted(
-                f"topic {topic} was deleted and created again since the job first ran: {CREATED_AGAIN}", topic=topic
+                f"topic {topic} was deleted and created again since the job first ran: {CREATED_AGAIN}",
+                topic=topic,
+                code=HaltCode.TOPIC_REPLACED,
             )
     return fresh

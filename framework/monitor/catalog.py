@@ -270,8 +270,8 @@ WORKER_METRICS = (
         name="grete_worker_halted",
         kind="gauge",
         by="code",
-        text="1 once the worker has halted, and will not be started again; without a code it was given up",
-        worry="1: the page of the code says what happened, what is safe and what to do",
+        text="1 once the worker has halted, or was given up: it will not be started again",
+        worry="1: [its code](halts.md) says what happened, what is safe and what to do",
         of=lambda worker, _measures: (
             {worker.last_end.code: 1.0} if worker.halted and worker.last_end is not None else {}
         ),

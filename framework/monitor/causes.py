@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from framework.findings import Finding
+from framework.findings import Finding, Level
+from framework.halts import halt_code
 from framework.monitor.health import keeps_up_s
 from framework.monitor.job_view import JobView, WorkerView
 from framework.worker.ends import FREE_BYTES_MIN, Reason, WorkerEnd
@@ -92,12 +93,15 @@ def _of_worker(worker: WorkerView) -> Iterator[Finding]:
 
 def _of_end(worker: WorkerView, who: str, end: WorkerEnd) -> Finding:
     if end.reason == "halted":
-        what, remedy = "an assumption is broken", "do what the text says before you start the job again"
+        code = halt_code(end.code)
+        what, remedy = code.title, f"{code.remedy} Safe meanwhile: {code.safe} ({code.page})"
         return Finding(level="error", what=what, where=who, value=end.text, remedy=remedy, code=end.code)
     what, remedy = _ENDS[end.reason]
     first = end.reason in _TRANSIENT and worker.crashes < 2
     gave_up = f"given up after {worker.crashes} crashes: " if worker.halted else ""
-    return Finding(level="warning" if first else "error", what=what, where=who, value=gave_up + end.text, remedy=remedy)
+    level: Level = "warning" if first else "error"
+    named = end.code if worker.halted else ""
+    return Finding(level=level, what=what, where=who, value=gave_up + end.text, remedy=remedy, code=named)
 
 
 def _of_task(view: JobView, name: str, status: Mapping[str, Any]) -> Iterator[Finding]:

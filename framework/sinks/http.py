@@ -11,6 +11,7 @@ from framework.api.http import Http, check_url, shown_url
 from framework.api.sink import Entry, Owner
 from framework.api.table import FROM_ENVIRONMENT
 from framework.errors import ConfigError, GraphError, Halted, TransientError
+from framework.halts import HaltCode
 
 KEY = "Idempotency-Key"
 _KEY_MAX = 255  # characters; services keep no longer ones
@@ -102,7 +103,8 @@ class HttpSink:
             raise TransientError(f"{text}: look after the service")
         raise Halted(
             f"{text}: repair the service, or what it is asked for, and start the job again: this output is sent first, "
-            "with the same key"
+            "with the same key",
+            code=HaltCode.SINK_REFUSES,
         )
 
     def _request(self, body: bytes, headers: dict[str, str]) -> tuple[int, str]:

@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from framework.api.table import is_malformed, without_password
 from framework.errors import ConfigError, FrameworkError, Halted, TransientError
+from framework.halts import HaltCode
 
 T = TypeVar("T")
 
@@ -95,7 +96,7 @@ class PostgresDialect:
         lost = state is None and isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
         if lost or state == _READ_ONLY or (state or "")[:2] in _PASSING_CLASSES:
             return TransientError(f"{text}: is the server up, and writable?")
-        return Halted(text)
+        return Halted(text, code=HaltCode.SINK_REFUSES)
 
     def adapter(self, connection: psycopg.Connection[Any], table: str) -> Callable[[str, Any], Any]:
         """Return (column, value) → parameter: JSON for json columns and for objects, lists as arrays elsewhere."""

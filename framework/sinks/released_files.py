@@ -9,6 +9,7 @@ from pathlib import Path
 
 from framework.api.sink import Entry, Owner, Released
 from framework.errors import Fenced, Halted
+from framework.halts import HaltCode
 
 _DIGITS = 15  # so that names in their order are releases in their order
 _GONE = ".gone"  # of a directory of drafts that is being deleted
@@ -46,7 +47,8 @@ class ReleasedFiles:
             raise Halted(
                 f"files {self._directory}: outputs of {self._owner.task} were to be released from {after + 1} on, and "
                 f"are there up to {self._last}: did anything but Grete write files there? Take these away and start "
-                "again"
+                "again",
+                code=HaltCode.SINK_CHANGED,
             )
         first, draft = after + 1, self._drafts / "draft"
         name = f"{self._stem}{first:0{_DIGITS}}-{upto.seq:0{_DIGITS}}-{upto.t}-{upto.digest:08x}.jsonl"
@@ -102,8 +104,10 @@ class ReleasedFiles:
                 return
             if found.seq:
                 raise Halted(
-                    f"files {self._directory}: {self._stem}… hold outputs 1 to {found.seq} of another life of the job, "
-                    f"or of another job ({theirs.partition(' ')[0]!r}): move them to another directory, and start again"
+                    f"files {self._directory}: {self._stem}… hold outputs 1 to {found.seq} of another life of the "
+                    f"job, or of another job ({theirs.partition(' ')[0]!r}): move them to another directory, and "
+                    "start again",
+                    code=HaltCode.SINK_OF_ANOTHER_JOB,
                 )
         draft = self._drafts / "draft"
         draft.write_text(ours)

@@ -9,6 +9,7 @@ from framework.api.serdes import encode_error, functions_of
 from framework.api.sink import Entry, Owner, Released
 from framework.api.table import Table
 from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, TransientError
+from framework.halts import HaltCode
 from framework.sinks.sql_dialect import Dialect
 from framework.sinks.sql_released import ReleaseAccount
 
@@ -190,12 +191,14 @@ class SqlSink:
         if found is None:
             raise Halted(
                 f"{self.name}: the row of job {job!r}, task {task!r} was deleted from {ACCOUNT}: restart the job",
+                code=HaltCode.SINK_ACCOUNT_GONE,
             )
         if found[0] != nonce:
             raise Halted(
                 f"{self.name}: {ACCOUNT} says that another job named {job!r} has applied checkpoint {found[1]} of "
                 f"{task}: two jobs of one name must not share a database; if this job was started afresh and the rows "
                 f"of its earlier life may stay, delete the rows of {ACCOUNT} with job = '{job}' and start again",
+                code=HaltCode.SINK_OF_ANOTHER_JOB,
             )
         return int(found[1])
 
@@ -249,7 +252,8 @@ class SqlSink:
             return failure
         return Halted(
             f"{failure}: {self._work} of task {self._owner.task} waits: change the table, its "
-            "constraints or the grants so that the row fits, then start again; nothing is lost"
+            "constraints or the grants so that the row fits, then start again; nothing is lost",
+            code=HaltCode.SINK_REFUSES,
         )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from framework.api.sink import Owner, Released
 from framework.errors import ConfigError, Fenced, Halted, TransientError
+from framework.halts import HaltCode
 from framework.sinks.sql_dialect import Dialect
 
 RELEASED = "grete_released"
@@ -49,7 +50,8 @@ class ReleaseAccount:
         raise Halted(
             f"{self._dialect.name}: outputs of {self._owner.task} were to be released from {after + 1} on, and "
             f"{RELEASED} says that they are there up to {at.seq}: did anything but Grete change that row? Put it right "
-            "and start again"
+            "and start again",
+            code=HaltCode.SINK_CHANGED,
         )
 
     def _make(self, connection: Any) -> None:
@@ -81,7 +83,8 @@ class ReleaseAccount:
         if found is None:
             raise Halted(
                 f"{self._dialect.name}: the row of job {job!r}, task {task!r} was deleted from {RELEASED}: how far its "
-                "rows are released is not known any more. Delete these rows, and start the job under another name"
+                "rows are released is not known any more. Delete these rows, and start the job under another name",
+                code=HaltCode.SINK_ACCOUNT_GONE,
             )
         owner, generation, *released = found
         if owner != nonce:
@@ -89,7 +92,8 @@ class ReleaseAccount:
                 f"{self._dialect.name}: {RELEASED} says that another job named {job!r} has released outputs 1 to "
                 f"{released[0]} of {task}: two jobs of one name must not share a database; if this job was started "
                 f"afresh and the rows of its earlier life may stay, delete the rows of {RELEASED} with job = '{job}' "
-                "and start again"
+                "and start again",
+                code=HaltCode.SINK_OF_ANOTHER_JOB,
             )
         if generation > self._generation:
             raise Fenced(

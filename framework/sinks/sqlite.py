@@ -9,6 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from framework.errors import ConfigError, FrameworkError, Halted, TransientError
+from framework.halts import HaltCode
 
 BUSY_S = 5.0  # another writer is waited for; then it is tried again, with back-off
 # The low byte of an extended code is the primary one.
@@ -64,7 +65,7 @@ class SqliteDialect:
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         text = f"{self.name}: {doing}: {error} ({name})"
         if code is None or code & 0xFF not in _MAY_PASS:
-            return Halted(text)
+            return Halted(text, code=HaltCode.SINK_REFUSES)
         return TransientError(f"{text}: end what else uses the file, or free its disk")
 
     def adapter(self, connection: sqlite3.Connection, table: str) -> Callable[[str, Any], Any]:

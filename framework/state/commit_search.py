@@ -3,6 +3,7 @@
 from framework.core.damage import unreadable
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, Halted
+from framework.halts import HaltCode
 from framework.logs.partition_reader import rows
 from framework.ports import LogReader, LogRow
 from framework.state.commits import CommittedAt, newest_commit
@@ -22,6 +23,7 @@ def commit_in(changelog: TopicPartition, row: LogRow) -> Commit | None:
             f"{changelog} offset {row.offset}: {unreadable(error)}",
             partition=changelog,
             offset=row.offset,
+            code=HaltCode.CHANGELOG_DAMAGED,
         ) from error
 
 

@@ -11,6 +11,7 @@ from framework.core.task_topology import TaskWiring, wire
 from framework.core.topology import Topology
 from framework.errors import Halted
 from framework.execution.changelog_writer import find_outcome
+from framework.halts import HaltCode
 from framework.logs.partition_reader import rows_left
 from framework.ports import LogReader, LogRow
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_outcome
@@ -164,7 +165,9 @@ def newest_commit(log: LogReader, wiring: TaskWiring) -> CommittedAt | None:
     try:
         latest = latest_of(log, wiring.changelog)
     except DecodeError as error:
-        raise Halted(f"{wiring.changelog}: {unreadable(error)}", partition=wiring.changelog) from error
+        raise Halted(
+            f"{wiring.changelog}: {unreadable(error)}", partition=wiring.changelog, code=HaltCode.CHANGELOG_DAMAGED
+        ) from error
     in_doubt = latest.in_doubt
     if in_doubt is not None and find_outcome(log, wiring.outcome_changelog, in_doubt.commit.bulk_write_id or ""):
         return in_doubt

@@ -14,6 +14,7 @@ from framework.core.limits import TAIL
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, Halted, OffsetOutOfRange
 from framework.execution.changelog_writer import find_outcome
+from framework.halts import HaltCode
 from framework.logs.partition_reader import rows
 from framework.ports import LogReader
 from framework.state.commit_search import at_most, commit_in, first_at_least, first_from, last_at_most
@@ -210,7 +211,9 @@ def _apply(stores: dict[int, Entries], message: bytes, number: int) -> None:
     try:
         data = decode_data(message)
     except DecodeError as error:
-        raise Halted(f"a data message of the changelog: {unreadable(error)}") from error
+        raise Halted(
+            f"a data message of the changelog: {unreadable(error)}", code=HaltCode.CHANGELOG_DAMAGED
+        ) from error
     for reset in data.reset_stores or ():
         if reset in stores:
             stores[reset].clear()

@@ -10,6 +10,7 @@ from itertools import chain, islice, repeat
 from math import inf
 
 from framework.errors import ConfigError, Halted
+from framework.halts import HaltCode
 from framework.ports import StateStore, Write
 from framework.stores.expiring_store import BEFORE_ALL, horizon
 from framework.stores.overlay_store import ENTRY_BYTES, Frozen, OverlayStore, WriteBatch
@@ -234,6 +235,7 @@ class Overlay:
                 f"uncommitted_state_bytes_max = {self._uncommitted_bytes_max}: raise it, or make checkpoints smaller "
                 "(lower checkpoint_interval_ms, more partitions)",
                 setting="uncommitted_state_bytes_max",
+                code=HaltCode.STATE_TOO_LARGE,
             )
         # The write batch may grow a sixteenth beyond its bound unseen, so that close to it not every put counts all
         # keys.

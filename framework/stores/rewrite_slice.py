@@ -4,6 +4,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 
 from framework.errors import Halted
+from framework.halts import HaltCode
 from framework.ports import StateStore, Write
 
 StoredEntry = tuple[int, bytes, bytes]  # store id, key, value
@@ -37,7 +38,8 @@ def slice_of(
     """
     if 0 < len(cursor) < _CURSOR.size:
         raise Halted(
-            f"rewrite cursor {cursor!r}: need {_CURSOR.size} bytes of store id and a key; the commit is damaged"
+            f"rewrite cursor {cursor!r}: need {_CURSOR.size} bytes of store id and a key; the commit is damaged",
+            code=HaltCode.CHANGELOG_DAMAGED,
         )
     rewritten: list[Write] = []
     size = deleted = 0

@@ -21,6 +21,7 @@ from framework.errors import (
     exit_code,
 )
 from framework.execution.user_traceback import user_traceback
+from framework.halts import HaltCode
 from framework.worker.worker import Worker
 from framework.worker.worker_log import Whose
 
@@ -80,7 +81,9 @@ def log_end(error: Exception) -> None:
     match error:
         case Fenced():
             logger.warning("fenced", extra=logged)
-        case Halted() | ConfigError():
+        case ConfigError():
+            logger.error("halted", extra=logged | {"code": HaltCode.CONFIGURATION.value})
+        case Halted():
             logger.error("halted", extra=logged)
         case TaskError():
             logger.error("crashed", extra=logged | {"traceback": user_traceback(error.__cause__)})

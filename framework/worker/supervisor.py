@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from framework.errors import ExitCode, Halted
+from framework.halts import HaltCode
 from framework.job.directory import JobDirectory
 from framework.settings import Settings
 from framework.worker.ends import Reason, WorkerEnd, end_of
@@ -297,7 +300,12 @@ class Supervisor:
         """Return the end of a worker that will not come back, with the fields of its last error."""
         partition = worker.partition
         text = f"{self._told(worker, what)}{self._traceback(partition)}"
-        return Halted.from_plain(self._last_entry(partition), text)
+        error = Halted.from_plain(self._last_entry(partition), text)
+        if worker.exit_code == ExitCode.FAILED:
+            error.code = HaltCode.GIVEN_UP
+        if worker.last_end is not None:
+            worker.last_end = replace(worker.last_end, code=str(error.code.value))
+        return error
 
     def _last_entry(self, partition: int) -> dict[str, Any]:
         return last_entry(self._job_directory.worker_log(partition))

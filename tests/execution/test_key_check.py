@@ -120,7 +120,9 @@ def test_a_later_key_that_contradicts_halts(world: World) -> None:
             read(each, WRONG, at=100)
         right = partition_of(WRONG, PARTITIONS)
         text = str(halted.value)
-        assert text.startswith(f"orders[1] offset 100: key {WRONG!r} belongs in partition {right}: topic orders is")
+        assert text.startswith(
+            f"GRETE-H030: orders[1] offset 100: key {WRONG!r} belongs in partition {right}: topic orders is"
+        )
         assert "A producer that partitions by CRC32 (the default of librdkafka, so of confluent-kafka)" in text
         assert "set partitioner=murmur2_random in producers of librdkafka" in text
         assert "misplaced_keys = warn" in text
@@ -258,7 +260,7 @@ def test_after_a_rescale_each_key_is_compared(world: World) -> None:
     keys = [*BY_MURMUR2[:700], old[0], *BY_MURMUR2[700:1_000]]
     with pytest.raises(Halted) as halted:
         read(check, *old[:10], *keys, at=990, batch=2_000)
-    assert str(halted.value).startswith(f"orders[1] offset 1,700: key {old[0]!r} belongs in partition")
+    assert str(halted.value).startswith(f"GRETE-H030: orders[1] offset 1,700: key {old[0]!r} belongs in partition")
     assert "as many as there were before the rescale to 4: a producer with old metadata writes there" in str(
         halted.value
     )

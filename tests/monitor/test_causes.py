@@ -33,7 +33,9 @@ TOLD = {
     "slow_stage": Told("a stage is too slow", "score-0", "payments.py, line 21", "make process() faster"),
     "full_disk": Told("the disk is full or fails", "worker 0", "", "make room"),
     "broker_away": Told("the log does not answer", "payments", "has not answered", "look after the brokers"),
-    "not_deterministic": Told("an assumption is broken", "worker 0", "number-0 is not deterministic", "start the job"),
+    "not_deterministic": Told(
+        "a deterministic task is not deterministic", "worker 0", "GRETE-H031: number-0 is not", "check-determinism"
+    ),
 }
 
 
@@ -59,7 +61,7 @@ class Diagnosis:
     def cause(self, found: dict[str, Metric]) -> str | None:
         """Return the name of the broken job, None while the numbers do not say."""
         self._first = first = found if self._first is None else self._first
-        if value(found, "grete_worker_halted"):
+        if value(found, "grete_worker_halted", code="GRETE-H031"):
             return "not_deterministic"
         if value(found, "grete_log_away"):
             return "broker_away"

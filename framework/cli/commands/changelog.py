@@ -9,6 +9,7 @@ from framework.cli.progress import printable
 from framework.cli.reading import print_json, rows_from
 from framework.core.changelog_fold import ChangelogFold
 from framework.errors import Halted
+from framework.halts import HaltCode
 from framework.logs.address import LogAddress
 from framework.ports import LogReader
 from framework.state.commits import all_wirings
@@ -68,6 +69,7 @@ def _verified(log: LogReader, changelog: TopicPartition) -> str:
             f"{changelog}: trimmed, and it holds no complete rewrite round, so no state can be restored from it: "
             "restore the topic, or make the state from the history in a job of another name: grete backfill",
             partition=changelog,
+            code=HaltCode.CHANGELOG_GONE,
         )
     in_doubt = "" if fold.in_doubt is None else f", then the bulk write {printable(fold.in_doubt)}, in doubt"
     checkpoint_id = "nothing committed" if fold.last is None else f"checkpoint {fold.last.checkpoint_id}"

@@ -14,6 +14,7 @@ from framework.core.aligned.early_buffer import EarlyFrame
 from framework.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
 from framework.core.deterministic.merge_channel import ALL
 from framework.errors import Halted
+from framework.halts import HaltCode
 from protocol.commit import ChannelCommit, Frontier
 from protocol.control import Watermark, decode_watermark
 from protocol.envelope import Header, MessageType
@@ -70,7 +71,7 @@ class LogicalChannel:
                 self._received(), self.taken, self._digest, self._decode(header, offset, value, known), known
             )
             if text is not None:
-                raise self._halted(offset, header, text)
+                raise self._halted(offset, header, text, HaltCode.NOT_DETERMINISTIC)
         if known >= count:
             return None
         self.generation, self.taken = header.generation, header.seq + count - 1
@@ -128,10 +129,11 @@ class LogicalChannel:
             raise self._halted(offset, header, NOT_LOGICAL)
         return frame
 
-    def _halted(self, offset: int, header: Header, text: str) -> Halted:
+    def _halted(self, offset: int, header: Header, text: str, code: HaltCode = HaltCode.STREAM_DAMAGED) -> Halted:
         return Halted(
             f"{self.task}: {self.partition} offset {offset}: producer {header.producer} generation {header.generation} "
             f"seq {header.seq}: {text}",
             partition=self.partition,
             offset=offset,
+            code=code,
         )

@@ -18,6 +18,7 @@ from framework.core.deterministic.merge_channel import ALL, Bound, MergeChannel,
 from framework.core.events import Message
 from framework.core.halts import undecodable, went_back
 from framework.errors import Halted
+from framework.halts import HaltCode
 from protocol.commit import ChannelCommit, Commit, Frontier, InputCommit
 from protocol.control import ProgressMessage, Watermark, decode_progress, decode_watermark
 from protocol.envelope import Header, MessageType, decode_header
@@ -67,6 +68,7 @@ class Merge:
             task=self.name,
             partition=partition,
             offset=offset,
+            code=HaltCode.STREAM_DAMAGED,
         )
 
     def read(self, partition: TopicPartition, offset: int) -> None:
@@ -112,7 +114,7 @@ class Merge:
         self.seen["digests compared"] += known < len(frame.pairs)
         text = difference(channel.last, channel.received, channel.digest, frame, known)
         if text is not None:
-            raise self._halted(channel.partition, frame.offset, header, text)
+            raise self._halted(channel.partition, frame.offset, header, text, HaltCode.NOT_DETERMINISTIC)
 
     def progress(self, partition: TopicPartition, offset: int, progress: ProgressMessage) -> None:
         """Take a progress message: nothing at or below it is still to come (D1)."""
@@ -293,7 +295,14 @@ class Merge:
             raise self._halted(partition, offset, header, "this producer does not belong to the stream")
         return channel
 
-    def _halted(self, partition: TopicPartition, offset: int, header: Header, text: str) -> Halted:
+    def _halted(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        header: Header,
+        text: str,
+        code: HaltCode = HaltCode.STREAM_DAMAGED,
+    ) -> Halted:
         return Halted(
             f"{self.name}: {partition} offset {offset}: producer {header.producer} generation {header.generation} "
             f"seq {header.seq}: {text}",
@@ -301,6 +310,7 @@ class Merge:
             partition=partition,
             offset=offset,
             checkpoint_id=header.checkpoint_id,
+            code=code,
         )
 
 

@@ -10,6 +10,7 @@ from framework.core.events import ExternalBatch, InputIdle, Ran
 from framework.core.external_inputs import ExternalInputs
 from framework.core.limits import BATCHES_MAX, GATHERED
 from framework.errors import Halted
+from framework.halts import HaltCode
 from protocol.changelog import InputDecision, TakenRows
 from protocol.commit import DeterministicCommit
 from protocol.ids import TopicPartition
@@ -115,6 +116,7 @@ class Source:
                 "thinned and its later records were read instead of earlier ones, or the changelog is damaged. Restore "
                 "the topic, or start the job under another name",
                 task=self._name,
+                code=HaltCode.INPUT_CHANGED,
             )
         return ProcessExternal(source, first_offset, records, first_t, replay=True, rows=rows)
 

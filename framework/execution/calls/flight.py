@@ -20,6 +20,7 @@ from framework.execution.calls.answer import Answer
 from framework.execution.calls.effects import Effects, Place, conflicts
 from framework.execution.calls.ports import Caller
 from framework.execution.limits import MESSAGE_BYTES_MAX
+from framework.halts import HaltCode
 from protocol.notes import CallResult, CallsNote
 
 RESULTS_BYTES_MAX = 512 * 1024  # of one record: what is recorded of it is one message of the changelog
@@ -316,7 +317,8 @@ class Records:
         return Halted(
             f"the task is not deterministic: for its record {record.number} the changelog holds the results of "
             f"{len(self._recorded.get(record.number, ()))} calls, and after a restart it {now}: the calls of a record "
-            "must depend on the record and the state alone. Once its code does, start the job under another name"
+            "must depend on the record and the state alone. Once its code does, start the job under another name",
+            code=HaltCode.NOT_DETERMINISTIC,
         )
 
     def _end(self, record: RecordInFlight) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from framework.core.actions import ProcessExternal
 from framework.errors import Halted, OffsetOutOfRange
+from framework.halts import HaltCode
 from framework.logs.partition_reader import batch
 from framework.ports import Log, LogRow
 from framework.settings import Settings
@@ -111,4 +112,5 @@ class DecidedRows:
             task=self._name,
             partition=partition,
             offset=first,
+            code=HaltCode.INPUT_CHANGED,
         )

@@ -5,6 +5,7 @@ from framework.errors import FrameworkError, Halted, OffsetOutOfRange
 from framework.execution.deterministic.numbering import content_of
 from framework.execution.deterministic.remade import OutputsDiffer
 from framework.execution.limits import ROWS_MAX
+from framework.halts import HaltCode
 from framework.logs.partition_reader import rows_left
 from framework.ports import ExternalRecord, Log, LogRow
 from protocol.frames import decode_headers
@@ -37,7 +38,13 @@ def explained(error: OutputsDiffer, name: str, producer: bytes, log: Log) -> Hal
     except (FrameworkError, OffsetOutOfRange) as refused:
         right = f"the worker needs the right to read {error.differing.topic}"
         named = f"Which record it is could not be read ({right}): {refused}"
-    return Halted(f"{found}. {named}. {_WHAT_TO_DO}", task=name, partition=error.differing, offset=error.offset)
+    return Halted(
+        f"{found}. {named}. {_WHAT_TO_DO}",
+        task=name,
+        partition=error.differing,
+        offset=error.offset,
+        code=HaltCode.NOT_DETERMINISTIC,
+    )
 
 
 def _named(error: OutputsDiffer, producer: bytes, log: Log) -> str:

@@ -14,6 +14,7 @@ from struct import Struct
 from framework.errors import Halted
 from framework.execution.deterministic.numbering import content_of
 from framework.execution.limits import CHECKS_MAX, KEPT
+from framework.halts import HaltCode
 from framework.ports import ExternalRecord
 from protocol.frames import digest_outputs
 from protocol.ids import TopicPartition
@@ -36,6 +37,7 @@ class OutputsDiffer(Halted):
             f"outputs {first} to {last} in {partition} are visible, and others were made again",
             partition=partition,
             offset=offset,
+            code=HaltCode.NOT_DETERMINISTIC,
         )
         self.differing = partition
         self.first = first

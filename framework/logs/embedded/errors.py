@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from framework.errors import ConfigError, FrameworkError, Halted, TransientError
+from framework.halts import HaltCode
 
 BUSY_MS = 10_000  # only a foreign program can make SQLite itself wait: our writers queue at the writer lock
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
@@ -71,4 +72,7 @@ def explain(path: Path, error: sqlite3.Error | OSError | OverflowError) -> Frame
 
 def corrupt(path: Path, what: str) -> Halted:
     """Return the error for a file that contradicts itself."""
-    return Halted(f"{path}: {what}: corrupt: restore the file from a copy, or delete the job directory to start over")
+    return Halted(
+        f"{path}: {what}: corrupt: restore the file from a copy, or delete the job directory to start over",
+        code=HaltCode.LOG_FILE_DAMAGED,
+    )

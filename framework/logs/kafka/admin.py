@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 )
 
 from framework.errors import ConfigError, Halted, LogAway, TransientError
+from framework.halts import HaltCode
 from framework.logs.kafka.config import MESSAGE_BYTES_MAX
 from framework.logs.kafka.errors import AWAY, Troubles, failed, logger
 from framework.logs.kafka.metadata_client import BEHIND_S, SLICE_S
@@ -230,13 +231,19 @@ class Topics:
             found = _identity(future.result())
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise Halted(f"topic {topic} was deleted under the job: {advice}", topic=topic) from error
+                raise Halted(
+                    f"topic {topic} was deleted under the job: {advice}", topic=topic, code=HaltCode.TOPIC_REPLACED
+                ) from error
             return  # the broker is away, or just starting: the next look will tell
         before = self._watched[topic]
         if found[0] != before[0]:
-            raise Halted(f"topic {topic} was deleted and created again under the job: {advice}", topic=topic)
+            raise Halted(
+                f"topic {topic} was deleted and created again under the job: {advice}",
+                topic=topic,
+                code=HaltCode.TOPIC_REPLACED,
+            )
         if found[1] != before[1] and topic not in self._written:
-            raise Halted(more_partitions(topic, found[1], before[1]), topic=topic)
+            raise Halted(more_partitions(topic, found[1], before[1]), topic=topic, code=HaltCode.TOPIC_GREW)
 
     def trim(self, partition: TopicPartition, before: int) -> None:
         """Ask for a trim; it is done in the background, several at a time."""

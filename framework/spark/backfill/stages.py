@@ -14,6 +14,7 @@ from framework import errors
 from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.batch.channels import channels_of, stages_in_order
+from framework.halts import HaltCode
 from framework.spark.backfill.carried_errors import carried, unpacked
 from framework.spark.backfill.executor import cut_pieces, run_stage
 from framework.spark.backfill.history import TopicHistory
@@ -67,7 +68,10 @@ class Stages(NamedTuple):
         reports = [msgspec.json.decode(bytes(row[0]), type=TaskReport) for row in found]
         missing = set(range(stage.partitions)) - {report.task for report in reports}
         if missing or len(reports) != stage.partitions:
-            raise errors.Halted(f"stage {stage.name}: {len(reports)} reports of {stage.partitions} tasks: {missing}")
+            raise errors.Halted(
+                f"stage {stage.name}: {len(reports)} reports of {stage.partitions} tasks: {missing}",
+                code=HaltCode.BACKFILL_INCOMPLETE,
+            )
         return reports
 
     def _input(self, stage: StageGraph, plan: StagePlan) -> "DataFrame":

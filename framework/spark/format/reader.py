@@ -12,6 +12,7 @@ from framework.core.task_topology import TaskWiring
 from framework.core.topology import Stream
 from framework.errors import Halted, OffsetOutOfRange
 from framework.execution.reserved_stores import META, STREAM_TIME
+from framework.halts import HaltCode
 from framework.logs.partition_reader import rows
 from framework.ports import LogReader
 from framework.spark.format.columns import Column
@@ -204,7 +205,9 @@ def stream(where: Where, plan: StreamPlan, partition: TopicPartition) -> Iterato
                 yield batch
     except OffsetOutOfRange as error:
         raise Halted(
-            f"{partition} was trimmed while it was read: its job is running; read it again", partition=partition
+            f"{partition} was trimmed while it was read: its job is running; read it again",
+            partition=partition,
+            code=HaltCode.TRIMMED_WHILE_READ,
         ) from error
     finally:
         log.close()
@@ -236,6 +239,7 @@ class _Frames:
                 f"{self._partition} offset {offset}: {error}; the stream is damaged",
                 partition=self._partition,
                 offset=offset,
+                code=HaltCode.STREAM_DAMAGED,
             ) from error
         channel = (header.producer, 0 if self._plan.aligned else header.generation)
         known = self._next.get(channel, header.seq)
@@ -245,6 +249,7 @@ class _Frames:
                 "records are lost",
                 partition=self._partition,
                 offset=offset,
+                code=HaltCode.STREAM_DAMAGED,
             )
         skip = known - header.seq
         self._next[channel] = max(known, header.seq + len(columns.keys))

@@ -266,7 +266,8 @@ def test_errors_name_task_and_channel() -> None:
     with pytest.raises(Halted) as caught:
         task.read()
     assert str(caught.value) == (
-        "b-0: j.a.t.b[0] offset 2: producer 1 generation 1 checkpoint 5 seq 4: expected seq 1: a record was lost"
+        "GRETE-H014: b-0: j.a.t.b[0] offset 2: producer 1 generation 1 checkpoint 5 seq 4: expected seq 1: a record "
+        "was lost"
     )
 
 
