@@ -1,6 +1,7 @@
 """Which jobs a batch cannot compute."""
 
 from framework.api.job import Job
+from framework.batch.no_calls import not_recorded
 from framework.errors import ConfigError
 
 _INSTEAD = {
@@ -65,4 +66,16 @@ def check_audit(job: Job) -> None:
                 "the checkpoint, is not in the history, so an audit cannot tell a difference from another moment. "
                 + _INSTEAD[stage.mode],
                 stage=stage.name,
+            )
+
+
+def check_calls(job: Job, *, is_recorded: bool) -> None:
+    """Refuse an audit that could only make calls again. Raises ConfigError. ``is_recorded``: of deterministic tasks."""
+    for stage in job.stages:
+        if stage.awaits and stage.mode != "deterministic":
+            raise not_recorded(stage.name, "is aligned, so the results of its calls are not recorded")
+        if stage.awaits and not is_recorded:
+            raise not_recorded(
+                stage.name,
+                "makes calls whose results the changelogs do not hold any more (setting changelog_retention_ms)",
             )

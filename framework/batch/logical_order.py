@@ -19,7 +19,7 @@ from framework.state.recorded_task import RecordedTask
 from protocol.changelog import InputDecision
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
-from protocol.notes import IdleNote
+from protocol.notes import CallResult, IdleNote
 from protocol.record_batch import RecordBatch
 
 
@@ -29,7 +29,7 @@ class LogicalOrder(NamedTuple):
     ``until_us``: the last one of history; below 0: there was none. ``taken``: by external partition, the offset of the
     first record that live tasks took; absent: they took none. ``decisions``: of live tasks, in order. ``frontiers``: by
     channel (producer, partition), up to when a live task has taken watermarks. ``is_live``: the order is all that a
-    live task has recorded up to a commit.
+    live task has recorded up to a commit. ``calls``: what the calls of its records have returned, by their numbers.
     """
 
     until_us: int = NEVER - 1
@@ -37,6 +37,7 @@ class LogicalOrder(NamedTuple):
     decisions: Sequence[InputDecision | IdleNote] = ()
     frontiers: Mapping[tuple[int, TopicPartition], int] = {}
     is_live: bool = False
+    calls: Mapping[int, Sequence[CallResult]] = {}
 
     @property
     def told_us(self) -> int:
@@ -98,6 +99,7 @@ def recorded_order(recorded: RecordedTask, last: Commit) -> LogicalOrder:
         [decision for decision in recorded.decisions if decision.last_t <= upto],
         {(f.producer, TopicPartition(f.topic, f.partition)): f.t for f in last.deterministic.frontiers},
         is_live=True,
+        calls={number: results for note in recorded.calls for number, results in note.records},
     )
 
 

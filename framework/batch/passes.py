@@ -19,6 +19,7 @@ from framework.core.events import Advance
 from framework.core.task_topology import wire
 from framework.errors import ConfigError
 from framework.execution.build import writes_outside
+from framework.execution.calls.kept_results import is_kept
 from framework.execution.calls.ports import Caller
 from framework.execution.deterministic.outputs import LogicalOutputs, TimeAndSource, is_of_outputs
 from framework.execution.deterministic.processor import LogicalProcessor
@@ -168,6 +169,8 @@ class LogicalPass:
         self._sent = SentFrames(self._wiring)
         self._hands_outputs = outputs
         self._order, self._in_history = order, order.until_us >= 0
+        if not self._in_history:
+            self._recall()
         self._marks: list[tuple[TimeSource, int, bool]] = []  # of one logical time
         self._marked_at = -1
 
@@ -216,7 +219,12 @@ class LogicalPass:
         return self.processor.take_numbered()[0]
 
     def is_state(self, key: bytes) -> bool:
-        """Tell whether it is no number or digest: a live task begins them; but outputs that were sent are counted."""
+        """Tell whether it is no number or digest: a live task begins them; but outputs that were sent are counted.
+
+        Nor is it a result of a call, which only a restarted task keeps.
+        """
+        if is_kept(key):
+            return False
         return not is_of_outputs(key) or (self._hands_outputs and key in self._logical.counted)
 
     def _take_watermarks(self) -> None:
@@ -229,9 +237,15 @@ class LogicalPass:
         if not self._in_history:
             return
         self._in_history = False
+        self._recall()
         for producer, source in self._sources.values():
             if producer == OUTSIDE and not self.records[source]:
                 self.processor.process_idle(source, self._order.until_us)
+
+    def _recall(self) -> None:
+        """Take what calls have returned live from here on: those of history are recorded nowhere."""
+        if self._order.is_live:
+            self.processor.recall_all(self._order.calls)
 
 
 def _by_step(batch: RecordBatch) -> Sequence[RecordBatch]:

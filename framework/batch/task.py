@@ -13,10 +13,12 @@ from framework.api.job import Job
 from framework.batch.channels import channels_of
 from framework.batch.frames import Frame
 from framework.batch.logical_order import LogicalOrder
+from framework.batch.no_calls import NoCalls
 from framework.batch.passes import AlignedPass, LogicalPass, Pass
 from framework.batch.record_order import Piece, merged
 from framework.batch.temporary_store import Scratch
 from framework.execution.build import store_names
+from framework.execution.calls.ports import Caller
 from framework.execution.calls.shared import shared_calls
 from framework.execution.limits import CALLS_MS
 from framework.execution.outputs import Outputs
@@ -48,11 +50,13 @@ class BatchTask:
         outputs: bool = True,
         order: LogicalOrder = _ALL_HISTORY,
         is_recorded: bool = True,
+        makes_calls: bool = True,
     ) -> None:
         """``outside``: partition counts of the topics that the job writes; without ``outputs``, only letters go there.
 
         ``settings.uncommitted_state_bytes_max`` bounds the state in memory; beyond, it goes to a temporary RocksDB.
         Deterministic mode: ``order`` has given the pieces their times; unless ``is_recorded``, live ones had others.
+        Unless ``makes_calls``, the results of all calls must be recorded.
         """
         names = store_names(stage)
         self._stage = stage
@@ -65,7 +69,9 @@ class BatchTask:
             read_cache_bytes_max=settings.read_cache_bytes_max,
         )
         self._pass: Pass
-        caller = shared_calls() if stage.awaits else None
+        caller: Caller | None = None
+        if stage.awaits:
+            caller = shared_calls() if makes_calls else NoCalls(stage.name)
         if stage.mode == "deterministic":
             self._pass = by_time = LogicalPass(
                 job,

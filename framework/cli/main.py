@@ -242,6 +242,13 @@ def audit(
     job: JobName,
     *,
     source: From = None,
+    make_calls: Annotated[
+        bool,
+        typer.Option(
+            "--make-calls",
+            help="Make the calls of async tasks again whose results are not recorded; else such a job is refused.",
+        ),
+    ] = False,
     cluster: Cluster = "local[*]",
     work: Work = None,
     directory: Directory = None,
@@ -257,7 +264,16 @@ def audit(
     from framework.cli.commands.audit import compare
 
     address = address_of(log, kafka_config, settings)
-    if not compare(job, directory, address, source or [], settings_of(set, settings), cluster=cluster, work=work):
+    if not compare(
+        job,
+        directory,
+        address,
+        source or [],
+        settings_of(set, settings),
+        cluster=cluster,
+        work=work,
+        makes_calls=make_calls,
+    ):
         raise typer.Exit(ExitCode.FAILED)
 
 

@@ -248,9 +248,9 @@ def test_another_number_of_calls_than_recorded_halts() -> None:
         except Exception:  # noqa: BLE001  # code that swallows everything
             pass
 
-    with pytest.raises(Halted, match="of 1 calls, and after a restart it calls echo as one more"):
+    with pytest.raises(Halted, match="of 1 calls, and now it calls echo as one more"):
         Bench(recorded={0: result("x")}).add("a", catches)
-    with pytest.raises(Halted, match="of 2 calls, and after a restart it makes 1"):
+    with pytest.raises(Halted, match="of 2 calls, and now it makes 1"):
         Bench(recorded={0: result("x", "y")}).add("a", asks("x"))
 
 

@@ -9,7 +9,10 @@ from typing import Any
 
 
 class CountingServer(ThreadingHTTPServer):
-    """Answers GET with what ``answer`` makes of the path: (status, body). ``asked``: path → requests."""
+    """Answers GET with what ``answer`` makes of the path: (status, body). ``asked``: path → requests.
+
+    ``most``: as many connections were open at a time.
+    """
 
     daemon_threads = True
 
@@ -17,7 +20,19 @@ class CountingServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answer = answer
         self.asked: Counter[str] = Counter()
+        self.most = self._open = 0
         self.lock = threading.Lock()
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Count it while it is open."""
+        with self.lock:
+            self._open += 1
+            self.most = max(self.most, self._open)
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self.lock:
+                self._open -= 1
 
     @property
     def url(self) -> str:

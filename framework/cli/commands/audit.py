@@ -34,6 +34,7 @@ def compare(
     *,
     cluster: str,
     work: str | None,
+    makes_calls: bool,
 ) -> bool:
     """Audit a job; return whether nothing differs. Raises ConfigError, TaskError."""
     screen = Screen(Console())
@@ -48,7 +49,7 @@ def compare(
             wanted = wanted_of(found, sources or [LOG], work)
             spark = local_session(cluster)
             with screen:
-                result = audit(spark, wanted, log, screen, aligned=aligned)
+                result = audit(spark, wanted, log, screen, aligned=aligned, makes_calls=makes_calls)
         finally:
             for path in made:  # where Spark's stages kept their rows; what is in use stays
                 with contextlib.suppress(OSError):

@@ -18,7 +18,7 @@ from framework.api.methods import ReturnError, refuse_return
 from framework.errors import FrameworkError, Halted, TaskError
 from framework.execution.calls.answer import Answer
 from framework.execution.calls.effects import Effects, Place, conflicts
-from framework.execution.calls.ports import Caller
+from framework.execution.calls.ports import Caller, Pending
 from framework.execution.limits import MESSAGE_BYTES_MAX
 from framework.halts import HaltCode
 from protocol.notes import CallResult, CallsNote
@@ -89,12 +89,12 @@ class Records:
         self.turns = 0
         self.number = 0  # records that the task has ever begun to take: state in deterministic mode
         self.records_results = context is not None
-        self._recorded: Mapping[int, Sequence[CallResult]] = {}  # number → what its calls have returned before a crash
-        self._recorded_to = -1  # records up to this number have had their turns then
+        self._recorded: Mapping[int, Sequence[CallResult]] = {}  # number → what its calls have returned before
+        self._recorded_numbers = range(0)  # of the records that have had their turns then
         self._made: list[tuple[int, tuple[CallResult, ...]]] = []  # the same of records that have had their turn
         self._caller, self._max, self._event_time = caller, in_flight_max, event_time
         self._running: RecordInFlight | None = None  # whose code runs
-        self._halt: Halted | None = None
+        self._halt: FrameworkError | None = None
         self._queue: deque[RecordInFlight] = deque()  # in the order of their turns
         self._begun: list[RecordInFlight] = []  # and not had their turn
         self._may_begin: list[tuple[int, RecordInFlight]] = []  # a heap: no record of the same key is before them
@@ -118,7 +118,7 @@ class Records:
             self._changed[place] = self.turns
 
     def saw_time(self) -> None:
-        """Note that the record whose code runs, if one does, has asked for the event time."""
+        """Note that the record whose code runs, if any, has asked for the event time."""
         if self.current is not None:
             self.current.times.add(self._event_time())
 
@@ -126,15 +126,16 @@ class Records:
         """Drop all records in flight: what their calls return is dropped (R4)."""
         for each in self._begun:
             self._end(each)
-        self._queue.clear()
-        self._begun.clear()
-        self._may_begin.clear()
-        self._of_key.clear()
-        self._changed.clear()
+        for kept in (self._queue, self._begun, self._may_begin, self._of_key, self._changed):
+            kept.clear()
 
-    def recall(self, recorded: Mapping[int, Sequence[CallResult]]) -> None:
-        """Take recorded results in place of calls: by the number of a record."""
-        self._recorded, self._recorded_to = recorded, max(recorded, default=-1)
+    def recall(self, recorded: Mapping[int, Sequence[CallResult]], *, all_from_here: bool = False) -> None:
+        """Take recorded results in place of calls: by the number of a record.
+
+        ``all_from_here``: the records behind those so far have made these calls and no others.
+        """
+        self._recorded = recorded
+        self._recorded_numbers = range(self.number, 1 << 63) if all_from_here else range(max(recorded, default=-1) + 1)
 
     def unused(self) -> Mapping[int, Sequence[CallResult]]:
         """Return the recorded results of records that have not come again; none is in flight."""
@@ -151,7 +152,7 @@ class Records:
             same.append(record)
             if len(same) > 1:
                 return
-        if record.number > self._recorded_to:
+        if record.number not in self._recorded_numbers:
             heappush(self._may_begin, (record.number, record))
 
     def take_results(self) -> list[CallsNote]:
@@ -180,13 +181,11 @@ class Records:
         record = self._running
         if record is None:
             raise TaskError(f"the call of {call.name} is used outside of async def process: only that may await a call")
-        if record.number > self._recorded_to:
-            answer = Answer(call, self._caller.begin(call, args, kwargs))
-        elif len(record.answers) < len(known := self._recorded.get(record.number, ())):
-            answer = Answer(call, known[len(record.answers)])
-        else:
-            self._halt = self._not_the_same(record, f"calls {call.name} as one more")
-            raise self._halt
+        try:
+            answer = Answer(call, self._source(record, call, args, kwargs))
+        except FrameworkError as error:
+            self._halt = error
+            raise
         record.answers.append(answer)
         return answer
 
@@ -199,13 +198,23 @@ class Records:
 
     # --- Steps ---
 
+    def _source(
+        self, record: RecordInFlight, call: AnyCall, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Pending | CallResult:
+        if record.number not in self._recorded_numbers:
+            return self._caller.begin(call, args, kwargs)
+        place, known = len(record.answers), self._recorded.get(record.number, ())
+        if place == len(known):
+            raise self._not_the_same(record, f"calls {call.name} as one more")
+        return known[place]
+
     def _begin(self) -> bool:
         went = False
         while self._may_begin and (len(self._begun) < self._max or self._may_begin[0][1] is self._queue[0]):
             self._start(heappop(self._may_begin)[1])
             went = True
         head = self._queue[0] if self._queue else None
-        if head is not None and not (head.done or head.alone) and head.number <= self._recorded_to:
+        if head is not None and not (head.done or head.alone) and head.number in self._recorded_numbers:
             head.alone = went = True
             self._start(head)
         return went
@@ -294,14 +303,14 @@ class Records:
             oldest = min((each.since for each in self._begun), default=self.turns)
             self._changed = {place: turn for place, turn in self._changed.items() if turn >= oldest}
             self._prune_at = max(CHANGED_MIN, 2 * len(self._changed))
-        if self.records_results and record.answers and record.number > self._recorded_to:
+        if self.records_results and record.answers and record.number not in self._recorded_numbers:
             self._made.append((record.number, tuple(answer.outcome for answer in record.answers)))
         if record.key is not None:
             same = self._of_key[record.key]
             same.popleft()
             if not same:
                 del self._of_key[record.key]
-            elif same[0].number > self._recorded_to:
+            elif same[0].number not in self._recorded_numbers:
                 heappush(self._may_begin, (same[0].number, same[0]))
 
     def _check_results(self, record: RecordInFlight) -> None:
@@ -316,7 +325,7 @@ class Records:
     def _not_the_same(self, record: RecordInFlight, now: str) -> Halted:
         return Halted(
             f"the task is not deterministic: for its record {record.number} the changelog holds the results of "
-            f"{len(self._recorded.get(record.number, ()))} calls, and after a restart it {now}: the calls of a record "
+            f"{len(self._recorded.get(record.number, ()))} calls, and now it {now}: the calls of a record "
             "must depend on the record and the state alone. Once its code does, start the job under another name",
             code=HaltCode.NOT_DETERMINISTIC,
         )
@@ -328,11 +337,11 @@ class Records:
 
 
 def _returned(value: object) -> Exception | None:
-    try:
-        if value is not None:
+    if value is not None:
+        try:
             refuse_return("process", value)
-    except ReturnError as error:
-        return error
+        except ReturnError as error:
+            return error
     return None
 
 

@@ -12,6 +12,11 @@ _END = b"results."  # behind all of them
 ResultsByRecord = Mapping[int, Sequence[CallResult]]
 
 
+def is_kept(key: bytes) -> bool:
+    """Tell whether an entry of META is a result that a restarted task has not used yet."""
+    return _END > key >= RESULTS
+
+
 class KeptResults:
     """A restarted task may commit before its producers have sent it again what its predecessor had processed."""
 

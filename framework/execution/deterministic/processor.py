@@ -109,6 +109,11 @@ class LogicalProcessor(Processor):
         if self._records is not None:
             self._records.recall({**self._kept.load(), **calls})
 
+    def recall_all(self, calls: Mapping[int, Sequence[CallResult]]) -> None:
+        """Take recorded results in place of all calls of the records from here on, as an audit does."""
+        if self._records is not None:
+            self._records.recall(calls, all_from_here=True)
+
     def take_calls(self) -> Sequence[CallsNote]:
         """Return and forget what calls have returned since the last time."""
         return () if self._records is None else self._records.take_results()

@@ -5,6 +5,7 @@ import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
 from framework.api.job import Job
+from framework.batch.check import check_calls
 from framework.errors import ConfigError
 from framework.ports import JobLogReader, LogReader
 from framework.spark.backfill.backfill import Plans, Telling, Wanted, Watching, histories_of
@@ -44,10 +45,19 @@ class Audited(NamedTuple):
     differences: list[StateDifference]
 
 
-def audit(spark: "SparkSession", wanted: Wanted, log: JobLogReader, telling: Telling, *, aligned: bool) -> Audited:
+def audit(
+    spark: "SparkSession",
+    wanted: Wanted,
+    log: JobLogReader,
+    telling: Telling,
+    *,
+    aligned: bool,
+    makes_calls: bool = False,
+) -> Audited:
     """Recompute and compare, at the newest checkpoint that every task has committed; the job may run meanwhile.
 
-    Raises ConfigError: there is no such checkpoint, or its inputs are not there any more; TaskError.
+    ``makes_calls`` whose results are not recorded. Raises ConfigError: there is no such checkpoint, or its inputs are
+    not there any more, or calls; TaskError.
     """
     job = wanted.job
     histories = histories_of(spark, job, wanted.sources)
@@ -58,6 +68,8 @@ def audit(spark: "SparkSession", wanted: Wanted, log: JobLogReader, telling: Tel
         is_recorded = not any(log.bounds(wiring.changelog)[0] for wiring in all_wirings(job) if wiring.deterministic)
     if not is_recorded:
         telling.say(_check_unrecorded(job))
+    if not makes_calls:
+        check_calls(job, is_recorded=is_recorded)
     at_checkpoint = Until(now=False, offsets=_positions(found))
     ends = {topic: history.ends for topic, history in histories.items()}
     covered = cover(log, [(wiring, None) for wiring in all_wirings(job)], ends, at_checkpoint)
@@ -78,6 +90,7 @@ def audit(spark: "SparkSession", wanted: Wanted, log: JobLogReader, telling: Tel
                     checkpoint_id,
                     snapshots=tuple(found[job.tasks_of(stage.ordinal)]),
                     is_recorded=is_recorded,
+                    makes_calls=makes_calls,
                 ),
                 lambda name: telling.say(f"stage {name} …"),
             )

@@ -159,6 +159,7 @@ class Plans(NamedTuple):
         bulk_write: BulkWrite | None = None,
         snapshots: tuple[Snapshot, ...] | None = None,
         is_recorded: bool = True,
+        makes_calls: bool = True,
     ) -> StagePlan:
         """Return the plan of a stage whose state a bulk write writes, or compared with snapshots."""
         wanted = self.wanted
@@ -177,6 +178,7 @@ class Plans(NamedTuple):
             placed=frozenset(topic for topic, history in self.files.items() if history.ends is not None),
             from_rows=has_one_channel(wanted.job, stage),
             is_recorded=is_recorded,
+            makes_calls=makes_calls,
             definition=encode_definition(define(wanted.job, self.outside)),
             built=""
             if bulk_write is None or "://" in wanted.work

@@ -52,6 +52,7 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
         outputs=plan.outputs,
         order=order,
         is_recorded=plan.is_recorded,
+        makes_calls=plan.makes_calls,
     )
     report = TaskReport(partition, 0, 0, 0, 0, 0)
     recorded: Recorded | None = None

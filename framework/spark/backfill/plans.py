@@ -36,6 +36,7 @@ class StagePlan(NamedTuple):
     from_rows: bool  # batches are rows of the one external input; else pieces
     placed: frozenset[str] = frozenset()  # topics whose files have the offsets of the log
     is_recorded: bool = True  # the changelogs have all of the order in which deterministic sources took their inputs
+    makes_calls: bool = True  # or the results of all calls are recorded
     definition: bytes = b""  # of the job, with the ids of its stores
     built: str = ""  # the directory for the state as files, beside the changelog; none if empty
 

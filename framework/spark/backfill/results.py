@@ -8,6 +8,7 @@ from framework.api.graph import RESERVED_STORES
 from framework.api.job import Job
 from framework.batch.task import StateRow
 from framework.execution.build import store_names
+from framework.execution.calls.kept_results import is_kept
 from framework.execution.deterministic.announced_time import AnnouncedTime
 from framework.execution.deterministic.outputs import is_of_outputs
 from framework.execution.reserved_stores import EVENT_TIME, STREAM_TIME
@@ -101,7 +102,7 @@ class Recorded:
         # which sources were idle depends on a clock; what came of it, event time, is compared
         self._left_out: Callable[[bytes, bytes | None], bool] = lambda key, _: key.startswith(EVENT_TIME)
         if stage.mode == "deterministic":
-            self._left_out = _is_of_outputs
+            self._left_out = _is_not_made_again
             if not plan.is_recorded:  # the logical times were others
                 del self._found[_META]
 
@@ -111,9 +112,9 @@ class Recorded:
         return _rows(task, [row for row in wrong if row[0] != _META or not self._left_out(row[1], row[2])])
 
 
-def _is_of_outputs(key: bytes, found: bytes | None) -> bool:
-    """Tell whether an entry of a deterministic task is about what it has sent, or has still to tell of event time."""
-    return is_of_outputs(key) or (found is not None and AnnouncedTime.is_due(key, found))
+def _is_not_made_again(key: bytes, found: bytes | None) -> bool:
+    """Tell whether an entry of a deterministic task is about what it has sent, or has still to tell or to use."""
+    return is_kept(key) or is_of_outputs(key) or (found is not None and AnnouncedTime.is_due(key, found))
 
 
 def _compared(found: dict[int, Entries], state: Iterator[StateRow]) -> list[_Difference]:
