@@ -50,7 +50,7 @@ def differing(expected: dict[str, Rows], found: dict[str, Rows]) -> int:
 
 
 def with_run(run_: Run) -> Kept:
-    """Return the results with this run in place of the one on the same log."""
+    """Return the results with this run in place of the one on the same log with the same jobs."""
     kept = read("backlog").runs if (RESULTS / "backlog.json").exists() else []
     others = [each for each in kept if each.tables[0].title != run_.tables[0].title]
     return Kept(sorted([*others, run_], key=lambda each: each.tables[0].title, reverse=True))
@@ -83,6 +83,8 @@ def main() -> int:
         console.print(f"  {done.seconds:.1f} s, {results:,} results, {differences} differences, {done.late} late")
     spark.stop()
     where = "the embedded log" if log == EMBEDDED else "Kafka"
+    if asked.jobs != list(FEEDS):
+        where += ", " + ", ".join(asked.jobs)
     run_ = taken("pyspark", "rocksdict", "confluent-kafka")
     run_.tables = [Table(f"On {where}: 24 hours of event time, beside Spark", COLUMNS, rows)]
     if os.environ.get("WRITE"):

@@ -15,6 +15,7 @@ class CountingServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 128  # connections that wait: many callers come at a time
 
     def __init__(self, answer: Callable[[str], tuple[int, bytes]]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

@@ -81,8 +81,9 @@ class Asking:
 
     def feed(self, numbers: range) -> None:
         """Send records of nine keys."""
-        records = [(b"k%d" % (n % 9), b"%d" % n, n) for n in numbers]
-        rows = [ExternalRecord(TopicPartition("asked", partition_of(key, 2)), key, *rest) for key, *rest in records]
+        keyed = [(b"k%d" % (n % 9), n) for n in numbers]
+        places = [TopicPartition("asked", partition_of(key, 2)) for key, _ in keyed]
+        rows = [ExternalRecord(place, key, b"%d" % n, n) for place, (key, n) in zip(places, keyed, strict=True)]
         self.metadata.produce_with_meta(rows, {})
 
     def run(self, kills: int = 1) -> None:

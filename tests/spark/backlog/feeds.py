@@ -157,6 +157,13 @@ def _avro_long(number: int) -> bytes:
     return bytes([*found, left])
 
 
+def _calls(rng: Random, partition: int, count: int) -> Iterator[Fed]:
+    """Orders of many things, so that most of them ask for a price; the service has none of some things."""
+    for key in _keys("order", partition, count):
+        order = json.dumps({"sku": f"thing{rng.randrange(count)}", "count": rng.randrange(1, 9)})
+        yield _text("orders", partition, key, order, rng.randrange(DAY_MS))
+
+
 FEEDS: dict[str, Callable[[Random, int, int], Iterator[Fed]]] = {
     "visits": _visits,
     "interval_join": _interval_join,
@@ -167,5 +174,6 @@ FEEDS: dict[str, Callable[[Random, int, int], Iterator[Fed]]] = {
     "dead_letters": _dead_letters,
     "sinks": _sinks,
     "registry": _registry,
+    "calls": _calls,
 }
 DISORDER_MS = {"visits": MINUTE_MS, "interval_join": MINUTE_MS, "billing": 10 * MINUTE_MS, "top_pages": 10 * SECOND_MS}

@@ -86,12 +86,21 @@ QUERIES: dict[str, dict[str, str]] = {
         "refused": "SELECT partition, offset, key FROM fed WHERE value IS NULL",
         "state": "SELECT key, sum(value::bigint) FROM fed WHERE value IS NOT NULL GROUP BY key",
     },
+    "calls": {
+        "priced": "SELECT key, cents * ordered:count::bigint FROM (%s) WHERE cents IS NOT NULL",
+        "refused": "SELECT partition, offset, key FROM (%s) WHERE cents IS NULL",
+        "state": "SELECT sku, min(cents) FROM (%s) WHERE cents IS NOT NULL GROUP BY sku, partition",
+    },
 }
 _SHARED = {  # what both queries of a job begin with
     "dead_letters": """
         SELECT *, if(schema_of_variant(found:customer) = 'STRING' AND schema_of_variant(found:cents) = 'BIGINT',
                      found:cents::bigint, NULL) AS cents
         FROM (SELECT *, try_parse_json(value) AS found FROM fed)""",
+    "calls": """
+        SELECT *, if(number % 50 = 0, NULL, 100 + 7 * number % 1000) AS cents
+        FROM (SELECT *, ordered:sku::string AS sku, substring(ordered:sku::string, 6)::bigint AS number
+              FROM (SELECT *, parse_json(value) AS ordered FROM fed))""",
 }
 
 

@@ -24,7 +24,7 @@ from protocol.frames import decode_headers
 from protocol.ids import TopicPartition
 from tests.spark.backlog.feeds import PARTITIONS, Fed
 from tests.spark.backlog.in_batch import Rows, rows_of
-from tests.support import registry
+from tests.support import http_server, registry
 
 TASKS = Path(__file__).parents[3] / "tasks"
 LIMIT_S = 180.0  # without a new commit: far beyond what a slow machine needs
@@ -82,6 +82,23 @@ class Outputs:
             return [list(row) for row in reader.all(getattr(stage.task, store))]
 
 
+class Prices:
+    """A service: it lacks one thing in 50, and has an error at the first request for each of many others."""
+
+    def __init__(self) -> None:
+        self._failed = set[str]()
+
+    def answer(self, sku: str) -> tuple[int, bytes]:
+        """Return the status and the price of a thing, which comes of its number."""
+        number = int(sku.removeprefix("thing"))
+        if number % 50 == 0:
+            return 404, b""
+        if number % 10 == 1 and sku not in self._failed:
+            self._failed.add(sku)
+            return 500, b""
+        return 200, b"%d" % (100 + 7 * number % 1000)
+
+
 def _text(row: LogRow) -> str:
     return (row.value or b"").decode()
 
@@ -120,6 +137,11 @@ def _registry(seen: Outputs) -> dict[str, Any]:
     return {"totals": totals, "refused": seen.letters("refused-payments"), "state": seen.state("cents")}
 
 
+def _calls(seen: Outputs) -> dict[str, Any]:
+    priced = ([key, order["cents"]] for key, order in seen.json("priced-orders"))
+    return {"priced": priced, "refused": seen.letters("refused-orders"), "state": seen.state("prices")}
+
+
 def _avro_long(data: bytes) -> int:
     number = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(data))
     return number >> 1 ^ -(number & 1)
@@ -139,6 +161,7 @@ SEEN: dict[str, Callable[[Outputs], dict[str, Any]]] = {
     "dead_letters": _dead_letters,
     "sinks": _sinks,
     "registry": _registry,
+    "calls": _calls,
 }
 
 
@@ -202,6 +225,8 @@ def _outside(name: str, directory: Path) -> Iterator[None]:
             body = json.dumps({"schema": json.dumps(payment)}).encode()
             with urllib.request.urlopen(f"{url}/subjects/payments-value/versions", data=body):  # its id is SCHEMA_ID
                 pass
+        if name == "calls":
+            os.environ["PRICES"] = stack.enter_context(http_server.serving(Prices().answer)).url
         os.chdir(directory)
         if name == "sinks":
             with contextlib.closing(sqlite3.connect("shop.db")) as sql:
