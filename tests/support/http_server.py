@@ -1,5 +1,6 @@
 """An HTTP server of a test's own, which counts what it is asked."""
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -34,6 +35,11 @@ class CountingServer(ThreadingHTTPServer):
         finally:
             with self.lock:
                 self._open -= 1
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a caller that has died."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:
