@@ -8,33 +8,37 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+NO_ANSWER = 0
+
 
 class CountingServer(ThreadingHTTPServer):
     """Answers GET with what ``answer`` makes of the path: (status, body). ``asked``: path → requests.
 
-    ``most``: as many connections were open at a time.
+    A status NO_ANSWER leaves the caller waiting until the server ends. ``most``: as many connections were open at a
+    time; ``open``: are now.
     """
 
     daemon_threads = True
     request_queue_size = 128  # connections that wait: many callers come at a time
 
-    def __init__(self, answer: Callable[[str], tuple[int, bytes]]) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, answer: Callable[[str], tuple[int, bytes]], port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.ends = threading.Event()
         self.answer = answer
         self.asked: Counter[str] = Counter()
-        self.most = self._open = 0
+        self.most = self.open = 0
         self.lock = threading.Lock()
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Count it while it is open."""
         with self.lock:
-            self._open += 1
-            self.most = max(self.most, self._open)
+            self.open += 1
+            self.most = max(self.most, self.open)
         try:
             super().process_request_thread(request, client_address)
         finally:
             with self.lock:
-                self._open -= 1
+                self.open -= 1
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a caller that has died."""
@@ -55,6 +59,9 @@ class _Handler(BaseHTTPRequestHandler):
         with server.lock:
             server.asked[path] += 1
             status, body = server.answer(path)
+        if status == NO_ANSWER:
+            server.ends.wait()
+            return
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -65,13 +72,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(answer: Callable[[str], tuple[int, bytes]]) -> Iterator[CountingServer]:
-    """Run a server within the block."""
-    with CountingServer(answer) as server:
+def serving(answer: Callable[[str], tuple[int, bytes]], port: int = 0) -> Iterator[CountingServer]:
+    """Run a server within the block; ``port``: any, if 0."""
+    with CountingServer(answer, port) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield server
         finally:
+            server.ends.set()
             server.shutdown()
             thread.join()
