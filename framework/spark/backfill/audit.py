@@ -2,8 +2,10 @@
 
 import shutil
 import uuid
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.batch.check import check_calls
 from framework.errors import ConfigError
@@ -20,7 +22,7 @@ from framework.state.snapshots import Snapshot, snapshots
 from protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SHOWN_MAX = 100  # differences that a person can look at
 
@@ -97,16 +99,18 @@ def audit(
             for stage in job.stages:
                 rows = stages.rows(stage, STATE)
                 wrong += rows.count()
-                names = {number: name for name, number in stage.store_ids().items()}
-                for row in rows.orderBy("task", "store", "key").limit(SHOWN_MAX - len(differences)).collect():
-                    cells = (None if row[name] is None else bytes(row[name]) for name in ("key", "value", "headers"))
-                    key, value, expected = cells
-                    differences.append(
-                        StateDifference(stage.name, row["task"], names[row["store"]], key or b"", value, expected)
-                    )
+                differences += _shown(stage, rows, SHOWN_MAX - len(differences))
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return Audited(checkpoint_id, reports, wrong, differences)
+
+
+def _shown(stage: StageGraph, rows: "DataFrame", count: int) -> Iterator[StateDifference]:
+    """Yield the first differences of a stage."""
+    names = {number: name for name, number in stage.store_ids().items()}
+    for row in rows.orderBy("task", "store", "key").limit(count).collect():
+        key, value, expected = (None if row[name] is None else bytes(row[name]) for name in ("key", "value", "headers"))
+        yield StateDifference(stage.name, row["task"], names[row["store"]], key or b"", value, expected)
 
 
 def _check_unrecorded(job: Job) -> str:
