@@ -125,7 +125,7 @@ def until(scene: Asking, happened: Callable[[], object]) -> None:
 
 
 def in_the_middle(server: CountingServer, asked: int) -> bool:
-    """Tell whether calls are open, after so many."""
+    """Tell whether calls are open, after as many requests."""
     return server.asked.total() >= asked and server.open > 0
 
 
@@ -150,7 +150,7 @@ def test_calls_survive_kills_and_a_service_in_trouble(mode: str, tmp_path: Path,
         port = server.server_port
         server.ends.set()
         server.shutdown()
-        server.server_close()  # nobody listens: connections are refused
+        server.server_close()  # connections are refused from here on
         scene.kill(0)
         worker = scene.local.supervisor.workers[0]
         until(scene, lambda: worker.status)
