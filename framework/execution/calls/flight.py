@@ -198,11 +198,9 @@ class Records:
 
     # --- Steps ---
 
-    def _source(
-        self, record: RecordInFlight, call: AnyCall, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Pending | CallResult:
+    def _source(self, record: RecordInFlight, call: AnyCall, *given: Any) -> Pending | CallResult:
         if record.number not in self._recorded_numbers:
-            return self._caller.begin(call, args, kwargs)
+            return self._caller.begin(call, *given)
         place, known = len(record.answers), self._recorded.get(record.number, ())
         if place == len(known):
             raise self._not_the_same(record, f"calls {call.name} as one more")
