@@ -38,7 +38,10 @@ class ChangelogHeader(NamedTuple):
 
 
 class Data(NamedTuple):
-    """Writes in order; a value of None is a tombstone. ``reset_stores`` start empty here; None: this is no reset."""
+    """Writes in order; a value of None is a tombstone. ``reset_stores`` start empty here; None: this is no reset.
+
+    ``REWRITTEN``, a reset of no store, says that the writes of a task are no changes, but for the tombstones.
+    """
 
     stores: Sequence[int]
     keys: list[bytes]
@@ -99,6 +102,8 @@ class OutputRelease(NamedTuple):
     seqs: tuple[tuple[TopicPartition, int], ...]
     digests: tuple[int, ...] | None = None
 
+
+REWRITTEN: tuple[int, ...] = ()  # as ``reset_stores``
 
 _LAYOUT = struct.Struct(">Biqi")
 _V2 = 2  # format version of input decisions and output releases that carry digests
@@ -201,6 +206,14 @@ def decode_data(message: bytes) -> Data:
     values, at = _wire.cut_nullable("data: values", message, at, value_lengths)
     _wire.check_size("data", message, at)
     return Data(stores, keys, values, reset_stores)
+
+
+def resets_of(message: bytes) -> tuple[int, ...] | None:
+    """Return the ``reset_stores`` of a data message, without its writes. Raises UnsupportedFormat, DecodeError."""
+    decode_changelog_header_of(ChangelogType.DATA, message)
+    at = CHANGELOG_HEADER_SIZE + PREFIX_SIZE
+    _wire.check_room("data: flags", message, CHANGELOG_HEADER_SIZE, PREFIX_SIZE)
+    return _decode_resets(message, at)[0] if message[CHANGELOG_HEADER_SIZE] & _RESET else None
 
 
 def _decode_resets(message: bytes, at: int) -> tuple[tuple[int, ...], int]:

@@ -13,8 +13,9 @@ from framework.halts import HaltCode
 from framework.logs.partition_reader import rows_left
 from framework.ports import LogReader, StateStore, Write
 from framework.stores.overlay import Overlay
-from framework.stores.rewrite_slice import ROW_BYTES, row_bytes
+from framework.stores.rewrite_slice import BEGUN, ROW_BYTES, row_bytes
 from protocol.changelog import (
+    REWRITTEN,
     ChangelogHeader,
     ChangelogType,
     decode_changelog_header,
@@ -68,7 +69,10 @@ class RewriteBudget:
 
 
 class DataSlices:
-    """The data of a task's checkpoints on its way to the changelog: one message a call, so no call takes long."""
+    """The data of a task's checkpoints on its way to the changelog: one message a call, so no call takes long.
+
+    What has changed comes first, then what is rewritten, in messages of their own that say so (0068).
+    """
 
     def __init__(self, overlay: Overlay, budget: RewriteBudget) -> None:
         self._overlay = overlay
@@ -78,52 +82,62 @@ class DataSlices:
 
     def _begin(self) -> None:
         self._digest = 0
-        self._rewrites = False  # this checkpoint has changes, or commits have paid for what it rewrites
+        self._changed = False  # this checkpoint has changes
+        self._moved = self._marked = False  # the rewrite has passed keys; a message of it says so
+        self._rewrites = False  # it rewrites: changes have paid for it, or commits
         self._round_done = False
 
     def next(self, action: WriteData) -> tuple[bytes | None, DataWritten]:
         """Return the next message, None if there is nothing to send, and the answer to the core.
 
-        The answer's ``more`` is false once all that is frozen was sent, and what is rewritten with it.
+        The answer's ``more`` is false once all that is frozen was sent, and what is rewritten behind it.
         """
-        writes = self._rest or self._overlay.next_frozen(SLICE_KEYS)
-        size = count = 0
-        for _, key, value in writes:
-            size += len(key) + len(value or b"")
-            count += 1
-            if size >= MESSAGE_BYTES_MAX:
-                break
-        self._rest, writes = writes[count:], writes[:count]
-        self._budget.appended(size + ROW_BYTES * count)
-        self._rewrites |= bool(writes)
-        more, cursor = bool(self._rest or self._overlay.unsent_count), action.cursor
-        if not more:
-            entries, cursor, more = self._rewrite(cursor, SLICE_KEYS - count, MESSAGE_BYTES_MAX - size)
-            writes += entries
-        message = None
-        if writes:
-            stores, keys, values = zip(*writes, strict=True)
-            header = ChangelogHeader(ChangelogType.DATA, action.generation, action.first_seq, 0)
-            message = encode_data(header, stores, keys, values)
-            self._digest = zlib.crc32(message, self._digest)
+        changed = self._rest or self._overlay.next_frozen(SLICE_KEYS)
+        if changed:
+            message: bytes | None = self._data(action, self._changes(changed), None)
+            cursor = action.cursor if self._round_done else action.cursor or BEGUN
+            more = bool(self._rest or self._overlay.unsent_count) or self._budget.of_slice(changed=True) > 0
+        else:
+            entries, cursor, more = self._rewrite(action.cursor)
+            self._moved |= self._round_done or cursor != (action.cursor or BEGUN)
+            marked = bool(entries) or (self._changed and self._moved and not self._marked)
+            self._marked |= marked
+            message = self._data(action, entries, REWRITTEN) if marked else None
         answer = DataWritten(int(message is not None), self._digest, cursor, self._round_done, more)
         if self._overlay.has_frozen and not more:
             self._begin()
             self._budget.checkpoint_ended()
         return message, answer
 
-    def _rewrite(self, cursor: bytes, keys_max: int, bytes_max: int) -> tuple[Sequence[Write], bytes, bool]:
+    def _changes(self, writes: list[Write]) -> list[Write]:
+        """Return as many frozen writes as a message has room for; the others come next."""
+        size = count = 0
+        for _, key, value in writes:
+            size += len(key) + len(value or b"")
+            count += 1
+            if size >= MESSAGE_BYTES_MAX:
+                break
+        self._rest, self._changed = writes[count:], True
+        self._budget.appended(size + ROW_BYTES * count)
+        return writes[:count]
+
+    def _data(self, action: WriteData, writes: Sequence[Write], resets: Sequence[int] | None) -> bytes:
+        stores, keys, values = zip(*writes, strict=True) if writes else ((), (), ())
+        header = ChangelogHeader(ChangelogType.DATA, action.generation, action.first_seq, 0)
+        message = encode_data(header, stores, keys, values, resets)
+        self._digest = zlib.crc32(message, self._digest)
+        return message
+
+    def _rewrite(self, cursor: bytes) -> tuple[Sequence[Write], bytes, bool]:
         """Return (entries to rewrite, next cursor, whether there are more to come)."""
         if self._round_done:
             return (), cursor, False
-        left = self._budget.of_slice(changed=self._rewrites)
-        if left > 0 and min(keys_max, bytes_max) <= 0:
-            return (), cursor, True
-        deletes_max = min(self._budget.deletes, bytes_max)
-        entries, cursor, done = self._overlay.rewrite(cursor, min(left, bytes_max), keys_max, deletes_max)
+        left = self._budget.of_slice(changed=self._changed or self._rewrites)
+        deletes_max = min(self._budget.deletes, MESSAGE_BYTES_MAX)
+        entries, cursor, done = self._overlay.rewrite(cursor, min(left, MESSAGE_BYTES_MAX), SLICE_KEYS, deletes_max)
         self._budget.rewritten(entries, round_done=done)
         self._rewrites, self._round_done = self._rewrites or left > 0, done
-        return entries, cursor, not done and self._rewrites and self._budget.of_slice(changed=True) > 0
+        return entries, cursor, not done and left > 0 and self._budget.of_slice(changed=True) > 0
 
 
 def apply_segment(name: str, store: StateStore, message: bytes) -> int:

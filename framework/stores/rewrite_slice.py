@@ -60,6 +60,11 @@ def slice_of(
     return rewritten, b"", True
 
 
+def cursor_of(cursor: bytes) -> tuple[int, bytes]:
+    """Return (store id, key passed last) of a cursor that is not empty."""
+    return _CURSOR.unpack_from(cursor)[0], cursor[_CURSOR.size :]
+
+
 def row_bytes(key: bytes, value: bytes | None) -> int:
     """Return what a row takes in a data message."""
     return ROW_BYTES + len(key) + len(value or b"")

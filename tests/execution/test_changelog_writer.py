@@ -16,6 +16,7 @@ from framework.stores.memory import MemoryStore
 from framework.stores.overlay import Overlay
 from framework.stores.rewrite_slice import BEGUN
 from protocol.changelog import (
+    REWRITTEN,
     ChangelogHeader,
     ChangelogType,
     decode_changelog_header,
@@ -40,12 +41,17 @@ def task_state() -> tuple[MemoryStore, Overlay]:
 
 def write(overlay: Overlay, writes: list[tuple[int, bytes, bytes | None]]) -> None:
     """Write into the open write batch and freeze it."""
+    put(overlay, writes)
+    overlay.freeze()
+
+
+def put(overlay: Overlay, writes: list[tuple[int, bytes, bytes | None]]) -> None:
+    """Write into the open write batch."""
     for store, key, value in writes:
         if value is None:
             overlay.store(store).delete(key)
         else:
             overlay.store(store).put(key, value)
-    overlay.freeze()
 
 
 def written(messages: list[bytes]) -> list[tuple[int, bytes, bytes | None]]:
@@ -156,8 +162,8 @@ def test_large_checkpoints_are_cut_into_numbered_messages(monkeypatch: pytest.Mo
     _, overlay = task_state()
     write(overlay, [(1, b"%04d" % number, bytes(21)) for number in range(10)])
     messages = Encoded(overlay, 1, 5, b"", RewriteBudget()).messages
-    assert [decode_changelog_header(message).seq for message in messages] == [5, 6, 7]
-    assert [len(decode_data(message).keys) for message in messages] == [4, 4, 2]
+    assert [decode_changelog_header(message).seq for message in messages] == [5, 6, 7, 8]
+    assert [len(decode_data(message).keys) for message in messages] == [4, 4, 2, 0]  # the last: a round has ended
 
 
 @pytest.mark.usefixtures("as_much")
@@ -175,6 +181,33 @@ def test_each_commit_rewrites_the_next_slice() -> None:
         cursor = encoded.cursor
         finish(overlay)
     assert (rewritten, ends, cursor) == ([[b"0", b"1"], [b"2", b"3"], [b"4"]], [False, False, True], b"")
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(WRITES, WRITES), min_size=1, max_size=8))
+def test_what_is_rewritten_is_told_from_what_has_changed(parts_of_checkpoints: list[tuple[Writes, Writes]]) -> None:
+    """A message is of changes, or of rewritten keys and says so; no key is passed without one that says so (0068)."""
+    store, overlay = task_state()
+    cursor, budget = b"", RewriteBudget()
+    for early, late in parts_of_checkpoints:
+        slices, before, messages, moved = DataSlices(overlay, budget), rows(store), [], False
+        for writes in (early, late):
+            put(overlay, writes)
+            overlay.freeze_part() if writes is early else overlay.freeze()
+            more = True
+            while more:
+                message, answer = slices.next(WriteData(1, 1, cursor))
+                moved |= answer.cursor != (cursor or BEGUN) or answer.round_done
+                messages += [] if message is None else [decode_data(message)]
+                cursor, more = answer.cursor, answer.more
+        assert any(data.reset_stores == REWRITTEN for data in messages) == (moved and bool(messages))
+        changed = [(s, k) for d in messages if d.reset_stores is None for s, k in zip(d.stores, d.keys, strict=True)]
+        assert set(changed) == {(number, key) for number, key, _ in early + late}
+        for data in messages:
+            if data.reset_stores is not None:
+                found = zip(data.stores, data.keys, data.values, strict=True)
+                assert all(before[number, key] == value for number, key, value in found)
+        finish(overlay)
 
 
 def test_a_round_ends_although_keys_always_come_behind_it() -> None:

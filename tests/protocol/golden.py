@@ -111,6 +111,11 @@ WRITES_HEX = (
 )
 RESET = Data((), [], [], (0, 1))
 RESET_HEX = f"18 {WHERE_HEX} 01 00000000 bc05c255 0002 0000 0001"  # reset, count 0, crc32, 2 stores
+REWRITTEN_DATA = Data((7,), [b"k"], [b"v"], ())
+REWRITTEN_HEX = (
+    f"18 {WHERE_HEX} 01 00000001 605a6ba2 0000"  # reset, count 1, crc32, no store
+    " 0007 00000001 00000001 6b 76"  # store id, lengths, key, value
+)
 
 COMMIT_HEADER = ChangelogHeader(ChangelogType.COMMIT, 3, 5, 0)
 SMALL = Commit(1, 3, 200, -1, (), (), 0, 0, 0, b"", 0, 0, -2, False, (), (), ())
@@ -217,6 +222,7 @@ _ROWS: tuple[tuple[str, str, Any, Callable[[], bytes], Callable[[bytes], Any]], 
      lambda: encode_changelog_header(_where(ChangelogType.INPUT_DECISION)), decode_changelog_header),
     ("data", WRITES_HEX, WRITES, lambda: _data(WRITES), decode_data),
     ("reset", RESET_HEX, RESET, lambda: _data(RESET), decode_data),
+    ("rewritten", REWRITTEN_HEX, REWRITTEN_DATA, lambda: _data(REWRITTEN_DATA), decode_data),
     ("claim", f"1a {WHERE_HEX} 00001267 00000000000003e8 {NONCE_HEX} 0005 68c3b67374", _CLAIM,
      lambda: encode_claim(_where(ChangelogType.CLAIM), _CLAIM), decode_claim),
     ("decision", f"1b {WHERE_HEX} 00000001 0000000000000064 00000014 0000000000000005 0000000000000006 0003 657874",

@@ -33,6 +33,7 @@ from protocol.changelog import (
     encode_outcome,
     encode_output_release,
     encode_time_lease,
+    resets_of,
 )
 from protocol.errors import DecodeError, UnsupportedFormat
 from protocol.ids import TopicPartition
@@ -54,7 +55,11 @@ def test_headers_survive(header: ChangelogHeader, body: bytes) -> None:
 @given(header=changelog_headers(ChangelogType.DATA), written=data())
 def test_data_survives(header: ChangelogHeader, written: Data) -> None:
     """Writes are decoded in order: a tombstone is not an empty value, no reset is not a reset of nothing (R1)."""
-    assert written == decode_data(encode_data(header, *written))
+    message = encode_data(header, *written)
+    assert written == decode_data(message)
+    assert resets_of(message) == written.reset_stores
+    with pytest.raises(DecodeError):
+        resets_of(message[: CHANGELOG_HEADER_SIZE + 5])
 
 
 @given(

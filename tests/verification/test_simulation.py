@@ -233,7 +233,7 @@ def simulate(*arguments: str) -> Result:
 
 def test_a_failure_is_made_small_and_says_how_to_repeat_it() -> None:
     """A failed batch ends with 1 and a smaller run that breaks the same invariant, and the command that repeats it."""
-    ended = simulate("--seeds", "7..8", "--mutant", "generation_kept", "--processes", "1")
+    ended = simulate("--seeds", "20..21", "--mutant", "generation_kept", "--processes", "1")
     assert ended.exit_code == 1
     command = next(
         line
@@ -249,13 +249,13 @@ def test_a_failure_is_made_small_and_says_how_to_repeat_it() -> None:
 
 def test_shrinking_keeps_the_invariant_and_loses_faults() -> None:
     """What is left breaks the same invariant with less, and is the same run each time."""
-    found = run_seed(7, "generation_kept")
+    found = run_seed(20, "generation_kept")
     smaller = shrink(found, "generation_kept")
     assert found.violation is not None
     assert smaller.violation is not None
     assert smaller.violation.name == found.violation.name
     assert len(smaller.happened) < len(found.happened)
-    assert run_seed(7, "generation_kept", smaller.cut).digest == smaller.digest
+    assert run_seed(20, "generation_kept", smaller.cut).digest == smaller.digest
 
 
 def test_a_cut_world_has_what_is_left() -> None:

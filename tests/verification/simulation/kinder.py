@@ -140,7 +140,7 @@ UNKINDNESSES = (
     Unkindness(
         "checkpoints of hundreds of keys, and a hot key",
         ("checkpoints of many slices", "crashes between two slices of many"),
-        {"cache_kept_over_a_large_checkpoint": _with_few_keys, "rollback_between_two_slices": _with_few_keys},
+        {"cache_kept_over_a_large_checkpoint": _with_few_keys},
     ),
     Unkindness(
         "windows with grace, and windows whose timers have keys",
