@@ -1,4 +1,4 @@
-"""Spark reads what a job has committed: state as of a checkpoint, the commits, the records of its streams.
+"""Spark reads what a job has committed: state as of a checkpoint, its changes, the commits, the records of its streams.
 
     from framework.spark import register
 

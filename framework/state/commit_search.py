@@ -27,7 +27,7 @@ def commit_in(changelog: TopicPartition, row: LogRow) -> Commit | None:
         ) from error
 
 
-def _first_commit(
+def first_commit(
     log: LogReader, changelog: TopicPartition, begin: int, end: int, last: CommittedAt
 ) -> CommittedAt | None:
     """Return the first valid commit with ``begin`` <= offset < ``end``. ``last``, the last one of all, tells (R3)."""
@@ -47,7 +47,7 @@ def last_at_most(log: LogReader, wiring: TaskWiring, checkpoint_id: int | None) 
     low, high, best = log.bounds(wiring.changelog)[0], last.offset, None
     while low < high:
         middle = (low + high) // 2
-        found = _first_commit(log, wiring.changelog, middle, high, last)
+        found = first_commit(log, wiring.changelog, middle, high, last)
         if found is None or found.commit.checkpoint_id > checkpoint_id:
             high = middle
         else:
@@ -73,7 +73,7 @@ def first_from(log: LogReader, wiring: TaskWiring, checkpoint_id: int) -> Commit
     if last is None:
         return None
     begin = log.bounds(wiring.changelog)[0] if before is None else before.offset + 1
-    return _first_commit(log, wiring.changelog, begin, last.offset + 1, last)
+    return first_commit(log, wiring.changelog, begin, last.offset + 1, last)
 
 
 def first_at_least(log: LogReader, wiring: TaskWiring, checkpoint_id: int) -> CommittedAt:

@@ -3,10 +3,11 @@
 Reads only, and needs no worker. A few reads find a checkpoint; the fold decides whether it is valid.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, repeat
 from typing import NamedTuple
 
+from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.core.changelog_fold import ChangelogFold, Segment
 from framework.core.damage import unreadable
@@ -15,7 +16,7 @@ from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, Halted, OffsetOutOfRange
 from framework.execution.changelog_writer import find_outcome
 from framework.halts import HaltCode
-from framework.logs.partition_reader import rows
+from framework.logs.partition_reader import rows, rows_left
 from framework.ports import LogReader
 from framework.state.commit_search import at_most, commit_in, first_at_least, first_from, last_at_most
 from framework.state.commits import CommittedAt, all_wirings
@@ -233,6 +234,27 @@ def snapshot_at(log: LogReader, wiring: TaskWiring, at: CommittedAt) -> Snapshot
     if begin > at.offset:
         raise _not_retained(wiring.name, at.commit.checkpoint_id)
     return Snapshot(wiring.name, wiring.changelog, at.offset, begin, at.commit)
+
+
+def snapshots_at(log: LogReader, job: Job, stage: StageGraph, offsets: Mapping[int, int]) -> list[tuple[int, Snapshot]]:
+    """Return (partition, snapshot) of a stage's tasks, whose commits are known to be valid, at these offsets.
+
+    Raises ConfigError: not retained any more.
+    """
+    found = []
+    for partition, wiring in enumerate(all_wirings(job)[job.tasks_of(stage.ordinal)]):
+        offset = offsets.get(partition, -1)
+        row = next(rows_left(log, wiring.changelog, max(offset, 0), offset + 1), None)
+        commit = None if row is None else commit_in(wiring.changelog, row)
+        if row is None or commit is None:
+            raise ConfigError(
+                f"task {wiring.name}: its commit at offset {offset} is no longer retained (setting "
+                "changelog_retention_ms): begin again",
+                task=wiring.name,
+                setting="changelog_retention_ms",
+            )
+        found.append((partition, snapshot_at(log, wiring, CommittedAt(row.offset, row.append_time_ms, commit))))
+    return found
 
 
 def refuse_other_graph(log: LogReader, wiring: TaskWiring, commit: Commit) -> None:

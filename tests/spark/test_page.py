@@ -1,4 +1,4 @@
-"""docs/guides/spark.md does what it says."""
+"""docs/guides/spark.md and changes.md do what they say."""
 
 import re
 from pathlib import Path
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "guides" / "spark.md").read_text("utf-8")
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_the_code_of_the_page_runs(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("page", "count"), [("spark", 3), ("changes", 2)])
+def test_the_code_of_the_page_runs(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str, count: int
+) -> None:
     """Block after block, beside a job that has run; its assertions are the test's."""
     monkeypatch.chdir(tmp_path)
     job_directory = JobDirectory(Path(".grete") / job.name)
@@ -36,24 +38,32 @@ def test_the_code_of_the_page_runs(spark: "SparkSession", tmp_path: Path, monkey
         while not local.drained(ends):
             local.poll(20)
         local.stop()
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 3
+    blocks = re.findall(r"^```python\n(.*?)^```", page_text(page), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == count
     names: dict[str, object] = {}
     directory = str(job_directory.directory.absolute())  # the session of the tests was started in another one
     for block in blocks:
         there = block.replace('(job="tasks.word_count"', f'(directory={directory!r}, job="tasks.word_count"')
+        for own in ("offsets", "changes"):
+            there = there.replace(f'"{own}")', f'"{tmp_path / own}")')
         exec(there.replace('{"job":', f'{{"directory": {directory!r}, "job":'), names)
     assert names["spark"] is spark
     log.close()
 
 
-def test_the_tests_that_the_page_names_are_there() -> None:
+def page_text(name: str) -> str:
+    """Return a guide."""
+    return (ROOT / "docs" / "guides" / f"{name}.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(("page", "least"), [("spark", 8), ("changes", 6)])
+def test_the_tests_that_the_page_names_are_there(page: str, least: int) -> None:
     """What is said to be shown is shown."""
     known = {
         name
         for path in (ROOT / "tests").rglob("test_*.py")
         for name in re.findall(r"^def (test_\w+)", path.read_text("utf-8"), re.MULTILINE)
     }
-    named = set(re.findall(r"`(test_\w+)`", PAGE))
-    assert len(named) >= 8
+    named = set(re.findall(r"`(test_\w+)`", page_text(page)))
+    assert len(named) >= least
     assert named <= known

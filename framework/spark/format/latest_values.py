@@ -13,6 +13,7 @@ from framework.core.changelog_fold import Segment
 from protocol.changelog import CHANGELOG_HEADER_SIZE
 
 _PREFIX = 9  # flags, count, crc32 (protocol/README.md, "Data")
+_NONE = pa.array([], pa.large_binary())
 _TIDY_ROWS = 1 << 20  # at least this many before overwritten values are dropped
 
 
@@ -47,30 +48,14 @@ class Newest:
         return keys, values, numbers
 
     def _message(self, message: bytes, number: int) -> None:
-        at = CHANGELOG_HEADER_SIZE
-        is_reset, count = message[at], int.from_bytes(message[at + 1 : at + 5], "big")
-        at += _PREFIX
+        is_reset, keys, values = entries_of(message, self._store)
         if is_reset:
-            resets = int.from_bytes(message[at : at + 2], "big")
-            if self._store in np.frombuffer(message, ">i2", resets, at + 2):
-                self._keys, self._values, self._numbers, self._rows, self._tidy = [], [], [], 0, 0
-            at += 2 + 2 * resets
-        stores = np.frombuffer(message, ">i2", count, at)
-        key_sizes = np.frombuffer(message, ">i4", count, at + 2 * count)
-        value_sizes = np.frombuffer(message, ">i4", count, at + 6 * count)
-        at += 10 * count
-        ours = stores == self._store
-        if not ours.any():
-            return
-        data = pa.py_buffer(message)
-        keys = _cut(data, at, key_sizes)
-        values = _cut(data, at + int(key_sizes.sum(dtype=np.int64)), value_sizes)
-        if not ours.all():
-            keys, values = keys.filter(pa.array(ours)), values.filter(pa.array(ours))
-        self._keys.append(keys)
-        self._values.append(values)
-        self._numbers.append(np.full(len(keys), number, np.int64))
-        self._rows += len(keys)
+            self._keys, self._values, self._numbers, self._rows, self._tidy = [], [], [], 0, 0
+        if len(keys):
+            self._keys.append(keys)
+            self._values.append(values)
+            self._numbers.append(np.full(len(keys), number, np.int64))
+            self._rows += len(keys)
 
     def _compact(self) -> None:
         """Keep the last entry of each key."""
@@ -88,6 +73,31 @@ class Newest:
         self._keys, self._values = [keys.take(kept)], [values.take(kept)]
         self._numbers = [np.concatenate(self._numbers)[kept.to_numpy()]]
         self._rows = self._tidy = len(kept)
+
+
+def entries_of(message: bytes, store: int) -> tuple[bool, Any, Any]:
+    """Return (whether it empties the store first, keys, values) of a data message: two large binary arrays."""
+    at = CHANGELOG_HEADER_SIZE
+    flags, count = message[at], int.from_bytes(message[at + 1 : at + 5], "big")
+    at += _PREFIX
+    is_reset = False
+    if flags:
+        resets = int.from_bytes(message[at : at + 2], "big")
+        is_reset = store in np.frombuffer(message, ">i2", resets, at + 2)
+        at += 2 + 2 * resets
+    stores = np.frombuffer(message, ">i2", count, at)
+    ours = stores == store
+    if not ours.any():
+        return is_reset, _NONE, _NONE
+    key_sizes = np.frombuffer(message, ">i4", count, at + 2 * count)
+    value_sizes = np.frombuffer(message, ">i4", count, at + 6 * count)
+    at += 10 * count
+    data = pa.py_buffer(message)
+    keys = _cut(data, at, key_sizes)
+    values = _cut(data, at + int(key_sizes.sum(dtype=np.int64)), value_sizes)
+    if not ours.all():
+        keys, values = keys.filter(pa.array(ours)), values.filter(pa.array(ours))
+    return is_reset, keys, values
 
 
 def _cut(data: Any, at: int, sizes: Any) -> Any:

@@ -7,22 +7,15 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter
 
 from framework.core.task_topology import wire
 from framework.errors import ConfigError
+from framework.spark.format.change_stream import STREAM_OPTIONS, ChangeStreamReader
 from framework.spark.format.columns import Column, column
-from framework.spark.format.options import Options, Where, checkpoint_of, find_store, read_options
+from framework.spark.format.options import Options, checkpoint_of, find_store, read_options
+from framework.spark.format.parts import Part
 from framework.spark.format.reader import COMMITS_DDL, StatePlan, StreamPlan, commits_of, producers_of, state, stream
 from framework.spark.format.writer import StateWriter, state_writer
 from framework.state.pinning import check_readable
 from framework.state.snapshots import id_of_all, snapshots
 from protocol.ids import TopicPartition
-
-
-class Part(InputPartition):
-    """What one Spark task reads."""
-
-    def __init__(self, where: Where, number: int, what: Any) -> None:
-        super().__init__(number)
-        self.where = where
-        self.what = what
 
 
 class _Reader(DataSourceReader):
@@ -55,10 +48,11 @@ class _Reader(DataSourceReader):
 
 
 class ChangelogSource(DataSource):
-    """Committed state of one store: key, value, and where each entry was written.
+    """Committed state of one store, or, as a stream, its changes: key, value, and where each entry was written.
 
     Options: job, store (``stage/store`` where several stages have one), checkpoint (None: the newest that
     all tasks have committed), directory or log, kafkaConfig. A filter ``checkpoint_id = …`` is the same as the option.
+    A stream takes startingCheckpoint and maxCheckpointsPerBatch instead.
     """
 
     @classmethod
@@ -68,7 +62,7 @@ class ChangelogSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns; key and value as their serdes say, JSON as its text."""
-        options = read_options(self.options, self.name(), {"store", "checkpoint"})
+        options = read_options(self.options, self.name(), {"store", "checkpoint"} | STREAM_OPTIONS)
         _, store = find_store(options)
         columns = (column("key", store.key), column("value", store.value))
         return ", ".join(c.ddl for c in columns) + (
@@ -78,6 +72,10 @@ class ChangelogSource(DataSource):
     def reader(self, schema: Any) -> "_StateReader":
         """Return the reader of one query."""
         return _StateReader(read_options(self.options, self.name(), {"store", "checkpoint"}), "checkpoint_id")
+
+    def streamReader(self, schema: Any) -> ChangeStreamReader:  # noqa: N802  # Spark's name
+        """Return what reads changes (framework.spark.format.change_stream)."""
+        return ChangeStreamReader(read_options(self.options, self.name(), {"store"} | STREAM_OPTIONS))
 
     def writer(self, schema: Any, overwrite: bool) -> StateWriter:
         """Claim every task of the job, and return what writes (framework.spark.format.writer)."""

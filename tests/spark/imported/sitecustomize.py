@@ -21,8 +21,12 @@ IMPORTED = (
     "pyspark.worker",
 )
 
-if "pyspark.daemon" in sys.orig_argv:
+STREAMING = "pyspark.sql.streaming.python_streaming_source_runner"  # a process of its own for each source of a query
+
+if {"pyspark.daemon", STREAMING} & {*sys.orig_argv}:
     sys.path[:] = [path for path in sys.path if not path.endswith("pyspark.zip")]
+
+if "pyspark.daemon" in sys.orig_argv:
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
     for name in IMPORTED:

@@ -1,0 +1,97 @@
+"""A history of two stages, made by real workers that are killed now and then, and what a reader should see of it."""
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+from framework.api.job import Job
+from framework.job.directory import JobDirectory
+from framework.job.loader import load_job
+from framework.logs.address import IN_DIRECTORY, LogAddress
+from framework.ports import ExternalRecord, JobLogReader, JobMetadata
+from framework.settings import Settings
+from framework.state.changes import BEGINNING, NOTHING, Position, later, position_at
+from framework.state.commits import all_wirings, last_commit
+from framework.state.snapshots import contents, live, segments, snapshots_at
+from framework.worker.local_job import LocalJob
+from protocol.ids import TopicPartition
+from protocol.partitioner import partition_of
+from tests.state.pair_job import job
+from tests.worker.workers import LIMIT_S
+
+REFERENCE = "tests.state.pair_job"
+STORE = 10  # of the counts
+WORDS = 40
+SETTINGS = Settings(checkpoint_interval_ms=50)
+
+Counts = dict[tuple[int, str], int]  # (partition, word) → how often
+
+
+def feed(metadata: JobMetadata, job: Job, seed: int, count: int) -> None:
+    """Send lines of some words to the job's first stage."""
+    dice = random.Random(seed)
+    lines = [b" ".join(b"word-%d" % dice.randrange(WORDS) for _ in range(3)) for _ in range(count)]
+    keys = [b"%d" % (number % 5) for number in range(count)]
+    topic = all_wirings(job)[0].external[0].topic
+    metadata.produce_with_meta(
+        [
+            ExternalRecord(TopicPartition(topic, partition_of(key, job.partitions)), key, line, 1)
+            for key, line in zip(keys, lines, strict=True)
+        ],
+        {},
+    )
+
+
+def run(
+    directory: Path,
+    bursts: int,
+    killed_at: frozenset[int] = frozenset(),
+    reference: str = REFERENCE,
+    address: LogAddress = IN_DIRECTORY,
+) -> None:
+    """Feed and run the job; in some bursts a worker is killed as it works."""
+    job = load_job(reference)
+    job_directory, fed = JobDirectory(directory, address=address), all_wirings(job)[0].external[0].topic
+    with LocalJob(job, reference, job_directory, SETTINGS, fed=(fed,)) as local:
+        for burst in range(bursts):
+            before = _committed(local.log, job)
+            feed(local.metadata, job, burst, 10)
+            if burst in killed_at:
+                process = local.supervisor.workers[burst % job.partitions].process
+                if process is not None:
+                    os.kill(process.pid, signal.SIGKILL)
+            deadline = time.monotonic() + LIMIT_S
+            while _committed(local.log, job) <= before:
+                assert time.monotonic() < deadline, "nothing is committed"
+                local.poll(10)
+        ends = local.ends()
+        while not local.drained(ends):
+            local.poll(20)
+        local.stop()
+
+
+def _committed(log: JobLogReader, job: Job) -> int:
+    """Return the least checkpoint that the tasks with counts have."""
+    lasts = [last_commit(log, wiring.changelog) for wiring in all_wirings(job)[job.tasks_of(1)]]
+    return min(-1 if last is None else last.commit.checkpoint_id for last in lasts)
+
+
+def positions(log: JobLogReader) -> list[Position]:
+    """Return the position of each checkpoint that can be read, oldest first."""
+    stage, found = job.stages[1], [BEGINNING]
+    newest = position_at(log, job, stage, None, aligned=True)
+    while found[-1] != newest:
+        found.append(later(log, job, stage, found[-1], newest, 1, aligned=True))
+    return found
+
+
+def counts_at(log: JobLogReader, position: Position) -> Counts:
+    """Return what the store of counts held at a position."""
+    found: Counts = {}
+    offsets = {number: place.offset for number, place in position.places.items() if place != NOTHING}
+    for partition, snapshot in snapshots_at(log, job, job.stages[1], offsets):
+        keys, values, _ = live(contents(segments(log, snapshot), frozenset({STORE}))[STORE])
+        found |= {(partition, k.decode()): int.from_bytes(v, "big") for k, v in zip(keys, values, strict=True)}
+    return found

@@ -1,0 +1,206 @@
+"""Changes between two positions of changelogs: each once, and no rewritten entry; read without Spark."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+from msgspec.structs import replace
+
+from framework.api.serdes import int64
+from framework.errors import ConfigError
+from framework.job.directory import JobDirectory
+from framework.job.topics import create_topics
+from framework.logs.embedded import EmbeddedLog
+from framework.logs.partition_reader import rows_left
+from framework.ports import JobLog
+from framework.spark.format.change_rows import StoreColumns, change_rows
+from framework.spark.format.columns import Column
+from framework.state.bulk_write import begin, commit
+from framework.state.bulk_write_attempt import Attempt
+from framework.state.changes import (
+    BEGINNING,
+    NOTHING,
+    Position,
+    changes,
+    decode_position,
+    earliest,
+    later,
+    position_at,
+    ranges,
+    wirings_of,
+)
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_data, encode_data
+from protocol.commit import decode_commit, encode_commit
+from protocol.ids import TopicPartition
+from tests.spark.format.history import SETTINGS, STORE, Counts, counts_at, positions, run
+from tests.state.pair_job import job
+
+COUNTS = StoreColumns(STORE, "counts", Column("key", "utf8"), Column("value", "int64"), expires=False)
+STAGE = job.stages[1]
+KILLED = frozenset({3, 6})
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a job with a history of some twenty checkpoints, in which two workers were killed."""
+    directory = tmp_path_factory.mktemp("history") / "job"
+    run(directory, 12, KILLED)
+    return directory
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
+    """Return the log of a job that has not run."""
+    log = EmbeddedLog(tmp_path / "log.db")
+    create_topics(job, log)
+    yield log
+    log.close()
+
+
+def rows(log: JobLog, start: Position, end: Position) -> list[dict[str, Any]]:
+    """Return the changes between two positions, each task's oldest first."""
+    parts = ranges(log, job, STAGE, start, end)
+    return [row for _, part in parts for batch in change_rows(log, part, COUNTS) for row in batch.to_pylist()]
+
+
+def put(log: JobLog, cells: dict[bytes, int | None], reset: tuple[int, ...] = ()) -> None:
+    """Write counts into both tasks of the second stage, as one bulk write."""
+    bulk_write = begin(log, job, SETTINGS)
+    written = []
+    for task in range(4):
+        attempt = Attempt(log, bulk_write, task, 1, reset if task > 1 else ())
+        if task > 1:
+            values = [None if value is None else int64.encode(value) for value in cells.values()]
+            attempt.add([STORE] * len(cells), list(cells), values)
+        written.append(attempt.close())
+    commit(log, bulk_write, written, settings=SETTINGS, full=False, external={})
+
+
+def test_changes_applied_in_order_are_the_state_at_each_checkpoint(history: Path) -> None:
+    """From one position to the next: every change once, rewritten entries never, what was rolled back never (0068)."""
+    log, state = JobDirectory(history).open_log(create=False), Counts()
+    found = positions(log)
+    assert len(found) > 8
+    changed = 0
+    for before, after in pairwise(found):
+        own = rows(log, before, after)
+        assert len({(row["partition"], row["key"], row["checkpoint_id"]) for row in own}) == len(own)
+        for row in own:
+            at = row["partition"], row["key"]
+            assert row["value"] > state.get(at, 0), "a count only grows: this is no change"
+            state[at] = row["value"]
+        assert state == counts_at(log, after)
+        changed += len(own)
+    whole = rows(log, BEGINNING, found[-1])
+    assert len(whole) == changed
+    marked = (
+        len(each.rewritten)
+        for _, part in ranges(log, job, STAGE, BEGINNING, found[-1])
+        for each in changes(log, part, STORE)
+    )
+    assert sum(marked) > 8
+    middle = found[len(found) // 2]
+    assert decode_position(middle.encode()) == middle
+    assert len(rows(log, BEGINNING, middle)) + len(rows(log, middle, found[-1])) == changed
+    assert later(log, job, STAGE, BEGINNING, found[-1], 3, aligned=True) == found[3]
+    log.close()
+
+
+def test_a_long_range_is_cut_at_commits(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several processes read it, and together they read what one would have."""
+    log = JobDirectory(history).open_log(create=False)
+    newest = positions(log)[-1]
+    whole = rows(log, BEGINNING, newest)
+    monkeypatch.setattr("framework.state.changes.SPLIT_MESSAGES", 10)
+    parts = ranges(log, job, STAGE, BEGINNING, newest)
+    assert len(parts) >= 3 * len(newest.places)
+    assert rows(log, BEGINNING, newest) == whole
+    log.close()
+
+
+def test_what_is_trimmed_is_said(tmp_path: Path) -> None:
+    """The first position that is there can be read from; one before it cannot, and the error names the setting."""
+    run(tmp_path / "job", 6)
+    log = JobDirectory(tmp_path / "job").open_log(create=False)
+    found = positions(log)
+    cut, state = found[3], counts_at(log, found[3])
+    for number, place in cut.places.items():
+        log.trim(wirings_of(job, STAGE)[number].changelog, place.offset)
+    with pytest.raises(ConfigError, match=r"since its beginning are no longer retained .*changelog_retention_ms"):
+        rows(log, BEGINNING, found[-1])
+    with pytest.raises(ConfigError, match=f"since checkpoint {found[2].checkpoint_id} are no longer retained"):
+        rows(log, found[2], found[-1])
+    first = earliest(log, job, STAGE, aligned=True)
+    assert first == cut
+    state |= {(row["partition"], row["key"]): row["value"] for row in rows(log, first, found[-1])}
+    assert state == counts_at(log, found[-1])
+    other = Position(1, {0: found[-1].places[0]._replace(offset=10**6)})
+    with pytest.raises(ConfigError, match="this is the log of another job"):
+        rows(log, other, found[-1])
+    log.close()
+
+
+def test_a_bulk_write_is_changes_unless_it_replaces_the_store(log: EmbeddedLog) -> None:
+    """Of a key that it has twice, the last; null deletes; a store that starts empty is no list of changes."""
+    put(log, {b"a": 1, b"b": 2}, reset=(STORE,))
+    first = position_at(log, job, STAGE, None, aligned=True)
+    assert {(r["partition"], r["key"], r["value"]) for r in rows(log, BEGINNING, first)} == {
+        (n, key, value) for n in (0, 1) for key, value in (("a", 1), ("b", 2))
+    }
+    put(log, {b"b": None, b"c": 3})
+    second = position_at(log, job, STAGE, None, aligned=True)
+    assert [(r["key"], r["value"]) for r in rows(log, first, second)] == [("b", None), ("c", 3)] * 2
+    put(log, {b"c": 4}, reset=(STORE,))
+    third = position_at(log, job, STAGE, None, aligned=True)
+    with pytest.raises(ConfigError, match=f"checkpoint {third.checkpoint_id} has replaced the whole store"):
+        rows(log, second, third)
+    assert first.place(7) == NOTHING
+
+
+def test_a_position_of_a_newer_build_is_refused() -> None:
+    """It is not guessed."""
+    with pytest.raises(ConfigError, match="a position of format 2, this build reads 1"):
+        decode_position({"format": 2})
+
+
+def unmarked(log: JobLog, changelog: TopicPartition, into: EmbeddedLog) -> None:
+    """Copy a changelog as a release before the mark would have written it."""
+    digest = 0
+    for token, row in enumerate(rows_left(log, changelog, *log.bounds(changelog)), 1):
+        message = row.value or b""
+        header = decode_changelog_header(message)
+        if header.type is ChangelogType.DATA:
+            message = encode_data(header, *decode_data(message)._replace(reset_stores=None))
+            digest = crc32(message, digest)
+        elif header.type is ChangelogType.COMMIT:
+            message, digest = encode_commit(header, replace(decode_commit(message), data_digest=digest)), 0
+        elif header.type is ChangelogType.CLAIM:
+            digest = 0
+        into.send(0, token, changelog, message)
+        into.poll()
+
+
+def test_what_an_older_release_has_written_is_refused_where_it_is_in_doubt(history: Path, log: EmbeddedLog) -> None:
+    """Where no row can be of the rewrite, the changes are there; else the error names the checkpoint (0068)."""
+    marked, told, refused = JobDirectory(history).open_log(create=False), 0, list[str]()
+    found = positions(marked)
+    for wiring in wirings_of(job, STAGE):
+        unmarked(marked, wiring.changelog, log)
+    for before, after in pairwise(found):
+        expected = rows(marked, before, after)
+        try:
+            found_rows = rows(log, before, after)
+        except ConfigError as error:
+            refused.append(str(error))
+        else:
+            assert found_rows == expected
+            told += 1
+    assert told
+    assert refused
+    assert all("a release that does not tell rewritten entries from changes" in text for text in refused)
+    marked.close()
