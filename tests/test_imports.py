@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"confluent_kafka", "psycopg", "pyspark", "pythonjsonlogger", "rich", "rocksdict", "sqlite3", "typer"}
-BELOW = ("framework.api", "framework.core", "framework.errors", "framework.ports", "framework.settings")
+BELOW = tuple(f"framework.{each}" for each in ("api", "core", "errors", "halts", "ports", "settings"))
 
 
 def loaded_by(statement: str) -> set[str]:

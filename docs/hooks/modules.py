@@ -71,7 +71,7 @@ GROUPS: dict[str, list[str]] = {
         "framework/testing/broker",
         "framework/testing/contracts",
     ],
-    "Which code does a command run?": ["framework/cli", "framework/cli/commands"],
+    "Which code does a command run?": ["framework/cli", "framework/cli/commands", "framework/cli/doctor"],
 }
 
 

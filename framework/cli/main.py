@@ -164,6 +164,24 @@ def config(
 
 
 @app.command()
+def doctor(
+    job: JobName,
+    *,
+    json: AsJson = False,
+    directory: Directory = None,
+    log: LogOption = None,
+    kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
+    set: Set = None,
+) -> None:
+    """Look whether a job can run here: log, rights, topics, clocks, disk, limits; exit 1 if not. It writes nothing."""
+    from framework.cli.commands.doctor import doctor as look
+
+    if not look(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings), as_json=json):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command()
 def new(
     name: Annotated[str, typer.Argument(help="The name of the project, and of its new folder.")],
     template: Annotated[str, typer.Option(help="The example to begin with; a wrong one lists all.")] = "word-count",

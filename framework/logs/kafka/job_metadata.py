@@ -16,13 +16,18 @@ PINS, FEEDS = 0, 1  # partitions: a worker reads the few pins, not the many entr
 _FEED = "feed"
 
 
+def metadata_topic(job: str) -> str:
+    """Return the topic that has a job's metadata."""
+    return f"{job}.notes"
+
+
 class KafkaMetadataReader:
     """Metadata by name, as of the first read; none where the job has no topic for it yet."""
 
     def __init__(self, log: LogReader, job: str) -> None:
         """Read nothing yet."""
         self._log = log
-        self.topic = f"{job}.notes"
+        self.topic = metadata_topic(job)
         self._known: dict[int, dict[str, bytes]] = {}
 
     def meta_get(self, key: str) -> bytes | None:

@@ -1,0 +1,56 @@
+"""`grete doctor`: whether a job can run here, and what to do if not. It writes nothing."""
+
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from framework.cli.doctor import embedded, machine
+from framework.cli.doctor.report import Report
+from framework.cli.reading import print_json
+from framework.cli.tables import print_table
+from framework.errors import FrameworkError
+from framework.job.directory import directory_of
+from framework.job.loader import load_job
+from framework.logs.address import LogAddress, check_address, read_options
+from framework.settings import Settings
+
+
+def doctor(
+    reference: str, directory: Path | None, address: LogAddress, settings: Settings, *, as_json: bool = False
+) -> bool:
+    """Print a table of the findings, or a line of JSON for each; return whether none is an error.
+
+    Raises ConfigError: the job's code, a setting or the address is wrong.
+    """
+    hosts, job, report = check_address(address), load_job(reference), Report()
+    place = directory_of(job, directory, address)
+    machine.look(report, job, place, settings)
+    if not hosts:
+        embedded.look(report, place)
+    else:
+        from framework.cli.doctor.kafka import Doctor
+
+        try:
+            Doctor(report, job, hosts, {} if address.config is None else read_options(address.config)).look()
+        except FrameworkError as error:
+            report.failed("brokers", hosts, error)
+    if as_json:
+        for finding in report.findings:
+            print_json(msgspec.to_builtins(finding))
+    else:
+        _print(report)
+    return all(finding.level != "error" for finding in report.findings)
+
+
+def _print(report: Report) -> None:
+    table = Table("level", "what", "where", "value", box=None)
+    for finding in report.findings:
+        table.add_row(finding.level, finding.what, finding.where, finding.value)
+    print_table(Console(), table)
+    for finding in report.findings:
+        if finding.remedy:
+            print(f"{finding.level}: {finding.what} of {finding.where}: {finding.remedy}")
+    levels = [finding.level for finding in report.findings]
+    print(f"{levels.count('error')} errors, {levels.count('warning')} warnings, {levels.count('ok')} in order")

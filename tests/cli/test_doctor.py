@@ -1,0 +1,131 @@
+"""`grete doctor` on a job with an embedded log: what it finds, what it says to do, and that it writes nothing."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from framework.cli.commands.doctor import doctor
+from framework.cli.doctor import machine
+from framework.cli.doctor.machine import file_system, memory_limit, size_of
+from framework.errors import ExitCode
+from framework.job.directory import JobDirectory
+from framework.logs.address import IN_DIRECTORY
+from framework.settings import MiB, Settings
+from tests.worker.workers import LIMIT_S, say, word_log
+
+JOB = "tasks.word_count"
+
+
+def findings(directory: Path, capsys: pytest.CaptureFixture[str], settings: Settings | None = None) -> dict[str, Any]:
+    """Return what → finding, as --json prints them."""
+    doctor(JOB, directory, IN_DIRECTORY, settings or Settings(), as_json=True)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert all(set(row) == {"level", "what", "where", "value", "remedy", "code"} for row in rows)
+    return {row["what"]: row for row in rows}
+
+
+def everything(directory: Path) -> dict[str, tuple[int, int]]:
+    """Return file → (size, time of the last change) of all below a directory, folders among them."""
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in [directory, *directory.rglob("*")]}
+
+
+def test_a_job_that_can_run_has_no_errors_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before its first run, and after it; each line has its level."""
+    place = tmp_path / "job"
+    found = findings(place, capsys)
+    assert not place.exists()
+    assert {row["level"] for row in found.values()} == {"ok"}
+    log = word_log(place)
+    say(log, "a b")
+    log.close()
+    before = everything(place)
+    found = findings(place, capsys)
+    assert found["log"]["value"].startswith("whole, ")
+    assert everything(place) == before
+    lock = JobDirectory(place).lock_supervisor()
+    assert findings(place, capsys)["supervisor"]["value"] == f"process {os.getpid()} runs the job"
+    os.close(lock)
+
+
+def test_a_damaged_log_is_an_error_with_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table, then what to do; the exit code says it, too."""
+    log = word_log(tmp_path / "job")
+    say(log, *["a b c d e f g"] * 2_000)
+    log.close()
+    path = tmp_path / "job" / "log.db"
+    content = bytearray(path.read_bytes())
+    for page in range(2, len(content) // 4096, 3):
+        content[page * 4096 : page * 4096 + 512] = os.urandom(512)
+    path.write_bytes(content)
+    assert not doctor(JOB, tmp_path / "job", IN_DIRECTORY, Settings())
+    shown = capsys.readouterr().out
+    assert "restore the file from a copy" in shown
+    assert "1 errors, 0 warnings" in shown
+
+
+def test_the_exit_code_says_whether_the_job_can_run(tmp_path: Path) -> None:
+    """0: no error; 1: there is one; 2: the command line is wrong."""
+
+    def code(*arguments: str) -> int:
+        command = [sys.executable, "-m", "framework.cli", "doctor", *arguments]
+        return subprocess.run(command, cwd=tmp_path, timeout=LIMIT_S, capture_output=True, check=False).returncode
+
+    (tmp_path / "job").mkdir()
+    assert code(JOB, "--directory=job") == ExitCode.DONE
+    (tmp_path / "job" / "log.db").write_bytes(b"SQLite format 3\0" + bytes(5_000))
+    assert code(JOB, "--directory=job") == ExitCode.FAILED
+    assert code(JOB, "--set=no_such=1") == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("what", "changed", "settings", "level"),
+    [
+        ("free disk space", {"FREE_BYTES_MIN": 1 << 60}, Settings(), "error"),
+        ("free inodes", {"INODES_MIN": 1 << 60}, Settings(), "error"),
+        ("open files", {"FILES_OF_A_STORE": 1 << 60}, Settings(), "error"),
+        ("memory", {}, Settings(rocksdb_bytes=1 << 60), "warning"),
+        ("Python", {"TESTED": ()}, Settings(), "warning"),
+    ],
+)
+def test_each_limit_of_the_machine_is_compared(
+    what: str,
+    changed: dict[str, Any],
+    settings: Settings,
+    level: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With more asked for than any machine has, it is found, with what to do."""
+    for name, value in changed.items():
+        monkeypatch.setattr(machine, name, value)
+    found = findings(tmp_path / "job", capsys, settings)[what]
+    assert found["level"] == level
+    assert found["remedy"]
+
+
+def test_a_real_limit_of_open_files_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `ulimit -n` sets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (150, hard))
+    try:
+        found = findings(tmp_path / "job", capsys)["open files"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (found["level"], "may have 150" in found["value"]) == ("error", True)
+
+
+def test_sizes_and_kinds_are_those_of_the_system(tmp_path: Path) -> None:
+    """Sizes of files, the file system of a mount, the memory of the machine."""
+    (tmp_path / "file").write_bytes(bytes(1_000))
+    assert size_of(tmp_path) == 1_000
+    assert file_system(Path("/proc/self")) in ("proc", "unknown")
+    assert memory_limit() > 100 * MiB

@@ -1,0 +1,175 @@
+"""`grete doctor` on Kafka: rights as a real broker gives them, topics as they are set, brokers that are not there."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+from framework.cli.commands.doctor import doctor
+from framework.cli.doctor.kafka import uses
+from framework.logs.address import LogAddress
+from framework.logs.kafka import KafkaReader
+from framework.settings import Settings
+from framework.testing.broker.settings import free_port
+from protocol.ids import TopicPartition
+from tests.logs.guarded_job import job as guarded_job
+from tests.logs.guarded_job import sentences
+from tests.logs.secure_broker import Entry, SecureBroker, listed
+
+pytestmark = pytest.mark.kafka
+JOB = str(Path(__file__).with_name("guarded_job.py"))
+
+
+def findings(address: LogAddress, directory: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """Return what --json prints, without what is of this machine."""
+    doctor(JOB, directory / "job", address, Settings(), as_json=True)
+    assert not (directory / "job").exists()
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return [row for row in rows if row["where"] not in (str(directory / "job"), "this machine", "this user")]
+
+
+def ends(broker: SecureBroker) -> dict[str, int]:
+    """Return topic → where its first partition ends, of all topics."""
+    with closing(KafkaReader.connect(broker.plain)) as log:
+        return {topic: log.bounds(TopicPartition(topic, 0))[1] for topic in log.topics()}
+
+
+def told(rows: list[dict[str, Any]], level: str) -> list[tuple[str, str]]:
+    """Return (what, where) of the findings of a level."""
+    return [(row["what"], row["where"]) for row in rows if row["level"] == level]
+
+
+@pytest.fixture
+def address(guarded: SecureBroker, tmp_path: Path) -> LogAddress:
+    """The broker as its user comes to it."""
+    options = tmp_path / "client.properties"
+    options.write_text("".join(f"{name}={value}\n" for name, value in guarded.options().items()))
+    return LogAddress(f"kafka://{guarded.bootstrap}", options)
+
+
+def test_with_the_listed_rights_nothing_is_missing(
+    guarded: SecureBroker, address: LogAddress, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table of docs/guides/kafka.md is enough; what a client cannot know is said, not taken for an error."""
+    before = ends(guarded)
+    rows = findings(address, tmp_path, capsys)
+    assert ends(guarded) == before  # no topic was made, no message sent
+    assert told(rows, "error") == []
+    rights = {row["where"]: row["value"] for row in rows if row["what"] == "rights"}
+    assert rights["guarded.split.changelog"] == "Delete, DescribeConfigs, Read, Write"
+    assert rights["guarded-sentences"] == rights["guarded.notes"] == rights["group guarded"] == "Read"
+    assert rights["guarded-totals"] == rights["guarded-rejected"] == "Write"
+    assert rights["transactional ids"].startswith("not known")
+    assert ("reachable", "broker 1") in told(rows, "ok")
+    assert "secret" not in json.dumps(rows)
+    assert "canary" not in json.dumps(rows)
+
+
+def of_topics_and_groups() -> list[Entry]:
+    """Return the rights that a client can ask for."""
+    return [entry for entry in listed() if entry[0] is not ResourceType.TRANSACTIONAL_ID]
+
+
+@pytest.mark.parametrize("entry", of_topics_and_groups(), ids=lambda entry: f"{entry[2].name.lower()} {entry[1]}")
+def test_a_missing_right_is_named(
+    entry: Entry, guarded: SecureBroker, address: LogAddress, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Taken back one by one: operation and resource are in what to do."""
+    kind, name, operation = entry
+    guarded.forbid(entry)
+    try:
+        rows = findings(address, tmp_path, capsys)
+    finally:
+        guarded.allow(entry)
+    group = kind is ResourceType.GROUP
+    named = operation.name.replace("_", " ").title().replace(" ", "")
+    found = [
+        row["remedy"] for row in rows if row["level"] != "ok" and row["where"] == (f"group {name}" if group else name)
+    ]
+    assert any(named in remedy for remedy in found), (entry, rows)
+    assert told(rows, "error" if not group else "warning")
+
+
+@contextmanager
+def altered(broker: SecureBroker, topic: str, name: str, value: str) -> Iterator[None]:
+    """Set a setting of a topic for a while."""
+
+    def alter(operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=operation)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        broker.admin.incremental_alter_configs([resource])[resource].result()
+
+    before = ConfigResource(ResourceType.TOPIC, topic)
+    was = broker.admin.describe_configs([before])[before].result()[name].value
+    alter(AlterConfigOpType.SET)
+    try:
+        yield
+    finally:
+        value = str(was)
+        alter(AlterConfigOpType.SET)
+
+
+@pytest.mark.parametrize(
+    ("topic", "name", "value", "level", "what"),
+    [
+        ("guarded.count.changelog", "cleanup.policy", "compact", "error", "settings"),
+        ("guarded.split.changelog", "retention.ms", "1000000", "error", "settings"),
+        ("guarded.count.changelog", "unclean.leader.election.enable", "true", "error", "settings"),
+        ("guarded-sentences", "retention.ms", "3600000", "warning", "retention"),
+        ("guarded-totals", "max.message.bytes", "1000", "warning", "message size"),
+    ],
+)
+def test_a_setting_that_does_harm_is_found(
+    topic: str,
+    name: str,
+    value: str,
+    level: str,
+    what: str,
+    *,
+    guarded: SecureBroker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With the value that it has, and what to do."""
+    plain = LogAddress(f"kafka://{guarded.plain}")
+    with altered(guarded, topic, name, value):
+        rows = findings(plain, tmp_path, capsys)
+    (found,) = [row for row in rows if row["where"] == topic and row["what"] == what]
+    assert (found["level"], value in found["value"]) == (level, True)
+    assert found["remedy"]
+
+
+def test_a_missing_input_and_another_number_of_partitions_are_errors(
+    guarded: SecureBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first makes no topic; the second would place keys elsewhere."""
+    admin: AdminClient = guarded.admin
+    (tmp_path / "other.py").write_text(
+        Path(JOB).read_text().replace('"guarded', '"other').replace("job = Job(", "job = Job(partitions=2, name=")
+    )
+    admin.create_topics([NewTopic("other-sentences", 3)])["other-sentences"].result()
+    plain = LogAddress(f"kafka://{guarded.plain}")
+    doctor(str(tmp_path / "other.py"), tmp_path / "job", plain, Settings())
+    shown = capsys.readouterr().out
+    assert "3, the job has 2" in shown
+    assert "declare partitions=3 in the job" in shown
+    admin.delete_topics(["other-sentences"])["other-sentences"].result()
+    assert not doctor(str(tmp_path / "other.py"), tmp_path / "job", plain, Settings())
+    assert "this input is missing" in capsys.readouterr().out
+
+
+def test_brokers_that_do_not_answer_are_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing else can be known of them; the machine is looked at all the same."""
+    (found,) = findings(LogAddress(f"kafka://127.0.0.1:{free_port()}"), tmp_path, capsys)
+    assert (found["level"], found["what"]) == ("error", "brokers")
+
+
+def test_each_topic_of_a_job_is_looked_at() -> None:
+    """Those of the list in docs/guides/kafka.md."""
+    listed_topics = {name for kind, name, _ in listed() if kind is ResourceType.TOPIC}
+    assert set(uses(guarded_job)) == listed_topics
+    assert uses(guarded_job)[sentences.name].partitions == 1
