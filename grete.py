@@ -23,6 +23,7 @@ from framework.api.table_join import TableJoin
 from framework.api.task import Task
 from framework.api.timers import Timer, Timers
 from framework.api.topic import DeadLetter, Input, Output, Topic
+from framework.api.trace_ids import TraceIds
 from framework.api.versioned import VersionedStore
 from framework.api.windows import Every, HoppingWindow, TumblingWindow, Window
 
@@ -57,6 +58,7 @@ __all__ = [
     "Timer",
     "Timers",
     "Topic",
+    "TraceIds",
     "TumblingWindow",
     "VersionedStore",
     "Window",

@@ -13,6 +13,7 @@ from framework.errors import ConfigError
 NOT_SETTINGS = {"GRETE_KAFKA", "GRETE_POSTGRES", "GRETE_LOG", "GRETE_KAFKA_CONFIG", "GRETE_SETTINGS"}
 # what Kubernetes puts into each pod for a service named grete, or grete-NAME
 _KUBERNETES = re.compile(r"GRETE_(\w+_)?(SERVICE_HOST|(SERVICE_)?PORT(_\w+)?)")
+_MAY_BE_0 = "early_bytes_max", "changelog_retention_ms", "early_memory_bytes_max", "traced_per_million"
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 RENAMED = {  # what settings were called in release 0.1
     "guarantee": "processing_guarantee",
@@ -107,6 +108,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """
     checkpoint_ahead_ms: int = 60_000
     """A checkpoint id this far ahead of its append time is reported (A1)."""
+    tracing: Literal["off", "on"] = "off"
+    """Whether outputs carry the ``traceparent`` of their records, and spans are told to OpenTelemetry (extra otel).
+
+    In deterministic mode outputs hold it, so change it as code is changed: between a graceful stop and a start.
+    """
+    traced_per_million: int = 0
+    """Tracing: of a million records from outside without a ``traceparent`` this many are sampled; so of checkpoints."""
     shutdown_timeout_ms: int = 10_000
     """A graceful stop waits this long for its alignment (R6)."""
     liveness_timeout_ms: int = 300_000
@@ -129,7 +137,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """Raise ConfigError on a value that cannot work."""
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            least = 0 if name in ("early_bytes_max", "changelog_retention_ms", "early_memory_bytes_max") else 1
+            least = 0 if name in _MAY_BE_0 else 1
             if isinstance(value, int) and value < least:
                 raise ConfigError(f"setting {name} = {value}: must be {least} or more", setting=name)
         if self.uncommitted_state_bytes_max < 4 * self.batch_bytes_max:
@@ -172,6 +180,8 @@ GROUPS = {  # the tables of a settings file, by what a person wants to change
         "time_lease_ms",
     ),
     "workers": (
+        "tracing",
+        "traced_per_million",
         "shutdown_timeout_ms",
         "liveness_timeout_ms",
         "restart_backoff_ms",

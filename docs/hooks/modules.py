@@ -41,6 +41,11 @@ GROUPS: dict[str, list[str]] = {
         "framework/execution/reserved_stores.py",
         "framework/execution/store_pins.py",
     ],
+    "How does a trace context go on, and which spans are told?": [
+        "framework/execution/trace_context.py",
+        "framework/execution/tracing.py",
+        "framework/execution/spans.py",
+    ],
     "How are calls made, and when does a record that waits for one take effect?": ["framework/execution/calls"],
     "How is my code run in deterministic mode?": ["framework/execution/deterministic"],
     "Which lines of my code may not be deterministic?": ["framework/execution/deterministic/lint"],

@@ -10,7 +10,7 @@ from framework.core.aligned.task import TaskCore
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.limits import Limits
 from framework.core.ports import Core
-from framework.core.task_topology import wire
+from framework.core.task_topology import TaskWiring, wire
 from framework.core.topology import Topology
 from framework.errors import ConfigError
 from framework.execution.aligned_mode import AlignedMode
@@ -23,11 +23,12 @@ from framework.execution.deterministic.processor import LogicalProcessor
 from framework.execution.driver import TaskDriver
 from framework.execution.early_frames import SpilledFrames
 from framework.execution.outputs import Outputs
-from framework.execution.ports import Runner
+from framework.execution.ports import CommitTracing, Runner, TaskTracing
 from framework.execution.processor import CheckKeys, Processor
 from framework.execution.record_times import InputTimes, input_times
-from framework.execution.sink_targets import MakeSinks, sinks_of
+from framework.execution.sink_targets import MakeSinks, no_sinks, sinks_of
 from framework.execution.task_parts import COVERED, TaskParts
+from framework.execution.trace_context import NoTracing
 from framework.ports import Log, SpillStore, StateStore
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
@@ -100,6 +101,33 @@ def _overlay(graph: StageGraph, store: StateStore, settings: Settings) -> Overla
     )
 
 
+def _tracing(
+    graph: StageGraph, topology: Topology, wiring: TaskWiring, settings: Settings, *, again: bool
+) -> tuple[TaskTracing, CommitTracing | None]:
+    """Return what carries trace contexts and tells spans; ``again``: it tells none, as history only runs again.
+
+    Nothing of it is imported with tracing off. Raises ConfigError without the extra.
+    """
+    if settings.tracing == "off":
+        return NoTracing(), None
+    from framework.execution.tracing import CommitSpans, NoSpans, RecordTracing, TellsSpans
+
+    spans: TellsSpans = NoSpans()
+    if not again:
+        try:
+            from framework.execution.spans import Spans
+        except ModuleNotFoundError as error:
+            if error.name is None or not error.name.startswith("opentelemetry"):
+                raise
+            raise ConfigError(
+                "setting tracing = on needs the extra otel: pip install 'grete[otel]', or leave tracing off",
+                setting="tracing",
+            ) from error
+        spans = Spans(topology.job, graph.name, wiring.changelog.partition)
+    commits = CommitSpans(topology, wiring, settings.traced_per_million, spans)
+    return RecordTracing(topology, graph.ordinal, wiring, settings, spans), commits
+
+
 @dataclass(frozen=True, slots=True)
 class TaskIO:
     """What one task reads and writes, and when. ``mono_ms`` is a clock that only goes forward."""
@@ -113,6 +141,7 @@ class TaskIO:
     times: InputTimes | None = None
     priorities: Mapping[str, int] = field(default_factory=dict)  # by topic from outside
     wall_us: Callable[[], int] = wall_clock_us
+    commit_spans: CommitTracing | None = None
 
     def parts(self, owner: int, core: Core, runner: Runner) -> TaskParts:
         """Return what a driver and its mode work with."""
@@ -127,6 +156,7 @@ class TaskIO:
             times=self.times,
             priorities=self.priorities,
             wall_us=self.wall_us,
+            commit_spans=self.commit_spans,
         )
 
 
@@ -177,7 +207,8 @@ def assemble(
     logical = LogicalOutputs(topology.job, wiring, releases=releases) if graph.mode == "deterministic" else None
     outputs = Outputs(graph, topology, settings, _counts(graph, log), mode=logical)
     times = input_times(graph, wall_us)
-    io = TaskIO(log, store, overlay, spill, settings, mono_ms, times, graph.priorities(), wall_us)
+    tracing, commit_spans = _tracing(graph, topology, wiring, settings, again=sinks is no_sinks)
+    io = TaskIO(log, store, overlay, spill, settings, mono_ms, times, graph.priorities(), wall_us, commit_spans)
     caller = ClockedCalls(mono_ms) if caller is None else caller
     own = graph, topology, partition, overlay, outputs, settings
     if logical is not None:
@@ -188,12 +219,12 @@ def assemble(
             sinks=sinks,
             caller=caller,
         )
-        code.check_keys = check_keys
+        code.check_keys, code.tracing = check_keys, tracing
         # what files and tables of any stage have got ahead of its commit does not go with a log that loses its power
         durable = settings.sink_delivery == "early"
         core = DeterministicCore(wiring, limits_of(settings), releases=releases, durable=durable)
         return deterministic_driver(owner, core, code, io)
     context = Context(wall_us)
     runner = Processor(*own, executor=executor, sinks=sinks, context=context, caller=caller)
-    runner.check_keys = check_keys
+    runner.check_keys, runner.tracing = check_keys, tracing
     return aligned_driver(owner, TaskCore(wiring, limits_of(settings), aligned=aligned), runner, io)

@@ -1,13 +1,15 @@
 """What a driver asks of the user's code: run it over frames and rows, hand over what it sent."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
+from framework.api.graph import StageGraph
 from framework.execution.calls.ports import InFlight
 from framework.execution.commit_requests import CommitRequests
 from framework.execution.timers import TimerQueue
 from framework.ports import ExternalRecord, LogRow
 from protocol.ids import TopicPartition
+from protocol.record_batch import RecordBatch
 
 
 class Waiting(Protocol):
@@ -40,6 +42,30 @@ class Waiting(Protocol):
 
     def abandon(self) -> None:
         """Let go of the sinks as the end of the process would."""
+        ...
+
+
+class TaskTracing(Protocol):
+    """Carries trace contexts from records to what a task sends (framework.execution.tracing)."""
+
+    def around(self, stage: StageGraph, process: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return ``process``, with the record's context current while its code runs."""
+        ...
+
+    def around_batch(self, loop: Callable[[RecordBatch], None]) -> Callable[[RecordBatch], None]:
+        """Return ``loop`` with a span for each batch that has sampled records."""
+        ...
+
+    def sender(self, target: object, send: Callable[..., None]) -> Callable[..., None]:
+        """Return ``send``, which gives each output the context of the record whose code sends it."""
+        ...
+
+
+class CommitTracing(Protocol):
+    """Tells the spans of commits (framework.execution.tracing)."""
+
+    def moved(self, checkpoint_id: int | None, committed: int) -> None:
+        """Note the checkpoint whose commit is on its way, None: it has ended; and which one was committed last."""
         ...
 
 

@@ -27,6 +27,7 @@ from framework.execution.firing import Firing
 from framework.execution.outbox import Outbox
 from framework.execution.outputs import Outputs
 from framework.execution.own_entries import OwnEntries
+from framework.execution.ports import TaskTracing
 from framework.execution.process_loops import Loop, compile_loop
 from framework.execution.record_times import with_times
 from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS, TURN
@@ -35,6 +36,7 @@ from framework.execution.site import RecordClock, Site
 from framework.execution.store_pins import StorePins
 from framework.execution.task_time import TaskTime, time_told
 from framework.execution.timers import TimerQueue
+from framework.execution.trace_context import NoTracing
 from framework.execution.user_traceback import user_line
 from framework.halts import HaltCode
 from framework.ports import ExternalRecord, LogRow
@@ -79,11 +81,10 @@ class Processor:
         ``early_us`` returns the logical time of an output that goes to its sink ahead of the commit.
         """
         self.check_keys: CheckKeys | None = None  # of external inputs, before they are processed; set by assemble
+        self.tracing: TaskTracing = NoTracing()  # set by assemble
         self._stage, self._partition = stage, partition
-        self._overlay = overlay
-        self._outputs = outputs
-        self._where = f"stage {stage.name}, partition {partition}"
-        self._entries = OwnEntries(overlay)
+        self._overlay, self._outputs = overlay, outputs
+        self._where, self._entries = f"stage {stage.name}, partition {partition}", OwnEntries(overlay)
         self._pins = StorePins(stage, self._where, overlay.store(META))
         self._timers = TimerQueue(overlay.store(TIMERS))
         self._records = records_of(stage, caller, context, lambda: self._timers.now)
@@ -323,11 +324,11 @@ class Processor:
         for attribute, output in self._stage.outputs.items():
             target = output.target
             send = self._outputs.sender(target) if isinstance(target, Topic) else self._outbox.sender(attribute, target)
-            setattr(task, attribute, bound(output, send=in_turn(self._records, send)))
+            setattr(task, attribute, bound(output, send=self.tracing.sender(target, in_turn(self._records, send))))
 
     def _compile(self, task: Task) -> dict[str, Loop]:
         stage = self._stage
-        process = getattr(task, "process_batch" if stage.batch else "process")
+        process = self.tracing.around(stage, getattr(task, "process_batch" if stage.batch else "process"))
         loops = {}
         for topic, declared in self._inputs.items():
             site = replace(self._site, out_of_order_ms=declared.out_of_order_ms)
@@ -337,7 +338,7 @@ class Processor:
                 new = self._deduplicators.get(topic)
                 call = process if new is None else new.around_batch(process) if stage.batch else new.around(process)
                 loop = compile_loop(site, declared, call, batch=stage.batch)
-            loops[topic] = with_times(site, declared, self._context, loop, self._then)
+            loops[topic] = self.tracing.around_batch(with_times(site, declared, self._context, loop, self._then))
         return loops
 
     def _call(self, what: str, function: Callable[[], Any]) -> Any:

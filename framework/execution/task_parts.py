@@ -15,7 +15,7 @@ from framework.execution.commit_times import CommitTimes
 from framework.execution.input_holes import InputHoles
 from framework.execution.input_reader import InputReader
 from framework.execution.pending_sends import PendingSends
-from framework.execution.ports import Runner
+from framework.execution.ports import CommitTracing, Runner
 from framework.execution.record_times import InputTimes
 from framework.execution.timers import NEVER
 from framework.execution.watermarks import EventTimeOut
@@ -44,6 +44,7 @@ class TaskParts:
         times: InputTimes | None = None,
         priorities: Mapping[str, int] = MappingProxyType({}),
         wall_us: Callable[[], int] = wall_clock_us,
+        commit_spans: CommitTracing | None = None,
     ) -> None:
         """``mono_ms`` is a clock that only goes forward; ``times``: how the inputs tell time, if not as by default.
 
@@ -60,6 +61,7 @@ class TaskParts:
         self.urgent = False
         self.counters: Counter[str] = Counter()
         self.commit_times = CommitTimes(mono_ms)
+        self._commit_spans = commit_spans
         self.pending_sends = PendingSends(self.wiring.name, settings.send_timeout_ms)
         self.internal = dict.fromkeys(partition for _, partition in self.wiring.channels)
         self.inputs: tuple[TopicPartition, ...] = (*self.internal, *self.wiring.external)
@@ -85,6 +87,10 @@ class TaskParts:
         pending = self.core.commits.pending
         if (None if pending is None else pending.step) is not self.commit_times.step:
             self.commit_times.moved(None if pending is None else pending.step)
+            if self._commit_spans is not None:
+                last = self.core.commits.committed
+                frozen = None if pending is None else pending.checkpoint_id
+                self._commit_spans.moved(frozen, -1 if last is None else last.checkpoint_id)
         if not self.ready and self.core.start_up.phase is StartupPhase.DONE:
             self.ready = True
             self.runner.reset()

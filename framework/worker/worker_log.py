@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pythonjsonlogger.json import JsonFormatter
 
 from framework.execution.driver import TaskDriver
+from framework.execution.trace_context import CURRENT
 
 CLIENT = "grete.kafka"  # logs what all tasks share
 
 
 class Whose(logging.Filter):
     """Adds job and partition to each line of a worker's process, and stage and generation to that of a task.
+
+    A line about a record that has a trace context gets the ids of its trace and span.
 
     ``task`` returns the task that a line is about, None if it is about all of them.
     """
@@ -29,6 +32,9 @@ class Whose(logging.Filter):
         task = None if record.name == CLIENT else self.task()
         if task is not None:
             known |= {"stage": task.wiring.name.rpartition("-")[0], "generation": task.core.generation}
+        traced = CURRENT.logged
+        if traced is not None:
+            known |= {"trace_id": f"{traced.trace_id:032x}", "span_id": f"{traced.span_id:016x}"}
         for name, value in known.items():
             if value is not None and not hasattr(record, name):
                 setattr(record, name, value)

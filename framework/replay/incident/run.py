@@ -135,6 +135,8 @@ class IncidentRun:
         self._refused: RefusedCalls | None = None
         self._recorded = self._read_changelog()
         self._decided_t = 1 << 63  # up to which logical time the outputs in the log are of inputs in the file
+        if self.wiring.deterministic and not self.wiring.channels:  # behind it, when an input is idle is decided again
+            self._decided_t = max((each.last_t for each in self._recorded.decisions), default=0)
 
     def _prepare(self) -> TaskWiring:
         outside = {each.topic for each in (*self._said.inputs, *self._said.outputs) if not each.stream}
