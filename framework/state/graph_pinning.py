@@ -186,11 +186,19 @@ def _rescaled(pinned: Topology, job: Job, commits: Sequence[Commit]) -> tuple[in
         where, option = (f"stage {stage.name!r} of ", f" --stage={stage.name}") if alone else ("", "")
         raise ConfigError(
             f"{where}job {job.name!r} has {before} partitions, not {stage.partitions} as in this code: write "
-            f"{stage.declared_with(before, alone=alone)}; to have more: grete rescale JOB{option} "
-            f"--partitions={stage.partitions}",
+            f"{stage.declared_with(before, alone=alone)}; {_way_to(stage.partitions, before, option, job)}",
             stage=stage.name,
         )
     return first, known
+
+
+def _way_to(partitions: int, before: int, option: str, job: Job) -> str:
+    """Return the way to another number of partitions: what a command would refuse is no way."""
+    if "deterministic" in job.modes:
+        return "a deterministic job keeps its number: run its inputs through a job of another name"
+    if partitions < before:
+        return "to have fewer: grete fork JOB SECOND_JOB, a job of another name"
+    return f"to have more: grete rescale JOB{option} --partitions={partitions}"
 
 
 def _compare(pinned: Topology, ours: Topology) -> None:

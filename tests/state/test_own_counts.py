@@ -78,6 +78,7 @@ def test_the_topics_are_made_with_the_numbers_of_their_stages(place: JobDirector
         ((2, 5), r"stage 'count' of job 'j' has 3 partitions, not 5 as in this code: write partitions = 3 in class"),
         ((2, 5), r"to have more: grete rescale JOB --stage=count --partitions=5$"),
         ((2, None), r"stage 'count' of job 'j' has 3 partitions, not 2 as in this code: write partitions = 3 in class"),
+        ((2, 2), r"; to have fewer: grete fork JOB SECOND_JOB, a job of another name$"),
         ((4, 3), r"^job 'j' has 2 partitions, not 4 as in this code: write Job\(…, partitions=2\)"),
     ],
 )
@@ -89,6 +90,13 @@ def test_another_number_is_refused(
     with pytest.raises(ConfigError, match=said):
         prepare(job_of(*changed), log, place, SETTINGS)
     prepare(job_of(2, 3), log, place, SETTINGS)
+
+
+def test_a_deterministic_job_is_not_sent_to_a_command_that_refuses_it(place: JobDirectory, log: EmbeddedLog) -> None:
+    """It cannot be rescaled."""
+    prepare(Job("j", [Split, Count], partitions=2, mode="deterministic"), log, place, SETTINGS)
+    with pytest.raises(ConfigError, match=r"partitions=2\); a deterministic job keeps its number: run its inputs"):
+        prepare(Job("j", [Split, Count], partitions=3, mode="deterministic"), log, place, SETTINGS)
 
 
 def test_a_number_of_its_own_that_is_the_jobs_changes_nothing(place: JobDirectory, log: EmbeddedLog) -> None:
