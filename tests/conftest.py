@@ -4,6 +4,8 @@ import gc
 import os
 import subprocess
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -15,10 +17,18 @@ from tests.support.postgres import NoPostgres, Postgres, find_postgres
 # Ours is an entry point of the package; an editable install that is older than that does not know it.
 pytest_plugins = ["pytester", "framework.pytest_plugin"]
 
+if TYPE_CHECKING:
+    from tests.support.browser import Browser
+
 CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 SLOW = ("spark", "verification", "chaos", "kafka")  # markers and a directory: what the slowest tests need comes first
-SERVERS = ("spark", "secure", "postgres")  # fixtures that start a server for each process that asks: one is to ask
+SERVERS = (
+    "spark",
+    "secure",
+    "postgres",
+    "browser",
+)  # fixtures that start a server for each process that asks: one is to ask
 
 # A build is repeatable; a developer's run explores; HYPOTHESIS_PROFILE=thorough is for a night.
 settings.register_profile("dev", deadline=None)
@@ -33,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite-lifecycle", action="store_true", help="draw the tables of docs/explanation/lifecycle.md"
     )
+    parser.addoption("--pictures", action="store_true", help="take the pictures of docs/images again")
 
 
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
@@ -143,6 +154,19 @@ def postgres() -> Iterator[Postgres]:
         pytest.skip(f"not tested on PostgreSQL: {error}")
     with server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
+    """A browser of this process."""
+    from tests.support.browser import NoBrowser, browsing
+
+    with ExitStack() as opened:
+        try:
+            found = opened.enter_context(browsing(tmp_path_factory.mktemp("browser")))
+        except NoBrowser as error:
+            pytest.skip(f"not tested in a browser: {error}")
+        yield found
 
 
 @pytest.fixture

@@ -10,7 +10,17 @@ from framework.cli.main_dlq import dlq_app
 from framework.cli.main_incident import incident_app
 from framework.cli.main_reading import changelog_app, checkpoints, topic_app
 from framework.cli.main_state import fork, replay, rescale, state_app
-from framework.cli.options import AsJson, Directory, HttpAddress, JobName, KafkaConfig, LogOption, Set, SettingsPath
+from framework.cli.options import (
+    AsJson,
+    Directory,
+    HideValues,
+    HttpAddress,
+    JobName,
+    KafkaConfig,
+    LogOption,
+    Set,
+    SettingsPath,
+)
 from framework.cli.settings_file import address_of, settings_of
 from framework.errors import ConfigError, ExitCode
 
@@ -91,6 +101,7 @@ def up(
     job: JobName,
     *,
     http: HttpAddress = None,
+    hide_values: HideValues = False,
     directory: Directory = None,
     log: LogOption = None,
     kafka_config: KafkaConfig = None,
@@ -102,7 +113,7 @@ def up(
     from framework.cli.job_target import target
 
     found = target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
-    _end(waiting=run_workers(found, http))
+    _end(waiting=run_workers(found, http, hide_values=hide_values))
 
 
 def _end(*, waiting: bool) -> None:
@@ -124,6 +135,7 @@ def worker(
     ] = None,
     stage: Annotated[str | None, typer.Option(help="Run the task of this stage only.")] = None,
     http: HttpAddress = None,
+    hide_values: HideValues = False,
     log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
@@ -140,6 +152,7 @@ def worker(
         state=state_directory,
         stage=stage,
         http=http,
+        hide_values=hide_values,
         address=address_of(log, kafka_config, settings),
         sets=set,
         settings_file=settings,

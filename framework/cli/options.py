@@ -48,8 +48,12 @@ HttpAddress = Annotated[
     str | None,
     typer.Option(
         metavar="[HOST:]PORT",
-        help="Serve /metrics for Prometheus, /livez, /readyz and /status.json here. Default host: 127.0.0.1.",
+        help="Serve the page of the job, /metrics for Prometheus, /livez, /readyz and /status.json here. "
+        "Default host: 127.0.0.1.",
     ),
+]
+HideValues = Annotated[
+    bool, typer.Option(help="The page that --http serves shows no values of records and state; keys it does.")
 ]
 Checkpoint = Annotated[
     int | None,

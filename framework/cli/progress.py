@@ -9,6 +9,8 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from framework.state.shown import printable
+
 PLAIN_S = 5.0  # seconds between two lines where there is no terminal
 DROPPED_S = 60.0  # between two lines about records dropped for the same reason
 WAITS_S = 60.0  # between two lines about a task that waits for others
@@ -122,8 +124,3 @@ class Screen:
 def counted(count: int, noun: str) -> str:
     """Return the count with its noun: "1 record", "2,000 records"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def printable(text: str) -> str:
-    """Return the text without control characters: names of files and words come from anywhere."""
-    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)

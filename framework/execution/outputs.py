@@ -3,6 +3,7 @@
 ``sender`` compiles one Output into a closure, so that a send branches on nothing that was known at the start.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import lcm
@@ -105,6 +106,7 @@ class Outputs:
         self.external_bytes = 0
         self.dropped = 0
         self.sent = 0  # records since the process started; after a rollback some count again
+        self.sent_to = Counter[str]()  # the same by topic: that of a stream, or outside
         self._drop = drop_external
         self._mode = mode
         self._stage = stage
@@ -127,7 +129,9 @@ class Outputs:
         used = self._used.copy()
         self._used.clear()  # senders keep its append method
         taken = [frame for buffer in used if buffer.keys for frame in self._emptied(buffer)]
-        self.sent += sum(count for _, count, _ in taken)
+        for partition, count, _ in taken:
+            self.sent += count
+            self.sent_to[partition.topic] += count
         self.mark()
         return taken
 
@@ -135,6 +139,7 @@ class Outputs:
         """Return and forget the outputs to external topics, in the order of the sends."""
         taken = self._external.copy()
         self.sent += len(taken)
+        self.sent_to.update(record.partition.topic for record in taken)
         self._external.clear()  # senders keep its append method
         self.external_bytes = 0
         self.mark()

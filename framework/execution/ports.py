@@ -1,6 +1,6 @@
 """What a driver asks of the user's code: run it over frames and rows, hand over what it sent."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from framework.api.graph import StageGraph
@@ -103,6 +103,11 @@ class Runner(Protocol):
     @property
     def counts(self) -> dict[str, int]:
         """Records in, records out and dead letters since the process started."""
+        ...
+
+    @property
+    def sent_to(self) -> Mapping[str, int]:
+        """Topic of the log → records sent to it since the process started."""
         ...
 
     @property

@@ -1,6 +1,6 @@
 """Runs one task's code over its overlay, a frame or a poll batch at a time: the Runner of the task's driver."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -85,8 +85,7 @@ class Processor:
         self._stage, self._partition = stage, partition
         self._overlay, self._outputs = overlay, outputs
         self._where, self._entries = f"stage {stage.name}, partition {partition}", OwnEntries(overlay)
-        self._pins = StorePins(stage, self._where, overlay.store(META))
-        self._timers = TimerQueue(overlay.store(TIMERS))
+        self._pins, self._timers = StorePins(stage, self._where, overlay.store(META)), TimerQueue(overlay.store(TIMERS))
         self._records = records_of(stage, caller, context, lambda: self._timers.now)
         self._context = Context() if context is None else context
         self._context.tell_event_time = time_told(stage, self._timers, self._records)
@@ -94,11 +93,7 @@ class Processor:
         self._context.ask_commit = in_turn(self._records, self.requests.ask)
         task = f"{stage.name}-{partition}"
         self._outbox = Outbox((topology.job, task), overlay.store(OUTBOX), settings, executor, sinks, early_us)
-        self._applied = {
-            attribute: output.target
-            for attribute, output in stage.outputs.items()
-            if not isinstance(output.target, Topic)
-        }
+        self._applied = {name: o.target for name, o in stage.outputs.items() if not isinstance(o.target, Topic)}
         self._inputs = stage.inputs_by_log_topic(topology)
         self._task: Task | None = None
         self._deduplicators = deduplicators_of(stage, overlay, self._timers)  # by topic
@@ -248,6 +243,11 @@ class Processor:
     def counts(self) -> dict[str, int]:
         """Records in, records out and dead letters since the process started."""
         return self._site.counts
+
+    @property
+    def sent_to(self) -> Mapping[str, int]:
+        """Topic of the log → records sent to it since the process started."""
+        return self._site.outputs.sent_to
 
     @property
     def waiting_timers(self) -> int:

@@ -25,6 +25,7 @@ from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition
 
+SINK = "sink"  # what holds a task that has not seen its sink yet
 COVERED = -2  # token of data messages: their commit's delivery covers them (port contract 1)
 
 
@@ -57,6 +58,7 @@ class TaskParts:
         self.todo: deque[do.Action] = deque()
         self.steps = 0  # of the core
         self.ready = False  # the state is restored: code may run
+        self.held_by: str | None = None  # the bound because of which no input was taken when that was last asked
         self.when_ready: Callable[[], None] = lambda: None
         self.urgent = False
         self.counters: Counter[str] = Counter()
@@ -142,13 +144,20 @@ class TaskParts:
 
     def blocked(self) -> bool:
         """Whether to stop consuming: too much unacknowledged or held back, or consumers too far behind (A8, B1)."""
+        self.held_by = self._bound()
+        return self.held_by is not None
+
+    def _bound(self) -> str | None:
+        """Return the setting whose bound is reached, "sink" for one that was not seen yet; None: no bound is."""
         settings, held, outbox = self.settings, self.runner.external_bytes, self.outbox
         if self.pending_sends.bytes > settings.unacked_bytes_max:
-            return True
-        if outbox is not None and not (outbox.ready and outbox.waiting_bytes <= settings.sink_buffer_bytes_max):
-            return True  # a sink that was not seen yet, or does not take what it should (1.8 S2)
+            return "unacked_bytes_max"
+        if outbox is not None and not outbox.ready:
+            return SINK
+        if outbox is not None and outbox.waiting_bytes > settings.sink_buffer_bytes_max:
+            return "sink_buffer_bytes_max"  # a sink does not take what it should (1.8 S2)
         if held > settings.sink_buffer_bytes_max and self.core.commits.pending is not None:
-            return True  # only until its transaction has ended: the open checkpoint's marker is still to be read
+            return "sink_buffer_bytes_max"  # until its transaction has ended: the open checkpoint's marker is awaited
         if held > settings.uncommitted_state_bytes_max:
             raise Halted(
                 f"{self.wiring.name}: {held} bytes of output in one checkpoint (setting uncommitted_state_bytes_max = "
@@ -158,4 +167,5 @@ class TaskParts:
                 setting="uncommitted_state_bytes_max",
                 code=HaltCode.OUTPUT_TOO_LARGE,
             )
-        return self.wiring.is_source and self.backpressure.behind(self.mono_ms())
+        behind = self.wiring.is_source and self.backpressure.behind(self.mono_ms())
+        return "downstream_lag_messages_max" if behind else None

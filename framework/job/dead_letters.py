@@ -3,9 +3,12 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from framework.api.interval_join import IntervalJoin
 from framework.api.job import Job
+from framework.api.serdes import Serde, bytes_serde, utf8
+from framework.api.windows import WindowStore
 from framework.core.partitioners import Partitioner
 from framework.job.key_metadata import pinned, rescaled
 from framework.job.limits import REDRIVE_BYTES, REDRIVE_RECORDS
@@ -64,6 +67,22 @@ def letters_in(log: LogReader, at: TopicPartition) -> Iterator[Letter]:
     start, end = log.bounds(at)
     found = (letter_of(at, row) for row in rows_left(log, at, start, end))
     yield from (letter for letter in found if letter is not None)
+
+
+def serdes_of(job: Job, letter: Letter) -> tuple[Serde[Any], Serde[Any]]:
+    """Return the serdes of key and value of what failed, as the code declares it; else those of bytes."""
+    for stage in job.stages:
+        if letter.topic:
+            found = [(topic.key, topic.value) for topic in stage.topics_read() if topic.name == letter.topic]
+        else:
+            owners = stage.stateful.values() if stage.name == letter.told["stage"] else ()
+            windows = [w for w in owners if isinstance(w, WindowStore) and w.name == letter.told.get("window")]
+            joins = [j for j in owners if isinstance(j, IntervalJoin) and j.name == letter.told.get("join")]
+            found = [(window.key, window.value) for window in windows]
+            found += [(join.key, join.serdes[letter.told["side"]]) for join in joins]
+        if found:
+            return found[0]
+    return (utf8, bytes_serde) if "timer" in letter.told else (bytes_serde, bytes_serde)
 
 
 class Offsets:

@@ -1,7 +1,7 @@
 """A job as it is seen at one moment: what its workers have said last. Read by other threads; never changed."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,6 +23,21 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     tasks: Mapping[str, Mapping[str, Any]] = {}
 
 
+class Incident(msgspec.Struct, frozen=True):
+    """What has happened to a worker or a task, in words. ``at_ms``: the time in ms since 1970."""
+
+    at_ms: int
+    text: str
+    kind: Literal["worker", "rollback", "back"] = "worker"
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How the process that serves has ended: stopped by its user, or by an error, which says what to do."""
+
+    kind: Literal["stopped", "halted", "failed"]
+    text: str
+
+
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """A job, or the part of it that one process runs. ``at_ms``: the time in ms since 1970.
 
@@ -38,6 +53,9 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     busy: Mapping[str, float] = {}
     log_trouble: str | None = None
     disk_free_bytes: int | None = None
+    host: str = ""
+    incidents: tuple[Incident, ...] = ()  # of workers, oldest first
+    ended: Ended | None = None
 
     def tasks(self) -> Iterator[tuple[WorkerView, str, Mapping[str, Any]]]:
         """Yield (worker, name, status) of each task that has said something."""

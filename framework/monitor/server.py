@@ -8,16 +8,19 @@ from contextlib import contextmanager
 
 import msgspec
 import uvicorn
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from framework.errors import ConfigError
 from framework.monitor.causes import findings_of
 from framework.monitor.health import Pulse, not_ready
-from framework.monitor.job_view import JobView
+from framework.monitor.job_view import Ended, JobView
 from framework.monitor.metrics import JobMetrics
+from framework.monitor.page import HostGuard, Page
 
 _JSON = "application/json"
 _STARTS_S_MAX = 10.0  # of a thread that binds nothing: milliseconds on an idle machine
@@ -26,8 +29,9 @@ _STARTS_S_MAX = 10.0  # of a thread that binds nothing: milliseconds on an idle 
 class Monitor:
     """The server answers from it. Its owner calls ``show`` and ``pulse.turned`` with each turn of its loop."""
 
-    def __init__(self, live_s: float) -> None:
-        """``live_s``: seconds after which a loop that does not go on is stuck."""
+    def __init__(self, live_s: float, page: Page | None = None) -> None:
+        """``live_s``: seconds after which a loop that does not go on is stuck. ``page``: served beside the metrics."""
+        self.page = page
         self.pulse = Pulse(live_s)
         self._view: JobView | None = None
         self._metrics = JobMetrics(lambda: self._view)
@@ -35,16 +39,24 @@ class Monitor:
     def show(self, view: JobView) -> None:
         """Let the server answer from this view."""
         self._view = view
+        if self.page is not None:
+            self.page.take(view)
 
-    def app(self) -> Starlette:
-        """Return the answers as an ASGI application."""
+    def end(self, ended: Ended) -> None:
+        """Tell those who look how the process ends; they keep what they have seen."""
+        if self._view is not None and self._view.ended is None:
+            self.show(replace(self._view, ended=ended))
+
+    def app(self, host: str) -> ASGIApp:
+        """Return the answers as an ASGI application; ``host``: the address that it is served at."""
         routes = {
             "/metrics": self._metrics_page,
             "/livez": self._live,
             "/readyz": self._ready,
             "/status.json": self._status,
         }
-        return Starlette(routes=[Route(path, answer, methods=["GET"]) for path, answer in routes.items()])
+        answers = [Route(path, answer, methods=["GET"]) for path, answer in routes.items()]
+        return HostGuard(Starlette(routes=[*answers, *([] if self.page is None else self.page.routes())]), host=host)
 
     def _metrics_page(self, request: Request) -> Response:
         text, content_type = self._metrics.page(request.headers.get("accept", ""))
@@ -90,7 +102,7 @@ def serving(monitor: Monitor, address: str) -> Iterator[str]:
             raise ConfigError(f"--http {address}: {error.strerror or error}: choose another address") from error
         server = uvicorn.Server(
             uvicorn.Config(
-                monitor.app(),
+                monitor.app(host),
                 log_config=None,
                 log_level="warning",
                 access_log=False,

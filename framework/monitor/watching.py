@@ -1,22 +1,28 @@
 """Watches a job that this process runs, and serves what it sees: `--http` of `grete up` and `grete worker`."""
 
 import os
+import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from framework.api.job import Job
-from framework.errors import ExitCode
+from framework.errors import ConfigError, ExitCode, FrameworkError, Halted
 from framework.job.directory import JobDirectory
+from framework.logs.address import open_reader
 from framework.logs.patience import Patience
+from framework.monitor.browse import Browse
 from framework.monitor.busy import Busy
 from framework.monitor.health import LIVE_SHARE
+from framework.monitor.hiding import ELSEWHERE, without_values
 from framework.monitor.input_ends import InputEnds
-from framework.monitor.job_view import JobView, WorkerView
+from framework.monitor.job_graph import graph_of
+from framework.monitor.job_view import Ended, Incident, JobView, WorkerView
+from framework.monitor.page import Page
 from framework.monitor.server import Monitor, serving
-from framework.ports import Log
+from framework.ports import JobLogReader, Log
 from framework.settings import Settings
 from framework.worker.ends import REASONS, free_bytes
 from framework.worker.local_job import LocalJob
@@ -30,11 +36,20 @@ class JobWatch:
     """Shows a job on a monitor: call ``supervised`` with each turn, or let it watch one worker."""
 
     def __init__(
-        self, job: Job, settings: Settings, monitor: Monitor, ends: InputEnds, directory: Path, url: str
+        self,
+        job: Job,
+        settings: Settings,
+        monitor: Monitor,
+        ends: InputEnds,
+        directory: Path,
+        url: str,
+        *,
+        hide_values: bool = False,
     ) -> None:
         self.url = url
         self._job, self._settings = job.name, settings
         self._monitor, self._ends = monitor, ends
+        self._hide, self._host = hide_values, platform.node()
         self._busy = Busy()
         self._directory, self._free, self._looked_s = directory, 0, -_DISK_S
 
@@ -57,11 +72,12 @@ class JobWatch:
                 for worker in local.supervisor.workers.values()
             ),
             local.patience.trouble,
+            tuple(Incident(at_ms, text) for at_ms, text in local.supervisor.incidents),
         )
 
     def of(self, worker: Worker, partition: int) -> Worker:
         """Show what a worker of this process says, from now on; return it."""
-        report, show_life = worker.report, worker.show_life
+        report, show_life, run = worker.report, worker.show_life, worker.run
 
         def told(status: dict[str, Any]) -> None:
             report(status)
@@ -71,10 +87,31 @@ class JobWatch:
             show_life()
             self._monitor.pulse.turned()
 
+        def runs() -> ExitCode:
+            try:
+                return run()
+            except FrameworkError as error:
+                self.ended(error)
+                raise
+
         worker.report, worker.show_life = told, lives
+        worker.run = runs  # type: ignore[method-assign]  # of this one
         return worker
 
-    def _show(self, workers: tuple[WorkerView, ...], log_trouble: str | None = None) -> None:
+    def ended(self, error: FrameworkError | None) -> None:
+        """Show how the process ends: by an error, or because it was stopped."""
+        if error is None:
+            self._monitor.end(Ended("stopped", ""))
+            return
+        text = f"{type(error).__name__} {ELSEWHERE}" if self._hide else str(error)
+        self._monitor.end(Ended("halted" if isinstance(error, Halted | ConfigError) else "failed", text))
+
+    def _show(
+        self,
+        workers: tuple[WorkerView, ...],
+        log_trouble: str | None = None,
+        incidents: tuple[Incident, ...] = (),
+    ) -> None:
         self._monitor.pulse.turned()
         now_s = time.monotonic()
         self._busy.look(workers, now_s)
@@ -89,22 +126,49 @@ class JobWatch:
             busy=self._busy.shares,
             log_trouble=log_trouble,
             disk_free_bytes=self._free,
+            host=self._host,
+            incidents=incidents,
         )
-        self._monitor.show(view)
+        self._monitor.show(without_values(view) if self._hide else view)
 
 
 @contextmanager
-def watching(job: Job, settings: Settings, job_directory: JobDirectory, address: str) -> Iterator[JobWatch]:
-    """Serve at ``address`` within the block. Raises ConfigError if that cannot be had."""
+def watching(
+    job: Job,
+    settings: Settings,
+    job_directory: JobDirectory,
+    address: str,
+    *,
+    tasks: Collection[str] | None = None,
+    hide_values: bool = False,
+) -> Iterator[JobWatch]:
+    """Serve at ``address`` within the block. Raises ConfigError if that cannot be had.
+
+    ``tasks``: the names of those that this process runs, None: all. ``hide_values``: no value of a record, of a state
+    or in an error is served.
+    """
 
     def open_log() -> Log:
         return job_directory.open_log(create=False, patience=Patience(_ASKS_S, _ASKS_S, say=_silent))
 
+    def open_to_read() -> JobLogReader:
+        return open_reader(job_directory.address, job_directory.directory / "log.db")
+
     with ExitStack() as opened:
-        monitor = Monitor(LIVE_SHARE * settings.liveness_timeout_ms / 1_000)
+        browse = Browse(job, job_directory.state_directory, open_to_read, hide_values=hide_values)
+        page = Page(graph_of(job, settings, tasks, hide_values=hide_values), browse)
+        opened.callback(page.close)
+        monitor = Monitor(LIVE_SHARE * settings.liveness_timeout_ms / 1_000, page)
         url = opened.enter_context(serving(monitor, address))
         ends = opened.enter_context(InputEnds(job, open_log))
-        yield JobWatch(job, settings, monitor, ends, job_directory.directory, url)
+        watch = JobWatch(job, settings, monitor, ends, job_directory.directory, url, hide_values=hide_values)
+        try:
+            yield watch
+        except FrameworkError as error:
+            watch.ended(error)
+            raise
+        else:
+            watch.ended(None)
 
 
 def _silent(_line: str) -> None:

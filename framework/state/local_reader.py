@@ -81,10 +81,16 @@ class LocalReader:
 
         They are of the moment when the changelog position of this partition was read last.
         """
+        for key, value in self.raw(store, prefix, partition):
+            yield decoded_row(store, key, value)
+
+    def raw(
+        self, store: Store[Any, Any], prefix: bytes, partition: int, begin: bytes = b""
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the same as bytes, from the key ``begin`` on."""
         _, family = self._place_of(store)
         seen = self._seen(self._task_of(store, partition))
-        for key, value in unexpired_of(store, seen.scan(family, prefix), seen.get(_META, STREAM_TIME)):
-            yield decoded_row(store, key, value)
+        yield from unexpired_of(store, seen.scan(family, prefix, begin), seen.get(_META, STREAM_TIME))
 
     def stored(self, store: Store[Any, Any], partition: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield all entries as they are stored, as of the moment when this changelog position was read last."""
@@ -187,12 +193,12 @@ class _Secondary:
         value: bytes | None = None if stored is None else stored.get(key)
         return value
 
-    def scan(self, family: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, family: str, prefix: bytes, begin: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         stored = self._families.get(family)
         if stored is None:
             return
         iterator = stored.iter()
-        iterator.seek(prefix)
+        iterator.seek(max(prefix, begin))
         while iterator.valid():
             key: bytes = iterator.key()
             if not key.startswith(prefix):

@@ -94,12 +94,17 @@ class NewestReader:
 
     def _scan(self, store: Store[K, V], prefix: bytes) -> Iterator[tuple[K, V]]:
         for partition in range(place_of(self._job, store)[0].partitions):
-            if self._is_current(store, partition):
-                yield from self._local.starting(store, prefix, partition)
-            else:
-                for key, raw in self._rows(store, partition):
-                    if key.startswith(prefix):
-                        yield decoded_row(store, key, raw)
+            yield from (decoded_row(store, *row) for row in self.raw(store, prefix, partition))
+
+    def raw(
+        self, store: Store[Any, Any], prefix: bytes, partition: int, begin: bytes = b""
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the entries of one partition as bytes, in key order from the key ``begin`` on."""
+        if self._is_current(store, partition):
+            yield from self._local.raw(store, prefix, partition, begin)
+        else:
+            rows = self._rows(store, partition)
+            yield from ((key, raw) for key, raw in rows if key.startswith(prefix) and key >= begin)
 
     def _rows(self, store: Store[Any, Any], partition: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield the entries of one task, in key order, from its changelog; none before its first commit."""

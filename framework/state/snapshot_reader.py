@@ -42,7 +42,16 @@ class SnapshotReader:
         return (decoded_row(store, key, raw) for _, key, raw in self._rows(store))
 
     def _rows(self, store: Store[Any, Any]) -> Iterator[tuple[int, bytes, bytes]]:
-        stage, number = place_of(self._job, store)
-        for partition, snapshot in enumerate(self._found[self._job.tasks_of(stage.ordinal)]):
-            for key, value in sorted(rows_of(self._log, snapshot, store, number)):
+        for partition in range(place_of(self._job, store)[0].partitions):
+            for key, value in self.raw(store, b"", partition):
                 yield partition, key, value
+
+    def raw(
+        self, store: Store[Any, Any], prefix: bytes, partition: int, begin: bytes = b""
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the entries of one partition as bytes, in key order from the key ``begin`` on."""
+        stage, number = place_of(self._job, store)
+        snapshot = self._found[self._job.tasks_of(stage.ordinal)][partition]
+        for key, value in sorted(rows_of(self._log, snapshot, store, number)):
+            if key.startswith(prefix) and key >= begin:
+                yield key, value

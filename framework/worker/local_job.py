@@ -92,7 +92,7 @@ class LocalJob:
         for worker in self.supervisor.workers.values():
             if worker.exit_code == ExitCode.FENCED and worker.partition not in self._fenced:
                 self._fenced.add(worker.partition)
-                self.supervisor.news.append(f"{_was_fenced([worker.partition])}; the other workers go on")
+                self.supervisor.tell(f"{_was_fenced([worker.partition])}; the other workers go on")
             if worker.exit_code == ExitCode.DONE:
                 raise FrameworkError(f"worker {worker.partition} was stopped from outside: start the job again")
         if len(self._fenced) == len(self.supervisor.workers):

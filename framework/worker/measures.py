@@ -35,6 +35,8 @@ def task_measures(driver: TaskDriver) -> dict[str, object]:
         "early_bytes": {"memory": in_memory, "disk": on_disk},
         "sink_bytes": 0 if driver.outbox is None else driver.outbox.waiting_bytes,
         "held_up": driver.mode.held_up,
+        "held_by": parts.held_by if driver.mode.held_up else None,
+        "sent_to": dict(runner.sent_to),
         "event_time_ms": None if now == BEFORE_ALL else now,
     }
 

@@ -11,7 +11,7 @@ logger = logging.getLogger("grete")
 
 def task_status(driver: TaskDriver) -> dict[str, object]:
     """Return what a supervisor shows of a task: plain values."""
-    core, committed = driver.core, driver.core.commits.committed
+    core, committed, pending = driver.core, driver.core.commits.committed, driver.core.commits.pending
     return {
         "status": driver.status.name.lower(),
         "generation": core.generation,
@@ -37,10 +37,19 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
         "ended_in": core.idleness.closed(core.frozen) + 1 if driver.running and driver.event_time.drained else None,
         "timers": driver.parts.runner.waiting_timers,
         "wall_timers": 0 if driver.parts.runner.wall is None else driver.parts.runner.wall.waiting,
+        "commit": None if pending is None else [pending.checkpoint_id, pending.step.name.lower()],
+        "channels": channels_of(driver),
         "settled": driver.mode.settled and (driver.outbox is None or driver.outbox.settled),
         "sink_trouble": None if driver.outbox is None else driver.outbox.trouble,
         "measures": task_measures(driver),
     }
+
+
+def channels_of(driver: TaskDriver) -> list[int]:
+    """Return how many channels have reached what the task waits for, and how many there are."""
+    reached = driver.core.reached_t
+    times = [t for _, t in driver.core.inputs.reached_by_channel()]
+    return [sum(t > reached for t in times), len(times)]
 
 
 def log_ready(driver: TaskDriver) -> None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import textwrap
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,9 +89,8 @@ class Supervisor:
         self._silent_s_max = settings.liveness_timeout_ms / 1000 * SILENT_SHARE + SILENT_MARGIN_S
         self._looked_s = time.monotonic()
         self._warm_from = time.monotonic() + WARM_AFTER_S
-        self.news: list[
-            str
-        ] = []  # crashes since somebody looked and cleared it; a supervisor without a screen need not
+        self.news: list[str] = []  # since somebody looked and cleared it; a supervisor without a screen need not
+        self.incidents: deque[tuple[int, str]] = deque(maxlen=NEWS_MAX)  # the same, with the time in ms since 1970
         self.workers = {partition: WorkerProcess(partition) for partition in partitions}
         self._outputs = {partition: Follower(job_directory.worker_log(partition)) for partition in partitions}
 
@@ -232,13 +231,11 @@ class Supervisor:
         elif not self._stopping:
             self._plan_restart(worker, code)
         elif code == -signal.SIGTERM:  # a worker takes the signal itself from its first step on
-            self.news.append(
-                f"worker {worker.partition} was ended by SIGTERM while it was starting: it had processed nothing"
-            )
+            self.tell(f"worker {worker.partition} was ended by SIGTERM while it was starting: it had processed nothing")
         else:
             self.overdue.append(worker.partition)
             words = "it was killed" if worker.killed else self.last_words(worker.partition)
-            self.news.append(
+            self.tell(
                 f"worker {worker.partition} did not stop in time ({words}): "
                 "what it had not committed is processed again"
             )
@@ -274,7 +271,12 @@ class Supervisor:
                 text = f"worker {worker.partition} {_how(worker, code, event)}, as the last time; {restart}"
             else:
                 text = f"{worker.shown}; {restart}{self._traceback(worker.partition)}"
-            self.news = [*self.news[-NEWS_MAX + 1 :], text]
+            self.tell(text)
+
+    def tell(self, text: str) -> None:
+        """Note what has happened to a worker."""
+        self.news = [*self.news[-NEWS_MAX + 1 :], text]
+        self.incidents.append((time.time_ns() // 1_000_000, text))
 
     def _forget(self, worker: WorkerProcess) -> None:
         worker.process, worker.status = None, {}

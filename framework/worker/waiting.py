@@ -13,6 +13,7 @@ from framework.execution.driver import TaskDriver
 from protocol.ids import split_producer_id
 
 WAIT_MS = 60_000  # after which a wait is said, for a checkpoint beyond the interval; and between two lines
+SHOWN_MS = 1_000  # after which a status has it, for a checkpoint beyond the interval
 NAMES_MAX = 5  # of tasks in one line
 
 logger = logging.getLogger("grete")
@@ -50,6 +51,14 @@ class TaskWaits:
                     fields = {"task": name, "for": what, "of": of, "since_s": seconds}
                     logger.warning("waits for other tasks", extra=fields)
         return found
+
+    def behind(self, driver: TaskDriver, now: float) -> dict[str, object] | None:
+        """Return for which tasks a task waits, and for how many seconds it has, once ``told`` has looked; None: not."""
+        _, since = self._seen.get(driver.wiring.name, (0, now))
+        least = SHOWN_MS + (0 if driver.wiring.deterministic else self._interval_ms)
+        if now - since < least or not _reads(driver):
+            return None
+        return {"since_s": round((now - since) / 1000, 1), "tasks": list(self._behind(driver.core))}
 
     def _behind(self, core: Core) -> dict[str, str]:
         """Return the tasks that hold up this one → how far they have come, the longest behind first."""

@@ -283,7 +283,8 @@ class Worker:
             of_worker = self._measures.told(now) | {"log_trouble": self.patience.trouble, "in_line": ""}
             self._reported = {
                 (name := driver.wiring.name): task_status(driver)
-                | {"waits": waits.get(name), "busy_s": self._loop.busy_s(driver), "worker": of_worker}
+                | {"waits": waits.get(name), "behind": self._waiting.behind(driver, now)}
+                | {"busy_s": self._loop.busy_s(driver), "worker": of_worker}
                 for driver in self.drivers
             }
             self.report(self._reported)

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framework.api.shapes import describe_serde, key_changes, shown, value_changes
-from framework.cli.reading import to_text
 from framework.errors import ConfigError, SerdeError
+from framework.state.shown import to_text
 from grete import Serde, Store, Topic, avro, json, protobuf, utf8
 from tests.support.messages import field, message
 

@@ -5,7 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from framework.cli.progress import Screen, counted, printable
+from framework.cli.progress import Screen, counted
+from framework.state.shown import printable
 
 
 def shown(*, terminal: bool) -> tuple[Screen, io.StringIO]:

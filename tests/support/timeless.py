@@ -12,6 +12,7 @@ class Timeless:
     dropped: ClassVar[dict[str, int]] = {}
     last_failure = ""
     counts: ClassVar[dict[str, int]] = {"in": 0, "out": 0, "dead letters": 0}
+    sent_to: ClassVar[dict[str, int]] = {}
     progress: tuple[int, ...] = ()  # of the user's code, which is not watched here
     in_flight = None  # it makes no calls
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from framework.api.job import Job
 from framework.batch.check import check_audit
 from framework.cli.job_target import JobTarget, existing_log
-from framework.cli.progress import Screen, printable
+from framework.cli.progress import Screen
 from framework.cli.spark_work import of_stages, wanted_of
 from framework.cli.tables import print_table
 from framework.job.directory import JobDirectory, directory_of
@@ -21,6 +21,7 @@ from framework.settings import Settings
 from framework.spark.backfill.audit import Audited, StateDifference, audit
 from framework.spark.backfill.ranges import LOG
 from framework.spark.session import local_session
+from framework.state.shown import printable
 
 CELL_CHARS = 60  # of a key or value: three of them fit on a wide terminal
 

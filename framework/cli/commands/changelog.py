@@ -1,20 +1,17 @@
 """`grete changelog tail` and `grete changelog verify`: the contents of changelogs."""
 
-import time
 from pathlib import Path
-from typing import Any
 
 from framework.cli.job_target import existing_log
-from framework.cli.progress import printable
-from framework.cli.reading import print_json, rows_from
+from framework.cli.reading import print_json
 from framework.core.changelog_fold import ChangelogFold
 from framework.errors import Halted
 from framework.halts import HaltCode
 from framework.logs.address import LogAddress
 from framework.ports import LogReader
+from framework.state.changelog_text import clock, message_in
 from framework.state.commits import all_wirings
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data, decode_outcome
-from protocol.commit import decode_commit
+from framework.state.shown import printable, rows_from
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
 
@@ -36,7 +33,7 @@ def changelog_tail(
         _, end = log.bounds(changelog)
         for row in rows_from(log, changelog, end - count):
             try:
-                message = _message(row.value or b"")
+                message = message_in(row.value or b"")
             except DecodeError as error:
                 message = {"text": f"not a changelog message: {error}"}
             if as_json:
@@ -44,7 +41,7 @@ def changelog_tail(
                 continue
             header = "".join(f"{name} {message[name]}\t" for name in ("generation", "seq") if name in message)
             text = "\t".join(message[name] for name in ("type", "text") if message.get(name))
-            print(f"{row.offset}\t{_clock(row.append_time_ms)}\t{header}{text}")
+            print(f"{row.offset}\t{clock(row.append_time_ms)}\t{header}{text}")
 
 
 def changelog_verify(reference: str, directory: Path | None, address: LogAddress, *, as_json: bool = False) -> None:
@@ -77,43 +74,3 @@ def _verified(log: LogReader, changelog: TopicPartition) -> str:
         f"{commits:,} commits, {messages:,} other messages, {fold.invalid_messages:,} invalid, "
         f"generation {fold.top}, {checkpoint_id}{in_doubt}, offsets {start:,} to {end:,}"
     )
-
-
-def _message(value: bytes) -> dict[str, Any]:
-    """Return generation, seq and type of a message, and in words what it says. Raises DecodeError."""
-    header = decode_changelog_header(value)
-    return {
-        "generation": header.generation,
-        "seq": header.seq,
-        "type": header.type.name.lower(),
-        "text": _said(header.type, value),
-    }
-
-
-def _said(kind: ChangelogType, value: bytes) -> str:
-    match kind:
-        case ChangelogType.DATA:
-            data = decode_data(value)
-            tombstones = sum(cell is None for cell in data.values)
-            return f"{len(data.keys):,} keys, {tombstones:,} of them deleted, {len(value):,} bytes"
-        case ChangelogType.COMMIT:
-            commit = decode_commit(value)
-            name = commit.bulk_write_id
-            bulk_write = "" if name is None else f", of the bulk write {printable(name)}"
-            return (
-                f"checkpoint {commit.checkpoint_id} after {commit.previous}, {commit.data_count:,} data "
-                f"messages{bulk_write}"
-            )
-        case ChangelogType.OUTCOME:
-            outcome = decode_outcome(value)
-            does = "counts" if outcome.counts else "does not count"
-            return f"the bulk write {printable(outcome.bulk_write_id)} {does}"
-        case ChangelogType.CLAIM:
-            claim = decode_claim(value)
-            return f"process {claim.pid} on {printable(claim.host)}, started {_clock(claim.started_ms)}"
-        case _:
-            return ""
-
-
-def _clock(time_ms: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ms / 1000)) + f".{time_ms % 1000:03d}"

@@ -8,24 +8,20 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from framework.api.interval_join import IntervalJoin
 from framework.api.job import Job
-from framework.api.serdes import Serde, bytes_serde, utf8
-from framework.api.windows import WindowStore
 from framework.cli.job_target import existing_log, existing_log_to_write
-from framework.cli.progress import printable
-from framework.cli.reading import decoded, print_json
+from framework.cli.reading import print_json
 from framework.cli.tables import print_table
 from framework.errors import ConfigError
-from framework.job.dead_letters import Letter, Offsets, Redrive, letters, redriven
+from framework.job.dead_letters import Letter, Offsets, Redrive, letters, redriven, serdes_of
 from framework.job.directory import JobDirectory, directory_of
 from framework.logs.address import LogAddress
 from framework.ports import JobLogReader
+from framework.state.shown import decoded, printable
 from protocol.frames import encode_headers
 from protocol.ids import TopicPartition
 
@@ -136,7 +132,7 @@ def _check_has_letters(job: Job) -> None:
 def _print_letters(job: Job, log: JobLogReader, found: Sequence[Letter], *, as_json: bool) -> None:
     sent = _sent(job, log)
     for letter in found:
-        key_serde, value_serde = _serdes(job, letter)
+        key_serde, value_serde = serdes_of(job, letter)
         cell = encode_headers(letter.headers)
         key, value = decoded(key_serde, letter.key, cell), decoded(value_serde, letter.value, cell)
         told = {name: text for name, text in letter.told.items() if name != "traceback"}
@@ -161,22 +157,6 @@ def _print_letters(job: Job, log: JobLogReader, found: Sequence[Letter], *, as_j
             print(f"  {name.replace('_', ' '):<11}{shown}")
         for line in traceback.splitlines():
             print(f"  {printable(line)}")
-
-
-def _serdes(job: Job, letter: Letter) -> tuple[Serde[Any], Serde[Any]]:
-    """Return the serdes of key and value of what failed, as the code declares it; else those of bytes."""
-    for stage in job.stages:
-        if letter.topic:
-            found = [(topic.key, topic.value) for topic in stage.topics_read() if topic.name == letter.topic]
-        else:
-            owners = stage.stateful.values() if stage.name == letter.told["stage"] else ()
-            windows = [w for w in owners if isinstance(w, WindowStore) and w.name == letter.told.get("window")]
-            joins = [j for j in owners if isinstance(j, IntervalJoin) and j.name == letter.told.get("join")]
-            found = [(window.key, window.value) for window in windows]
-            found += [(join.key, join.serdes[letter.told["side"]]) for join in joins]
-        if found:
-            return found[0]
-    return (utf8, bytes_serde) if "timer" in letter.told else (bytes_serde, bytes_serde)
 
 
 def _sent(job: Job, log: JobLogReader) -> Callable[[TopicPartition], Offsets]:

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from framework.api.job import Job
 from framework.cli.job_target import existing_log
-from framework.cli.progress import Screen, counted, printable
+from framework.cli.progress import Screen, counted
 from framework.cli.reading import print_json
 from framework.cli.tables import print_table
 from framework.errors import ConfigError, ExitCode, FrameworkError
@@ -32,6 +32,7 @@ from framework.replay.incident.pack import PackRequest, pack, wiring_named
 from framework.replay.incident.run import IncidentRun, TaskRun, check_runnable, halting_row
 from framework.settings import Settings
 from framework.state.commits import all_wirings
+from framework.state.shown import printable
 from protocol.envelope import decode_header
 
 SHOWN = 10  # outputs and differences that are printed of each kind

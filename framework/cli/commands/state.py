@@ -9,11 +9,12 @@ from rich.console import Console
 
 from framework.cli.job_target import existing_log
 from framework.cli.moved_state import at_checkpoint, say
-from framework.cli.reading import from_text, plain, print_json, to_text
+from framework.cli.reading import print_json
 from framework.errors import ExitCode
 from framework.job.directory import directory_of
 from framework.logs.address import LogAddress
 from framework.state.newest import NewestReader
+from framework.state.shown import from_text, plain, to_text
 from framework.state.snapshot_reader import SnapshotReader
 
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from framework.monitor.watching import JobWatch
 
 
-def up(found: JobTarget, http: str | None = None) -> bool:
+def up(found: JobTarget, http: str | None = None, *, hide_values: bool = False) -> bool:
     """Keep the workers running until Ctrl-C; return whether an answer of the log is still to come.
 
-    ``http``: the address at which metrics and health are served.
+    ``http``: the address at which the page, metrics and health are served; ``hide_values``: without values.
     """
     screen = Screen(Console())
     patience = Patience(say=screen.say)
@@ -41,8 +41,9 @@ def up(found: JobTarget, http: str | None = None) -> bool:
         if http is not None:
             from framework.monitor.watching import watching
 
-            watch = opened.enter_context(watching(found.job, found.settings, found.job_directory, http))
-            screen.say(f"metrics and health: {watch.url}")
+            served = watching(found.job, found.settings, found.job_directory, http, hide_values=hide_values)
+            watch = opened.enter_context(served)
+            screen.say(f"page, metrics and health: {watch.url}")
         while not stop.asked:
             try:
                 step(local, feeding, screen)

@@ -24,6 +24,7 @@ def work(
     state: Path | None,
     stage: str | None,
     http: str | None = None,
+    hide_values: bool = False,
     address: LogAddress,
     sets: Sequence[str] | None,
     settings_file: Path | None = None,
@@ -47,8 +48,10 @@ def work(
     from framework.monitor.watching import watching
 
     try:
-        with watching(found.job, found.settings, found.job_directory, http) as watch:
-            logger.info("metrics and health", extra={"url": watch.url})
+        tasks = [f"{each.name}-{partition}" for each in stages_of(found.job, partition, stage)]
+        served = watching(found.job, found.settings, found.job_directory, http, tasks=tasks, hide_values=hide_values)
+        with served as watch:
+            logger.info("page, metrics and health", extra={"url": watch.url})
             return run_worker(lambda: watch.of(make(), partition), whose)
     except ConfigError as error:
         log_refused(error)

@@ -97,7 +97,9 @@ class DeterministicMode:
         parts = self._parts
         if not self._core.wants_input:
             return False
-        self.held_up = self._waiting_bytes > parts.settings.sink_buffer_bytes_max or parts.blocked()
+        full = self._waiting_bytes > parts.settings.sink_buffer_bytes_max
+        parts.held_by = "sink_buffer_bytes_max" if full else None
+        self.held_up = full or parts.blocked()
         if self.held_up:
             return self._nothing_more()
         try:

@@ -1,0 +1,146 @@
+"""What the page shows of a job now: its tasks, what flows between them, what is wrong and what to do."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from framework.findings import Finding
+from framework.monitor.causes import findings_of
+from framework.monitor.history import History
+from framework.monitor.job_graph import JobGraph
+from framework.monitor.job_view import Incident, JobView, WorkerView
+
+INCIDENTS_SHOWN = 50  # a page of them
+
+
+def live(graph: JobGraph, history: History, view: JobView) -> dict[str, Any]:
+    """Return plain values: times in ms since 1970, ages in s, rates in records a second."""
+    workers = {worker.partition: worker for worker in view.workers}
+    hosts = {name: worker for worker, name, _ in view.tasks()}
+    tasks = [task_row(history, view, name, hosts.get(name), workers) for name in graph.tasks]
+    known = [row for row in tasks if row["age_s"] is not None]
+    incidents = sorted((*view.incidents, *list(history.incidents)), key=_at)[-INCIDENTS_SHOWN:]
+    return {
+        "job": view.job,
+        "at_ms": view.at_ms,
+        "host": view.host,
+        "ended": view.ended,
+        "workers": [_worker_row(history, worker) for worker in view.workers],
+        "tasks": tasks,
+        "rates": edge_rates(graph, history),
+        "gap_s": max(row["age_s"] for row in known) - min(row["age_s"] for row in known) if known else None,
+        "slowest": max(known, key=_age)["name"] if known else None,
+        "findings": [*_of_end(view), *findings_of(view)],
+        "incidents": incidents[::-1],
+    }
+
+
+def task_row(
+    history: History,
+    view: JobView,
+    name: str,
+    host: WorkerView | None,
+    workers: Mapping[int, WorkerView],
+) -> dict[str, Any]:
+    """Return what is shown of a task; of one whose worker is dead, what it said last."""
+    stage, _, number = name.rpartition("-")
+    seen = history.seen.get(name)
+    worker = host or workers.get(int(number))
+    row: dict[str, Any] = {
+        "name": name,
+        "stage": stage,
+        "partition": int(number),
+        "state": _state(host, worker, None if seen is None else seen.status),
+        "pid": None if worker is None else worker.pid,
+        "age_s": None,
+        "checkpoint_id": None,
+        "lag": None,
+    }
+    if seen is None:
+        return row
+    status, measures = seen.status, seen.status["measures"]
+    lags = view.lags(status)
+    row |= {
+        "age_s": view.age_s(status),
+        "checkpoint_id": status["checkpoint_id"] if status["checkpoint_id"] > 0 else None,
+        "generation": status["generation"],
+        "lag": sum(lags.values()) if lags else None,
+        "waits": status["waits"],
+        "behind": status.get("behind"),
+        "commit": status.get("commit"),
+        "channels": status.get("channels"),
+        "held_by": measures.get("held_by"),
+        "held_up": measures["held_up"],
+        "buffers": {
+            name: measures[name]
+            for name in ("uncommitted_bytes", "unacknowledged_bytes", "held_bytes", "early_bytes", "sink_bytes")
+        },
+        "sink_trouble": status["sink_trouble"],
+        "last_failure": status.get("last_failure"),
+        "dropped": status["dropped"],
+        "dead_letters": measures["dead_letters"],
+        "timers": status["timers"],
+        "busy": view.busy.get(name),
+        "in": history.rate(f"in {name}"),
+        "out": history.rate(f"out {name}"),
+        "restore": None,
+    }
+    done, end = status["restore"]
+    if host is not None and status["status"] == "starting" and end > done:
+        rate = history.rate(f"restore {name}")
+        row["restore"] = {"done": done, "end": end, "left_s": (end - done) / rate if rate else None}
+    return row
+
+
+def _state(host: WorkerView | None, worker: WorkerView | None, status: Mapping[str, Any] | None) -> str:
+    if host is None and worker is not None:
+        return "fenced" if worker.fenced else "starting" if worker.running else "dead"
+    return "unknown" if host is None or status is None else str(status["status"])
+
+
+def edge_rates(graph: JobGraph, history: History) -> list[float | None]:
+    """Return records a second of each edge of the graph; None: not known, or not counted."""
+    rates: list[float | None] = []
+    for edge in graph.edges:
+        kind, _, stage = edge.source.partition(":")
+        reader = edge.target.partition(":")[2]
+        names = [name for name in graph.tasks if name.rpartition("-")[0] == (stage if kind == "stage" else reader)]
+        found = [history.rate_of(name, edge.topic, outgoing=kind == "stage") for name in names]
+        known = [rate for rate in found if rate is not None]
+        rates.append(sum(known) if known and edge.topic else None)
+    return rates
+
+
+def _worker_row(history: History, worker: WorkerView) -> dict[str, Any]:
+    measured = next(iter(worker.tasks.values()), {}).get("worker", {})
+    return {
+        "partition": worker.partition,
+        "running": worker.running,
+        "pid": worker.pid,
+        "starts": worker.starts,
+        "crashes": worker.crashes,
+        "fenced": worker.fenced,
+        "halted": worker.halted,
+        "traceback": "" if worker.last_end is None else worker.last_end.traceback,
+        "busy": history.rate(f"busy {worker.partition}"),
+        "rocksdb_memory_bytes": measured.get("rocksdb_memory_bytes"),
+        "state_disk_bytes": measured.get("state_disk_bytes"),
+    }
+
+
+def _of_end(view: JobView) -> list[Finding]:
+    """Return what has ended the process that serves, unless one of its workers says so."""
+    ended = view.ended
+    if ended is None or ended.kind == "stopped" or any(worker.halted for worker in view.workers):
+        return []
+    what = "the job has halted" if ended.kind == "halted" else "the job has ended with an error"
+    remedy = "do what the text says before you start the job again: it goes on from its last checkpoint"
+    return [Finding(level="error", what=what, where=view.job, value=ended.text, remedy=remedy)]
+
+
+def _age(row: Mapping[str, Any]) -> float:
+    age: float = row["age_s"]
+    return age
+
+
+def _at(incident: Incident) -> int:
+    return incident.at_ms

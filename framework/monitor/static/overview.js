@@ -1,0 +1,248 @@
+// The views of what goes on now: overview, tasks, and the checkpoint in progress.
+import { bytes, count, date, el, rate, seconds, show, stageOf, table, time } from "./dom.js";
+import { draw } from "./graph.js";
+
+const BOUNDS = {
+  unacked_bytes_max: "the log is slow to acknowledge",
+  sink_buffer_bytes_max: "outputs wait for their sink",
+  downstream_lag_messages_max: "the tasks behind are too far behind",
+  sink: "the sink was not reached yet",
+};
+const STATES = {
+  running: ["running", "good"], dead: ["dead: it starts again", "bad"], fenced: ["fenced", "bad"],
+  starting: ["starting", "warn"], genesis: ["starting", "warn"], announcing: ["starting", "warn"],
+  reclaiming: ["rolling back", "warn"], stopped: ["stopped", "warn"], unknown: ["unknown", "warn"],
+};
+const STEPS = {
+  outputs: "waits until its outputs are acknowledged", data: "writes its changes to the changelog",
+  commit: "waits until its commit is durable", verify: "checks that no other process took over", apply: "writes to its store",
+};
+const FEW = 12; // tasks of a stage that are all shown
+const WORST = 6; // of more, these
+const open = new Set(); // stages of which all tasks are shown
+
+const sum = (values) => values.reduce((total, value) => total + (value ?? 0), 0);
+const figure = (value, text) => el("div", { class: "figure" }, el("b", {}, value), el("span", {}, text));
+
+export function tag(state) {
+  const [text, kind] = STATES[state] ?? [state, "warn"];
+  return el("span", { class: `tag ${kind}` }, text);
+}
+
+function stages(graph, now) {
+  return graph.nodes.filter((node) => node.kind === "stage").map((node) => ({
+    node, tasks: now.tasks.filter((task) => task.stage === node.name),
+  })).filter((each) => each.tasks.length);
+}
+
+function findings(now) {
+  if (!now.findings.length && !now.tasks.some((task) => task.restore)) return el("p", { class: "soft" }, "Nothing is wrong that the job itself can tell.");
+  return now.findings.map((each) =>
+    el("section", { class: `finding ${each.level}` },
+      el("h3", {}, `${each.where}: ${each.what}`, each.code && el("span", { class: "tag" }, each.code)),
+      each.value.includes("\n") ? el("pre", {}, each.value) : el("p", {}, each.value),
+      traceback(now, each),
+      each.remedy && el("p", { class: "soft" }, `What to do: ${each.remedy}.`)));
+}
+
+// The lines of the user's code that ended the worker of a finding.
+function traceback(now, finding) {
+  const worker = now.workers.find((each) => `worker ${each.partition}` === finding.where);
+  return worker?.traceback && el("pre", {}, worker.traceback);
+}
+
+function incidents(now) {
+  if (!now.incidents.length) return el("p", { class: "soft" }, "None since this process began.");
+  return el("ol", { class: "incidents" }, now.incidents.map((each) =>
+    el("li", {}, el("time", { datetime: date(each.at_ms) }, time(each.at_ms)),
+      each.text.includes("\n") ? el("pre", {}, each.text) : el("span", {}, each.text))));
+}
+
+function worst(tasks) {
+  if (tasks.some((task) => ["dead", "fenced"].includes(task.state) || task.sink_trouble)) return "bad";
+  return tasks.every((task) => task.state === "running") ? "" : "warn";
+}
+
+function restores(now) {
+  return now.tasks.filter((task) => task.restore).map((task) => el("section", { class: "finding warning" }, el("h3", {}, task.name), restore(task)));
+}
+
+export function overview(content, { graph, now }) {
+  const running = now.tasks.filter((task) => task.state === "running").length;
+  const sources = graph.edges.flatMap((edge, index) => (edge.source.startsWith("topic:") ? [now.rates[index]] : []));
+  const lags = now.tasks.filter((task) => task.lag !== null && task.lag !== undefined);
+  const look = (node) => {
+    const own = now.tasks.filter((task) => task.stage === node.name);
+    if (node.kind !== "stage") return { first: node.kind === "topic" ? "topic" : node.text };
+    const up = own.filter((task) => task.state === "running").length;
+    const bad = now.findings.some((each) => each.level === "error" && stageOf(each.where) === node.name);
+    return { kind: bad ? "bad" : worst(own), first: `${up} of ${own.length} ${own.length === 1 ? "task" : "tasks"} running`,
+      second: own.length ? `checkpoint ${seconds(Math.max(...own.map((task) => task.age_s ?? 0)))} old` : "elsewhere" };
+  };
+  const flow = (edge, index) => {
+    const value = now.rates[index];
+    return { text: value === null ? "" : rate(value), flows: value > 0 && !now.ended };
+  };
+  show(content,
+    el("h2", {}, "What is wrong"), findings(now), restores(now),
+    el("div", { class: "figures" },
+      figure(`${running} of ${now.tasks.length}`, "tasks run"),
+      figure(seconds(now.gap_s), `from the freshest task to the slowest${now.gap_s > 1 ? `, ${now.slowest}` : ""}`),
+      figure(rate(sources.some((value) => value !== null) ? sum(sources) : null), "records committed from outside"),
+      figure(lags.length ? count(sum(lags.map((task) => task.lag))) : "–", "records wait at the inputs")),
+    el("h2", {}, "The graph"),
+    el("div", { class: "graph" }, draw(graph, content.clientWidth, look, flow, `The graph of ${graph.job}, with rates`)),
+    el("h2", {}, "What has happened"), incidents(now));
+}
+
+// --- tasks ---
+
+function waits(task) {
+  if (task.behind?.tasks.length) return `${task.behind.tasks.join(", ")}, for ${seconds(task.behind.since_s)}`;
+  return task.waits ? task.waits : "–";
+}
+
+function holds(graph, task) {
+  if (task.held_up && task.held_by) {
+    const bound = graph.bounds[task.held_by];
+    const shown = bound === undefined ? "" : ` (${task.held_by} = ${task.held_by.includes("bytes") ? bytes(bound) : count(bound)})`;
+    return el("span", { class: "tag warn" }, `held: ${BOUNDS[task.held_by] ?? ""}${shown}`);
+  }
+  return task.held_up ? "held" : "–";
+}
+
+function buffers(task) {
+  const has = task.buffers ?? {};
+  const early = has.early_bytes ?? { memory: 0, disk: 0 };
+  const parts = [
+    ["uncommitted", has.uncommitted_bytes], ["unacknowledged", has.unacknowledged_bytes], ["held outputs", has.held_bytes],
+    ["early, memory", early.memory], ["early, disk", early.disk], ["for sinks", has.sink_bytes],
+  ].filter(([, size]) => size > 0);
+  return parts.length ? parts.map(([name, size]) => `${name} ${bytes(size)}`).join(", ") : "empty";
+}
+
+function restore(task) {
+  const { done, end, left_s } = task.restore;
+  const text = `restoring: ${count(done)} of ${count(end)} messages, ${left_s === null ? "time not known yet" : `about ${seconds(left_s)} left`}`;
+  return [tag(task.state), " ", text, el("progress", { max: end, value: done, "aria-label": `restore of ${task.name}` })];
+}
+
+function taskTable(graph, now, stage, tasks) {
+  const columns = ["task", "host", "state", "checkpoint age", "lag", "waits for", "back-pressure", "buffers", "in", "out"];
+  const rows = tasks.map((task) => ({
+    class: ["dead", "fenced"].includes(task.state) ? "bad" : null,
+    cells: [task.name, `${now.host}${task.pid ? `, pid ${task.pid}` : ""}`, task.restore ? restore(task) : tag(task.state),
+      seconds(task.age_s), count(task.lag), waits(task), holds(graph, task), buffers(task), rate(task.in), rate(task.out)],
+  }));
+  return table(`Tasks of ${stage}`, columns, rows, { class: "rows" });
+}
+
+const heat = (age) => (age === null || age === undefined ? "var(--line)"
+  : `color-mix(in srgb, var(--bad) ${Math.min(100, Math.round(Math.max(0, age - 1) * 11))}%, rgb(var(--heat)))`);
+
+// A cell for each task, by the age of its checkpoint: 64 partitions at a glance.
+function strip(tasks) {
+  const oldest = tasks.reduce((old, task) => ((task.age_s ?? -1) > (old.age_s ?? -1) ? task : old), tasks[0]);
+  const bar = el("div", { class: "bars", role: "img",
+    "aria-label": `ages of checkpoints, ${tasks.length} tasks: the oldest is ${seconds(oldest.age_s)}, ${oldest.name}` });
+  for (const task of tasks) {
+    const cell = el("span", { title: `${task.name}: ${seconds(task.age_s)}` });
+    cell.style.flex = "1";
+    cell.style.background = task.state === "dead" ? "var(--bad)" : heat(task.age_s);
+    bar.append(cell);
+  }
+  return bar;
+}
+
+export function tasks(content, { graph, now, query, redraw }) {
+  const wanted = query.get("stage");
+  const parts = stages(graph, now).filter(({ node }) => !wanted || node.name === wanted).map(({ node, tasks: own }) => {
+    const all = own.length <= FEW || open.has(node.name);
+    const severity = (task) => (task.state === "running" ? 0 : 1e6) + (task.age_s ?? 1e5);
+    const shown = all ? own : [...own].sort((a, b) => severity(b) - severity(a)).slice(0, WORST);
+    const ages = own.map((task) => task.age_s).filter((age) => age !== null);
+    return [
+      el("h2", {}, node.name),
+      el("p", { class: "soft" }, `${own.length} ${own.length === 1 ? "task" : "tasks"}, ${node.mode}, in ${rate(sum(own.map((task) => task.in)))}, `,
+        `out ${rate(sum(own.map((task) => task.out)))}, lag ${count(own.some((task) => task.lag !== null) ? sum(own.map((task) => task.lag)) : null)}, `,
+        `checkpoints ${ages.length ? `${seconds(Math.min(...ages))} to ${seconds(Math.max(...ages))}` : "none"} old`),
+      own.length > 1 && strip(own),
+      taskTable(graph, now, node.name, shown),
+      own.length > FEW && el("button", { class: "plain", id: `all-${node.name}`, "aria-expanded": String(all),
+        onclick: () => { if (all) open.delete(node.name); else open.add(node.name); redraw(); } },
+      all ? `Only the ${WORST} furthest behind` : `All ${own.length} tasks (these are the ${WORST} furthest behind)`),
+    ];
+  });
+  const workers = table("Workers", ["worker", "state", "starts", "busy", "RocksDB memory", "state on disk"], now.workers.map((worker) => ({
+    cells: [String(worker.partition), el("span", { class: `tag ${worker.running ? "good" : "bad"}` },
+      worker.running ? `runs, pid ${worker.pid}` : worker.fenced ? "fenced" : "does not run"), count(worker.starts),
+    worker.busy === null ? "–" : `${Math.min(100, Math.round(worker.busy * 100))} %`, bytes(worker.rocksdb_memory_bytes), bytes(worker.state_disk_bytes)],
+  })), { class: "rows" });
+  show(content, wanted && el("p", {}, el("a", { href: "#/tasks" }, "All stages")), parts, !wanted && [el("h2", {}, "Workers"), workers]);
+}
+
+// --- the checkpoint in progress ---
+
+let followed = null; // {id, since_ms, arrived: stage → ms}
+const complete = []; // the last ones, newest first
+
+const reached = (task, id) => (task.checkpoint_id ?? -1) >= id;
+
+// Follows one checkpoint until all tasks have it, then the next one: a reader can see it move.
+export function follow(graph, now) {
+  const first = new Set(graph.edges.flatMap((edge) => (edge.source.startsWith("topic:") ? [edge.target.slice(6)] : [])));
+  const sources = now.tasks.filter((task) => first.has(task.stage));
+  const known = (sources.length ? sources : now.tasks).filter((task) => task.checkpoint_id);
+  if (followed && now.tasks.every((task) => reached(task, followed.id))) {
+    complete.unshift({ id: followed.id, at_ms: now.at_ms, took_s: Math.max(0, (now.at_ms - followed.id) / 1000) });
+    complete.length = Math.min(complete.length, 20);
+    followed = null;
+  }
+  if (!followed && known.length) {
+    const id = Math.max(...known.map((task) => task.checkpoint_id));
+    if (!complete.some((each) => each.id >= id)) followed = { id, since_ms: now.at_ms };
+  }
+}
+
+function step(task, id) {
+  if (reached(task, id)) return "has it";
+  if (task.state !== "running") return (STATES[task.state] ?? [task.state])[0];
+  if (task.commit) return `commits ${task.commit[0] >= id ? "it" : "an earlier one"}: ${STEPS[task.commit[1]] ?? task.commit[1]}`;
+  if (task.behind?.tasks.length) return `waits for the markers of ${task.behind.tasks.join(", ")}`;
+  const [arrived, of] = task.channels ?? [0, 0];
+  return of ? `aligns: ${arrived} of ${of} markers have arrived` : "has not closed it yet";
+}
+
+export function checkpoint(content, { graph, now }) {
+  const id = followed?.id ?? complete[0]?.id ?? null;
+  if (id === null) { show(content, el("p", {}, "No task has committed a checkpoint yet.")); return; }
+  const look = (node) => {
+    if (node.kind !== "stage") return { first: node.kind === "topic" ? "topic" : node.text };
+    const own = now.tasks.filter((task) => task.stage === node.name);
+    const there = own.filter((task) => reached(task, id)).length;
+    return { kind: there === own.length ? "" : "warn", first: `${there} of ${own.length} have it`, done: own.length ? there / own.length : 0 };
+  };
+  const flow = (edge) => {
+    const from = now.tasks.filter((task) => `stage:${task.stage}` === edge.source);
+    const to = now.tasks.filter((task) => `stage:${task.stage}` === edge.target);
+    const crosses = from.some((task) => reached(task, id)) && to.some((task) => !reached(task, id));
+    return { text: crosses ? "markers" : "", flows: crosses };
+  };
+  const missing = now.tasks.filter((task) => !reached(task, id));
+  show(content,
+    el("h2", {}, `Checkpoint ${id}`),
+    el("p", {}, missing.length
+      ? `Closed at ${time(id)}; ${now.tasks.length - missing.length} of ${now.tasks.length} tasks have it after ${seconds((now.at_ms - id) / 1000)}.`
+      : `Closed at ${time(id)}; all tasks have it. The next one is not closed yet: an idle job closes them seldom.`),
+    el("div", { class: "graph" }, draw(graph, content.clientWidth, look, flow, `Checkpoint ${id} on its way through the graph`)),
+    missing.length > 0 && [el("h2", {}, "Who does not have it yet"),
+      table("Tasks without this checkpoint", ["task", "what it does", "its last checkpoint"],
+        missing.slice(0, 50).map((task) => ({ cells: [task.name, step(task, id), task.checkpoint_id ? `${task.checkpoint_id} (${seconds(task.age_s)} old)` : "none"] })), { class: "rows" })],
+    el("h2", {}, "Complete checkpoints, as this page saw them"),
+    complete.length
+      ? table("Complete checkpoints", ["checkpoint", "closed", "complete within"], complete.map((each) => ({
+        cells: [el("a", { href: `#/state?checkpoint=${each.id}` }, each.id), time(each.id), seconds(each.took_s)] })), { class: "rows" })
+      : el("p", { class: "soft" }, "None yet."));
+}
+
+export const recent = () => complete.map((each) => each.id);

@@ -1,0 +1,300 @@
+"""What the page's server answers, and what it refuses: without a browser."""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from framework.errors import TransientError
+from framework.job.loader import load_job
+from framework.logs.embedded.reader import EmbeddedReader
+from framework.monitor.browse import HIDDEN, ROWS_MAX, BoundedReader, Browse
+from framework.monitor.hiding import without_values
+from framework.monitor.job_graph import graph_of
+from framework.monitor.job_view import Ended, Incident
+from framework.monitor.page import BROWSING_MAX, CLIENTS_MAX, FILES, Page
+from framework.monitor.server import Monitor, serving
+from framework.settings import Settings
+from protocol.ids import TopicPartition
+from tests.monitor.test_server import get, until
+from tests.monitor.views import status, view
+from tests.worker.workers import LIMIT_S
+
+JOB = "tests/monitor/page_job.py"
+SECRET = "secret-4711"
+QUESTIONS = [
+    "/page/state.json?store=counts",
+    "/page/state.json?store=counts&key=be",
+    "/page/topic.json?topic=lines",
+    "/page/topic.json?topic=totals",
+    "/page/letters.json?topic=refused",
+    "/page/changelog.json?stage=count",
+    "/page/live.json",
+    "/page/graph.json",
+    "/page/history.json?stage=count",
+    "/status.json",
+    "/metrics",
+    "/readyz",
+]
+
+OUTSIDE = [
+    "/page/../server.py",
+    "/page/%2e%2e/server.py",
+    "/page//etc/passwd",
+    "/page/page.css/../../server.py",
+    "/page/static/main.js",
+    "/page/main.js%00",
+    "/page/..%2fserver.py",
+    "/../../../etc/passwd",
+]
+NAMES = {
+    "127.0.0.1:80": 200,
+    "localhost": 200,
+    "[::1]:8080": 200,
+    "evil.example": 421,
+    "127.0.0.1.evil.example:80": 421,
+    "localhost.evil.example": 421,
+    "": 421,
+}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a job that has run."""
+    place = tmp_path_factory.mktemp("served")
+    lines = place / "lines.txt"
+    words = " ".join(f"w{number:03}" for number in range(2 * ROWS_MAX + 50))
+    lines.write_text(f"to be or not to be\nrefuse {SECRET}\n{words}\n")
+    run = [sys.executable, "-m", "framework.cli", "run", JOB, f"--directory={place / 'job'}"]
+    subprocess.run(
+        [*run, f"--input=lines={lines}"], check=True, timeout=LIMIT_S, capture_output=True, cwd=Path.cwd(),
+        env={**os.environ, "PAGE_JOB_ARCHIVE": str(place / "archive")},
+    )  # fmt: skip
+    return place / "job"
+
+
+def monitor_of(directory: Path, *, hide_values: bool = False) -> Monitor:
+    """Return a monitor with the page of the job in a directory, and a view of it."""
+    job = load_job(JOB)
+    browse = Browse(job, directory / "state", lambda: EmbeddedReader(directory / "log.db"), hide_values=hide_values)
+    return Monitor(60, Page(graph_of(job, Settings(), hide_values=hide_values), browse))
+
+
+@pytest.fixture(scope="module")
+def url(directory: Path) -> Iterator[str]:
+    """The address of a page."""
+    with serving(monitor_of(directory), "0") as address:
+        yield address
+
+
+def asked(url: str, path: str) -> Any:
+    """Return the JSON of an answer that is none of an error."""
+    code, body = get(url, path)
+    assert code == 200, body
+    return json.loads(body)
+
+
+def test_state_is_read_in_pages_in_order_and_each_entry_once(url: str) -> None:
+    """The cursor goes on in the next partition; a prefix bounds it."""
+    found: list[tuple[str, str]] = []
+    after = ""
+    while True:
+        page = asked(url, f"/page/state.json?store=count/counts&after={after}")
+        assert len(page["rows"]) <= ROWS_MAX
+        found += [(row["key"], row["value"]) for row in page["rows"]]
+        if not page["next"]:
+            break
+        after = urllib.parse.quote(page["next"])
+    assert len(found) == len(set(found)) == 2 * ROWS_MAX + 50 + 4
+    assert dict(found)["be"] == "2"
+    rows = asked(url, "/page/state.json?store=counts&prefix=w00")["rows"]
+    assert sorted(row["key"] for row in rows) == [f"w00{digit}" for digit in range(10)]
+    (row,) = asked(url, "/page/state.json?store=counts&key=w001")["rows"]
+    assert row["value"] == "1"
+    assert asked(url, "/page/state.json?store=counts&key=w")["rows"] == []
+
+
+def test_topics_and_changelogs_are_read_from_an_offset_on(url: str) -> None:
+    """Without one, the last rows."""
+    page = asked(url, "/page/topic.json?topic=totals&partition=0&begin=0")
+    assert [row["offset"] for row in page["rows"]] == list(range(ROWS_MAX))
+    assert page["next"] == ROWS_MAX
+    last = asked(url, "/page/topic.json?topic=totals&partition=0")
+    assert last["next"] is None
+    assert last["rows"][-1]["offset"] == last["end"] - 1
+    kinds = {row["type"] for row in asked(url, "/page/changelog.json?stage=count&partition=0")["rows"]}
+    assert {"claim", "data", "commit"} <= kinds
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/page/state.json?store=sums", "there are count/counts"),
+        ("/page/state.json?store=counts&checkpoint=x", "give its number"),
+        ("/page/state.json?store=counts&after=x", "give what the page before has"),
+        ("/page/topic.json?topic=words", "no topic 'words' outside: it has lines, refused, totals"),
+        ("/page/topic.json?topic=../lines", "no topic '../lines' outside"),
+        ("/page/topic.json?topic=lines&partition=7", "there is no 7"),
+        ("/page/topic.json?topic=lines&begin=-1", "give a number"),
+        ("/page/letters.json?topic=lines", "no dead-letter topic 'lines': it has refused"),
+        ("/page/changelog.json?stage=sum", "no stage 'sum'"),
+    ],
+)
+def test_what_cannot_be_read_is_said_with_what_there_is(url: str, path: str, said: str) -> None:
+    """And with status 400."""
+    code, body = get(url, path)
+    assert code == 400
+    assert said in json.loads(body)["error"]
+
+
+def test_hidden_values_are_in_no_answer(directory: Path) -> None:
+    """Neither values nor errors that quote them; keys are there. Without hiding each is."""
+    failing = status(last_failure=f"ValueError: {SECRET}", sink_trouble=f"table: {SECRET}")
+    incident = Incident(1, f"worker 0 crashed, code 1: {SECRET} (log: x); restart in 0.0 s\n  Traceback {SECRET}")
+    shown = replace(view({"split-0": failing}), incidents=(incident,))
+    for hide in (False, True):
+        monitor = monitor_of(directory, hide_values=hide)
+        with serving(monitor, "0") as url:
+            monitor.show(without_values(shown) if hide else shown)
+            answers = [get(url, path)[1] for path in QUESTIONS]
+            monitor.end(Ended("stopped", ""))
+        told = {
+            path.partition("?")[0] for path, answer in zip(QUESTIONS, answers, strict=True) if SECRET in str(answer)
+        }
+        public = {"/page/topic.json", "/page/letters.json", "/page/live.json"}
+        assert not told if hide else public <= told
+        state = json.loads(answers[0])["rows"][0]
+        assert (state["value"] == HIDDEN) is hide
+        assert state["key"] != HIDDEN
+
+
+def test_there_is_no_path_out_of_the_page_and_nothing_but_reading(url: str) -> None:
+    """Only the names of a table are answered, however a path is written; other methods are refused."""
+    host, port = url.removeprefix("http://").split(":")
+    for path in OUTSIDE:
+        connection = http.client.HTTPConnection(host, int(port), timeout=LIMIT_S)
+        connection.request("GET", path)
+        assert connection.getresponse().status == 404, path
+        connection.close()
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        connection = http.client.HTTPConnection(host, int(port), timeout=LIMIT_S)
+        connection.request(method, "/page/state.json?store=counts")
+        assert connection.getresponse().status == 405
+        connection.close()
+
+
+def test_files_have_their_types_and_each_answer_tells_browsers_to_keep_others_out(url: str) -> None:
+    """No script but the page's own, no frame, no guess at types."""
+    host, port = url.removeprefix("http://").split(":")
+    for path in [*FILES, "/page/graph.json", "/page/state.json?store=counts", "/page/nothing"]:
+        connection = http.client.HTTPConnection(host, int(port), timeout=LIMIT_S)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'; script-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert path not in FILES or answer.headers["content-type"].startswith(FILES[path][1].partition(";")[0])
+        assert "access-control-allow-origin" not in answer.headers
+        connection.close()
+
+
+@pytest.mark.parametrize(("name", "code"), NAMES.items())
+def test_a_foreign_name_of_this_machine_is_refused(url: str, name: str, code: int) -> None:
+    """A site may let its own name resolve to this machine, and would then read what is served: pages and metrics."""
+    host, port = url.removeprefix("http://").split(":")
+    for path in ("/", "/page/live.json", "/metrics", "/status.json"):
+        connection = http.client.HTTPConnection(host, int(port), timeout=LIMIT_S)
+        connection.putrequest("GET", path, skip_host=True)
+        connection.putheader("Host", name)
+        connection.endheaders()
+        assert connection.getresponse().status == code, path
+        connection.close()
+
+
+def test_a_read_has_a_bound(directory: Path) -> None:
+    """Of bytes and of time: the error names what has none."""
+    log = EmbeddedReader(directory / "log.db")
+    at = TopicPartition("lines", 0)
+    assert BoundedReader(log).read(at, 0, 1 << 20)
+    for bounded in (BoundedReader(log, bytes_max=1), BoundedReader(log, seconds=-1.0)):
+        with pytest.raises(TransientError, match="ask for less, or use the command line"):
+            bounded.read(at, 0, 1 << 20)
+    log.close()
+
+
+def test_a_slow_question_holds_up_nothing_and_more_than_some_are_refused(directory: Path) -> None:
+    """Questions wait for one thread; health and the live page are answered meanwhile."""
+    monitor = monitor_of(directory)
+    page = monitor.page
+    assert page is not None
+    entered, go = threading.Event(), threading.Event()
+
+    def slow(_log: object, _arguments: object) -> dict[str, Any]:
+        entered.set()
+        assert go.wait(LIMIT_S)
+        return {}
+
+    page._browse.answers["state"] = slow
+    with serving(monitor, "0") as url:
+        monitor.show(view({"split-0": status()}))
+        threads = [threading.Thread(target=get, args=(url, "/page/state.json")) for _ in range(BROWSING_MAX)]
+        for thread in threads:
+            thread.start()
+        assert entered.wait(LIMIT_S)
+        until(lambda: page._questions == BROWSING_MAX)
+        assert get(url, "/page/topic.json?topic=lines")[0] == 503
+        assert get(url, "/livez")[0] == 200
+        assert asked(url, "/page/live.json")["job"] == "shop"
+        go.set()
+        for thread in threads:
+            thread.join()
+        assert asked(url, "/page/topic.json?topic=lines")["rows"]
+
+
+def test_events_are_the_latest_view_and_end_with_the_job(directory: Path) -> None:
+    """A browser that reads slowly misses what was between; one more than the bound is refused; the last event says how
+    it ended, also to one who was looking when it did."""
+    monitor = monitor_of(directory)
+    assert monitor.page is not None
+    with serving(monitor, "0") as url:
+        monitor.show(view({"split-0": status(generation=1)}))
+        host, port = url.removeprefix("http://").split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=LIMIT_S)
+        connection.request("GET", "/page/live")
+        answer = connection.getresponse()
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        first = event(answer)
+        assert first["tasks"][0]["generation"] == 1
+        for generation in range(2, 50):
+            monitor.show(view({"split-0": status(generation=generation)}))
+        assert event(answer)["tasks"][0]["generation"] in range(2, 50)
+        monitor.page._clients = CLIENTS_MAX
+        assert get(url, "/page/live")[0] == 503
+        monitor.page._clients = 1
+        monitor.end(Ended("halted", "it must not go on: do this"))
+        last = event(answer)
+        while last["ended"] is None:
+            last = event(answer)
+        assert last["findings"][0]["value"] == "it must not go on: do this"
+        assert answer.read().strip() == b""
+        connection.close()
+
+
+def event(answer: http.client.HTTPResponse) -> Any:
+    """Return the next event of a stream."""
+    while True:
+        line = answer.readline()
+        assert line, "the stream has ended"
+        if line.startswith(b"data: "):
+            return json.loads(line.removeprefix(b"data: "))
