@@ -131,8 +131,9 @@ def bare() -> None:  # the test above finds that it has no docstring
 def test_the_lines_of_a_log_are_found() -> None:
     """Log lines come with their level, text and fields."""
     found = events.events()
-    assert events.Event("info", "worker started", ("tasks",), "framework/worker/lifetime.py") in found
-    assert "| info | worker done | `code` |" in events.part()
+    started = events.Event("info", "worker started", ("tasks",), "framework/worker/lifetime.py", "worker started")
+    assert started in found
+    assert "| `worker-done` | info | worker done | `code` |" in events.part()
 
 
 def test_a_line_of_a_log_is_shown_as_it_is_logged() -> None:

@@ -8,12 +8,14 @@ from pythonjsonlogger.json import JsonFormatter
 
 from framework.execution.driver import TaskDriver
 from framework.execution.trace_context import CURRENT
+from framework.log_events import event_of
 
 CLIENT = "grete.kafka"  # logs what all tasks share
+OURS = "grete"  # the loggers of Grete; those of user code and of libraries have other names
 
 
 class Whose(logging.Filter):
-    """Adds job and partition to each line of a worker's process, and stage and generation to that of a task.
+    """Adds id, job and partition to each line of a worker's process, and stage and generation to that of a task.
 
     A line about a record that has a trace context gets the ids of its trace and span.
 
@@ -28,7 +30,8 @@ class Whose(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add what is known, unless the line says it itself; let the line pass."""
-        known: dict[str, object] = {"job": self.job, "partition": self.partition}
+        ours = event_of(str(record.msg)) if record.name.partition(".")[0] == OURS else None
+        known: dict[str, object] = {"id": ours and ours.name, "job": self.job, "partition": self.partition}
         task = None if record.name == CLIENT else self.task()
         if task is not None:
             known |= {"stage": task.wiring.name.rpartition("-")[0], "generation": task.core.generation}
