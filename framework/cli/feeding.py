@@ -11,7 +11,7 @@ from framework.api.job import Job
 from framework.api.serdes import utf8
 from framework.api.topic import Topic
 from framework.cli.job_target import JobTarget
-from framework.cli.progress import Screen
+from framework.cli.progress import Screen, counted
 from framework.errors import ConfigError, LogAway
 from framework.execution.deterministic.determinism_lint import findings
 from framework.feeds.folder import FolderFeed, ScanReport
@@ -140,6 +140,14 @@ def tell(local: LocalJob, screen: Screen) -> None:
     for line in (*local.supervisor.printed(), *local.supervisor.news):
         screen.say(line)
     local.supervisor.news.clear()
+
+
+def tell_timers(local: LocalJob, screen: Screen, more: str = "") -> None:
+    """Say how many timers wait, if any do; ``more``: about those of event time."""
+    if count := local.waiting_timers():
+        screen.say(f"waiting for a later record: {counted(count, 'timer')}, of Timers(), windows and joins{more}")
+    if count := local.waiting_wall_timers():
+        screen.say(f"waiting for the clock: {counted(count, 'wall-clock timer')}; run the job at that time or later")
 
 
 def folder_topic(job: Job) -> Topic[Any, Any]:

@@ -61,9 +61,9 @@ class LocalJob:
             self._opened = opened.pop_all()  # from here on close() is responsible
         self.progress = CommitProgress(self.log)
         self._through = dict(self._committed)
-        self._reached: tuple[dict[TopicPartition, int], int] | None = (
-            None  # ends, the checkpoint by which they are committed
-        )
+        # ends, the checkpoint by which they are committed
+        self._reached: tuple[dict[TopicPartition, int], int] | None = None
+        self.waits_for_idle = True  # not if the inputs are to end: one that is idle holds back nothing that is late
         self._idle: tuple[dict[TopicPartition, int], int] | None = None  # ends, a checkpoint in which inputs were idle
         self._drain_ends: dict[TopicPartition, int] | None = None  # where the inputs ended when the job was drained
         self._seen: list[tuple[int, int]] = []  # committed and end by external input, when they last changed
@@ -274,7 +274,8 @@ class LocalJob:
 
         Where only one partition is read, its last record has brought event time to where it ends.
         """
-        if not self.draining and (len(self._external) < 2 or not self.job.topology().timed):
+        waits = self.waits_for_idle and len(self._external) > 1 and bool(self.job.topology().timed)
+        if not (self.draining or waits):
             return 0
         tasks = [task for worker in self.supervisor.workers.values() for task in worker.status.values()]
         idle = [task["ended_in" if self.draining else "idle_in"] for task in tasks]

@@ -40,6 +40,21 @@ class Measure(Task):
 job = Job("sizes", stages=[Split, Measure])
 """
 
+WINDOWED = """
+from grete import Input, Job, Output, Record, Task, Topic, TumblingWindow, Window, int64, utf8
+
+class Count(Task):
+    lines = Input(Topic("lines", key=utf8, value=utf8))
+    minute = TumblingWindow("minute", 60_000, key=utf8, value=int64)
+    out = Output(Topic("counts", key=utf8, value=int64))
+    def process(self, record: Record[str, str]) -> None:
+        self.minute.update(record.key, record.timestamp, lambda n: (n or 0) + 1)
+    def on_window(self, window: Window[str, int]) -> None:
+        self.out.send(window.key, window.value)
+
+job = Job("windowed", stages=[Count], partitions=2)
+"""
+
 
 def start(*arguments: str, cwd: Path, module: str = "framework.cli", **options: object) -> "subprocess.Popen[str]":
     """Start a command."""
@@ -211,3 +226,12 @@ def test_a_line_that_may_not_be_deterministic_is_shown_once(tmp_path: Path) -> N
     (said,) = [line for line in out.splitlines() if "time.time" in line]
     assert said.startswith("stamp must be deterministic, and may not be: stamping, line 11: ")
     assert "; instead: " in said
+
+
+def test_draining_does_not_wait_for_idle_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of two partitions is empty: without --drain, the command would wait an hour for it."""
+    monkeypatch.setenv("GRETE_EVENT_TIME_IDLE_MS", "3600000")
+    (tmp_path / "job.py").write_text(WINDOWED)
+    out = grete("run", "job.py", "--drain", "--input", "lines=-", "--keys", cwd=tmp_path, stdin="ann\tx\n")
+    assert "draining: firing what waits for a later record (1 timer)" in out
+    assert "ann\t1" in grete("topic", "read", "job.py", "counts", cwd=tmp_path)

@@ -27,6 +27,8 @@ from tests.worker.workers import LIMIT_S
 pytestmark = pytest.mark.kafka
 HOURS_AGO = 3  # where the data begins: a plain topic deletes what is older than a week
 STEPS = 30_000
+NEVER_MS = 3_600_000  # until an input is idle
+SIDES = ("left", "right")
 
 
 MODES = pytest.mark.parametrize("mode", ["aligned", "deterministic"])
@@ -70,11 +72,49 @@ def test_windows_behind_a_repartition_drop_nothing(kafka_broker: Broker, tmp_pat
 @MODES
 def test_windows_over_a_join_count_each_pair_once(kafka_broker: Broker, tmp_path: Path, mode: Mode) -> None:
     """Two stages, one partition twenty times as dense as the other, records out of order by up to the grace; kills."""
-    name, start, rng = _name(), _start_ms(), random.Random(4)
+    name, start = _name(), _start_ms()
+    rows, expected = _orders(name, start, 6_000, 300)
     far = start + 150 * MINUTE
+    rows += [_row(TopicPartition(f"{name}-{side}", p), "end", "end", far) for p in range(2) for side in SIDES]
+    _write(kafka_broker, rows, partitions=2)
+    with _run(paying(name, 2, mode), kafka_broker, tmp_path, "paying") as local:
+        _work(local, kills=3)
+        assert _late(local) == 0
+    assert _counted(kafka_broker, name) == expected
+
+
+@MODES
+def test_a_drained_job_tells_of_all_pairs_and_of_all_that_met_none(
+    kafka_broker: Broker, tmp_path: Path, mode: Mode
+) -> None:
+    """A join's unmatched records, and windows over them. Workers die while the end goes through the stages."""
+    name = _name()
+    rows, expected = _orders(name, _start_ms(), 400, 60)
+    _write(kafka_broker, rows, partitions=2)
+    with _run(paying(name, 2, mode), kafka_broker, tmp_path, "paying", Settings(event_time_idle_ms=NEVER_MS)) as local:
+        local.waits_for_idle = False
+        _work(local, kills=1, stops=False)
+        assert local.waiting_timers() > 0
+        local.drain(local.ends())
+        deadline, looks = time.monotonic() + LIMIT_S, 0
+        while not local.drained({}):
+            assert time.monotonic() < deadline
+            local.poll(20)
+            looks += 1
+            if looks in (1, 10, 40):
+                local.supervisor.kill(looks % 2)
+        assert local.waiting_timers() == 0
+        assert _late(local) == 0
+        local.stop()
+    assert _counted(kafka_broker, name) == expected
+
+
+def _orders(name: str, start: int, *counts: int) -> tuple[list[ExternalRecord], list[tuple[str, int]]]:
+    """Return orders and payments, as many orders in each partition, and the sorted (payer, count) of all windows."""
+    rng = random.Random(4)
     rows, expected = list[tuple[int, ExternalRecord]](), Counter[tuple[str, int]]()
-    for partition, orders in ((0, 6_000), (1, 300)):
-        left, right = (TopicPartition(f"{name}-{side}", partition) for side in ("left", "right"))
+    for partition, orders in enumerate(counts):
+        left, right = (TopicPartition(f"{name}-{side}", partition) for side in SIDES)
         for number in range(orders):
             key, at, payer = f"{partition}.{number}", start + rng.randrange(100 * MINUTE), f"payer{rng.randrange(9)}"
             paid = at + rng.choice((0, 10 * MINUTE, 10 * MINUTE + 1, rng.randrange(12 * MINUTE)))
@@ -83,15 +123,13 @@ def test_windows_over_a_join_count_each_pair_once(kafka_broker: Broker, tmp_path
                 rows.append((moment + rng.randrange(MINUTE), _row(place, key, value, moment)))
             begin = (paid if matches else at) // (5 * MINUTE) * 5 * MINUTE
             expected.update((payer if matches else "nobody", begin - back) for back in (0, 5 * MINUTE))
-        rows += [(far, _row(place, "end", "end", far)) for place in (left, right)]
     rows.sort(key=lambda each: each[0])
-    _write(kafka_broker, [row for _, row in rows], partitions=2)
-    with _run(paying(name, 2, mode), kafka_broker, tmp_path, "paying") as local:
-        _work(local, kills=3)
-        assert _late(local) == 0
-    found = list(_visible_rows(kafka_broker, f"{name}-counts", 2))
-    counted = [((key or b"").decode(), int.from_bytes(value or b"", "big", signed=True)) for key, value in found]
-    assert sorted(counted) == sorted((payer, count) for (payer, _), count in expected.items())
+    return [row for _, row in rows], sorted((payer, count) for (payer, _), count in expected.items())
+
+
+def _counted(broker: Broker, name: str) -> list[tuple[str, int]]:
+    found = _visible_rows(broker, f"{name}-counts", 2)
+    return sorted(((key or b"").decode(), int.from_bytes(value or b"", "big", signed=True)) for key, value in found)
 
 
 def _name() -> str:
@@ -117,7 +155,7 @@ def _write(broker: Broker, rows: list[ExternalRecord], *, partitions: int) -> No
     log.close()
 
 
-def _run(job: Job, broker: Broker, directory: Path, maker: str) -> LocalJob:
+def _run(job: Job, broker: Broker, directory: Path, maker: str, settings: Settings | None = None) -> LocalJob:
     file = directory / "job.py"
     root = Path(__file__).parents[2]
     file.write_text(
@@ -125,10 +163,10 @@ def _run(job: Job, broker: Broker, directory: Path, maker: str) -> LocalJob:
         f"from tests.event_time.jobs import {maker}\njob = {maker}({job.name!r}, {job.partitions}, {job.mode!r})\n"
     )
     job_directory = JobDirectory(directory / "place", address=LogAddress(f"kafka://{broker.bootstrap}"))
-    return LocalJob(job, str(file), job_directory, Settings())
+    return LocalJob(job, str(file), job_directory, settings or Settings())
 
 
-def _work(local: LocalJob, kills: int) -> None:
+def _work(local: LocalJob, kills: int, *, stops: bool = True) -> None:
     """Run until all input is processed; kill the workers in turn, each after another share of the input."""
     ends, partitions = local.ends(), itertools.cycle(range(local.job.partitions))
     total, killed = sum(ends.values()), 0
@@ -140,7 +178,8 @@ def _work(local: LocalJob, kills: int) -> None:
             local.supervisor.kill(next(partitions))
             killed += 1
     assert killed == kills
-    local.stop()
+    if stops:
+        local.stop()
 
 
 def _late(local: LocalJob) -> int:

@@ -1,12 +1,17 @@
 """A whole run over the embedded log, in worker processes: it waits for idle inputs, and tells of late records."""
 
+import io
+import re
 import time
 from pathlib import Path
 from typing import Literal
 
 import pytest
+from rich.console import Console
 
 from framework.api.mode import Mode
+from framework.cli.feeding import tell_timers
+from framework.cli.progress import Screen
 from framework.job.directory import JobDirectory
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
@@ -71,6 +76,10 @@ def _run(
 def _drain(local: LocalJob) -> None:
     """Drain a job whose workers die again and again while it goes on; after that nothing waits."""
     assert local.waiting_timers() > 0
+    tell_timers(local, Screen(Console(file=(said := io.StringIO()), width=200)), "; and so on")
+    assert re.search(
+        r"waiting for a later record: \d+ timers, of Timers\(\), windows and joins; and so on", said.getvalue()
+    )
     local.drain(local.ends())
     deadline, looks = time.monotonic() + LIMIT_S, 0
     while not local.drained({}):

@@ -10,7 +10,7 @@ EVERY_MS = MINUTE
 
 ORDERS = Topic("orders", key=utf8, value=utf8)
 REMINDERS = Topic("reminders", key=utf8, value=int64)
-PASSED_ON = Topic("passed-on", key=utf8, value=int64)
+INNER = Topic("inner", key=utf8, value=utf8)
 
 
 class Remind(Task):
@@ -44,7 +44,7 @@ class PassOn(Task):
     """A stage in front of another one, or behind it."""
 
     orders = Input(ORDERS)
-    out = Output(Topic("inner", key=utf8, value=utf8))
+    out = Output(INNER)
 
     def process(self, record: Record[str, str]) -> None:
         """Send it on."""
@@ -54,9 +54,25 @@ class PassOn(Task):
 class RemindBehind(Remind):
     """The same behind a stage."""
 
-    orders = Input(Topic("inner", key=utf8, value=utf8))
+    orders = Input(INNER)
 
 
 def reminding(mode: Mode = "aligned", *, behind: bool = False, partitions: int = 1) -> Job:
     """Return a job of the first stage alone, or of two."""
     return Job("reminding", stages=[PassOn, RemindBehind] if behind else [Remind], mode=mode, partitions=partitions)
+
+
+def reminding_soon(name: str, mode: Mode) -> Job:
+    """Return a job of two stages and partitions that reminds after 1.5 s; its topics bear its name."""
+    fed, inner, sent = (Topic(f"{name}-{each.name}", key=utf8, value=each.value) for each in (ORDERS, INNER, REMINDERS))
+
+    class First(PassOn):
+        orders = Input(fed)
+        out = Output(inner)
+
+    class Second(RemindBehind):
+        orders = Input(inner)
+        out = Output(sent)
+        after_ms = 1_500
+
+    return Job(name, stages=[First, Second], mode=mode, partitions=2)

@@ -1,5 +1,6 @@
 """Wall-clock timers in worker processes over the embedded log: no record comes, workers die, each fires once."""
 
+import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -8,11 +9,15 @@ import pytest
 
 from framework.api.mode import Mode
 from framework.job.directory import JobDirectory
+from framework.logs.address import LogAddress
 from framework.ports import ExternalRecord
+from framework.replay.replay import replay
 from framework.settings import Settings
+from framework.state.recorded_task import rows_of
+from framework.testing.broker import Broker
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
-from tests.wall_clock.jobs import ORDERS, REMINDERS, reminding
+from tests.wall_clock.jobs import reminding_soon
 from tests.worker.workers import LIMIT_S
 
 SETTINGS = Settings(checkpoint_interval_ms=50, restart_backoff_ms=20)
@@ -21,25 +26,43 @@ ORDERED = 300  # in each partition
 
 def _sent(local: LocalJob) -> Counter[str]:
     """Return how often each key was reminded of."""
-    rows = [row for p in range(2) for row in local.log.read(TopicPartition(REMINDERS.name, p), 0, 1 << 20)]
+    rows = [row for p in range(2) for row in rows_of(local.log, TopicPartition(f"{local.job.name}-reminders", p))]
     return Counter((row.key or b"").decode() for row in rows)
 
 
+MODES = pytest.mark.parametrize("mode", ["aligned", "deterministic"])
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("mode", ["aligned", "deterministic"])
+@MODES
 def test_killed_workers_fire_each_timer_once(tmp_path: Path, mode: Mode) -> None:
     """Two stages, two partitions. Workers are killed by SIGKILL as timers are set and while they fire, between runs."""
-    file = tmp_path / "job.py"
+    _remind(tmp_path, mode, JobDirectory(tmp_path / "place"))
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(300)
+@MODES
+def test_killed_workers_fire_each_timer_once_on_kafka(kafka_broker: Broker, tmp_path: Path, mode: Mode) -> None:
+    """The same, by the broker's clock."""
+    _remind(tmp_path, mode, JobDirectory(tmp_path / "place", address=LogAddress(f"kafka://{kafka_broker.bootstrap}")))
+
+
+def _remind(directory: Path, mode: Mode, place: JobDirectory) -> None:
+    name = f"t{os.urandom(6).hex()}"
+    file = directory / "job.py"
     file.write_text(
         f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-        "from tests.wall_clock.jobs import RemindBehind, reminding\nRemindBehind.after_ms = 1_500\n"
-        f"job = reminding({mode!r}, behind=True, partitions=2)\n"
+        f"from tests.wall_clock.jobs import reminding_soon\njob = reminding_soon({name!r}, {mode!r})\n"
     )
-    job, place = reminding(mode, behind=True, partitions=2), JobDirectory(tmp_path / "place")
-    with LocalJob(job, str(file), place, SETTINGS, fed=[ORDERS.name]) as local:
+    job = reminding_soon(name, mode)
+    with LocalJob(job, str(file), place, SETTINGS, fed=[f"{name}-orders"]) as local:
+        now_ms = time.time_ns() // 1_000_000
         orders = [(p, f"{p}.{number}") for number in range(ORDERED) for p in range(2)]
         local.log.produce(
-            0, 0, [ExternalRecord(TopicPartition(ORDERS.name, p), key.encode(), b"order", 1) for p, key in orders]
+            0,
+            0,
+            [ExternalRecord(TopicPartition(f"{name}-orders", p), key.encode(), b"order", now_ms) for p, key in orders],
         )
         while not local.log.poll():
             local.log.wait(100)
@@ -56,3 +79,7 @@ def test_killed_workers_fire_each_timer_once(tmp_path: Path, mode: Mode) -> None
         assert local.waiting_wall_timers() == 0
         local.stop()
         assert _sent(local) == Counter({key: 1 for _, key in orders})
+        if mode == "deterministic":  # the log's history alone makes the same outputs, byte for byte
+            found = replay(job, local.log, SETTINGS)
+            assert (found.halted, found.difference) == (None, None)
+            assert found.compared >= len(orders)

@@ -23,6 +23,7 @@ from framework.cli.feeding import (
     options_of,
     step,
     tell,
+    tell_timers,
     warn,
 )
 from framework.cli.job_target import JobTarget
@@ -55,7 +56,7 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
         LocalJob(found.job, found.reference, found.job_directory, found.settings, fed=fed, patience=patience) as local,
         ExitStack() as writers,
     ):
-        feed = None
+        feed, local.waits_for_idle = None, not drain
         if folder is not None:
             feed = FolderFeed(
                 local.metadata, folder_topic(found.job).name, folder, exclude=found.job_directory.directory
@@ -89,17 +90,12 @@ def _done(local: LocalJob, ends: dict[TopicPartition, int], screen: Screen, *, d
     """Tell whether nothing is left to do; once all input is processed, begin to drain the job, or say what waits."""
     if not local.drained(ends):
         return False
-    timers = counted(local.waiting_timers(), "timer")
     if drain and not local.draining:
+        timers = counted(local.waiting_timers(), "timer")
         screen.say(f"draining: firing what waits for a later record ({timers}) …")
         local.drain(ends)
         return False
-    if local.waiting_timers() and local.draining:
-        screen.say(f"waiting for a later record: {timers}, set by on_timer or on_window while the job was drained")
-    elif local.waiting_timers():
-        screen.say(f"waiting for a later record: {timers}, of Timers(), windows and joins; to fire them now: --drain")
-    if by_clock := local.waiting_wall_timers():
-        screen.say(f"waiting for the clock: {counted(by_clock, 'wall-clock timer')}; run the job at that time or later")
+    tell_timers(local, screen, ", set while the job was drained" if local.draining else "; to fire them now: --drain")
     return True
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from framework.cli.feeding import POLL_MS, Feeding, StopSignal, step, tell, warn
+from framework.cli.feeding import POLL_MS, Feeding, StopSignal, step, tell, tell_timers, warn
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen, counted
 from framework.errors import Halted
@@ -54,6 +54,7 @@ def up(found: JobTarget, http: str | None = None, *, hide_values: bool = False) 
                 raise
             if watch is not None:
                 watch.supervised(local)
+        tell_timers(local, screen)
         screen.say("stopping …")
         local.stop()
         tell(local, screen)
