@@ -68,6 +68,7 @@ GROUPS: dict[str, list[str]] = {
     "How do records get into a log from outside?": ["framework/feeds", "framework/client"],
     "How does a job run over its history?": ["framework/batch", "framework/spark/backfill"],
     "How does Spark read and write state?": ["framework/spark", "framework/spark/format"],
+    "How does state become files?": ["framework/spark/export"],
     "How is a history run again?": ["framework/replay"],
     "How is a task taken home, and run again there?": ["framework/replay/incident"],
     "How do I test a job, or a back end?": [

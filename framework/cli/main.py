@@ -8,7 +8,7 @@ import typer
 
 from framework.cli.main_dlq import dlq_app
 from framework.cli.main_incident import incident_app
-from framework.cli.main_reading import changelog_app, checkpoints, topic_app
+from framework.cli.main_reading import changelog_app, checkpoints, export, topic_app
 from framework.cli.main_state import fork, replay, rescale, state_app
 from framework.cli.options import (
     AsJson,
@@ -332,5 +332,5 @@ def check_determinism(
     )
 
 
-for command in (checkpoints, rescale, fork, replay):
+for command in (checkpoints, export, rescale, fork, replay):
     app.command()(command)

@@ -1,5 +1,6 @@
 """The commands that read what a job has written: commits, changelogs, topics."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,6 +25,26 @@ def checkpoints(
     from framework.cli.commands.checkpoints import checkpoints as print_checkpoints
 
     print_checkpoints(job, directory, address_of(log, kafka_config, settings), as_json=json)
+
+
+def export(
+    job: JobName,
+    to: Annotated[Path, typer.Option("--to", help="The directory of the files; run again, it gets what has changed.")],
+    *,
+    store: Annotated[str | None, typer.Option(help="Only this store: its name, or STAGE/STORE.")] = None,
+    at: Annotated[int | None, typer.Option(help="A checkpoint that is retained; default: the newest.")] = None,
+    directory: Directory = None,
+    log: LogOption = None,
+    kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
+) -> None:
+    """Write the committed state into Parquet files: all of it, and later what has changed since.
+
+    A manifest names the checkpoint and the files that count. Needs the extra spark, and no Spark.
+    """
+    from framework.cli.commands.export import export as export_job
+
+    export_job(job, to, store, at, directory, address_of(log, kafka_config, settings))
 
 
 @changelog_app.command("tail")

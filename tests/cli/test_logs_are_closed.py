@@ -30,6 +30,7 @@ DONE = [
     ["changelog", "tail", "JOB", "count", "0"],
     ["changelog", "verify", "JOB"],
     ["topic", "read", "JOB", "observed"],
+    ["export", "JOB", "--to=REPLAYED/files"],
     ["replay", "JOB", "--into=REPLAYED"],
 ]
 REFUSED = [

@@ -1,0 +1,1 @@
+"""State as Parquet files: all of it once, then its changes; a manifest says which checkpoint they hold."""
