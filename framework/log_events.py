@@ -41,7 +41,7 @@ EVENTS = (
     LogEvent("spool-full", "spool full", "a writer's file is at its bound", "look after the brokers; a larger bound"),
     LogEvent("registry-silent", "schema registry %s does not", "a schema registry is away", "look after the registry"),
     LogEvent("registry-answers", "schema registry %s answers", "a schema registry is back", _GOES_ON),
-    LogEvent("http-serves", "metrics and health", "a worker serves --http", _GOES_ON),
+    LogEvent("http-serves", "page, metrics and health", "a worker serves --http", _GOES_ON),
     LogEvent("may-differ", "may not be deterministic", "a line of deterministic code looks wrong", "change the line"),
     LogEvent("lint-failed", "the check for code", "the check of the code failed itself", "report it, with the line"),
     LogEvent("backfill-files", "state taken from files", "a store was made from a backfill's files", _GOES_ON),
