@@ -14,9 +14,19 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from framework.job.directory import JobDirectory
+from framework.logs.embedded.reader import EmbeddedReader
+from framework.monitor.browse import Browse
+from framework.monitor.job_graph import graph_of
+from framework.monitor.job_view import Ended, JobView, WorkerView
+from framework.monitor.page import Page
+from framework.monitor.server import Monitor, serving
 from framework.ports import ExternalRecord
+from framework.settings import Settings
+from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 from protocol.ids import TopicPartition
 from tests.monitor.test_server import until, url_in
+from tests.monitor.views import AT_MS
+from tests.monitor.views import status as status_of
 from tests.support.browser import Browser
 from tests.worker.workers import LIMIT_S
 
@@ -62,6 +72,12 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environment = {**os.environ, "PAGE_JOB_ARCHIVE": str(directory / "archive")}
     subprocess.run([*run, f"--input=lines={lines}"], check=True, timeout=LIMIT_S, capture_output=True, env=environment)
     return directory
+
+
+@pytest.fixture
+def pictures(request: pytest.FixtureRequest) -> bool:
+    """Whether to take the pictures of docs/images again."""
+    return bool(request.config.getoption("--pictures"))
 
 
 def not_scripted(browser: Browser) -> None:
@@ -171,3 +187,104 @@ def test_a_job_that_halts_says_why_and_what_to_do_and_keeps_it(tmp_path: Path, b
         assert process.wait(LIMIT_S) == 4
         assert error in browser.text()
         browser.errors()  # the browser says that nothing answers any more
+
+
+# --- jobs that are too large to run here: views of them, a real server, a real browser ---
+
+
+class Wide(Task):
+    """Cuts lines."""
+
+    lines = Input(Topic("lines", key=utf8, value=utf8))
+    out = Output(Topic("words", key=utf8, value=utf8))
+
+    def process(self, record: Record[str, str]) -> None:
+        """Do nothing: it does not run."""
+
+
+class Slow(Task):
+    """Counts words."""
+
+    words = Input(Topic("words", key=utf8, value=utf8))
+    counts = Store("counts", key=utf8, value=int64)
+    out = Output(Topic("totals", key=utf8, value=int64))
+
+    def process(self, record: Record[str, str]) -> None:
+        """Do nothing: it does not run."""
+
+
+PARTITIONS, HOURS_MS = 64, 3 * 3_600_000
+LATE_FROM_MS, LATE_TO_MS = HOURS_MS // 3, HOURS_MS // 3 + 600_000  # when one task was held up
+STREAM = "shop.wide.words.slow"
+ROWS = "return document.querySelectorAll('table')[1].tBodies[0].rows.length"
+
+
+def seen(ms: int, age_ms: int, sent: int, **changed: Any) -> dict[str, Any]:
+    """Return the status of a task ``ms`` after the first view."""
+    found = status_of(checkpoint_id=AT_MS + ms - age_ms, positions={}, **changed)
+    found["measures"] = found["measures"] | {"records_in": sent, "records_out": sent, "sent_to": {STREAM: sent}}
+    found["measures"] |= {"dead_letters": 0, "uncommitted_bytes": 40_000, "unacknowledged_bytes": 0, "held_bytes": 0}
+    found["measures"] |= {"early_bytes": {"memory": 0, "disk": 0}, "sink_bytes": 0}
+    found["dropped"] = {"late": 0, "duplicate": 0, "failed": 0}
+    return found
+
+
+def large(ms: int) -> JobView:
+    """Return a job of 64 workers: count-7 is held up for ten minutes, and at the end restores its state."""
+    workers = []
+    last = ms >= HOURS_MS - 20_000
+    for partition in range(PARTITIONS):
+        held = partition == 7 and LATE_FROM_MS <= ms < LATE_TO_MS
+        tasks = {f"wide-{partition}": seen(ms, 150, ms // 40)}
+        slow = seen(ms, ms - LATE_FROM_MS if held else 250 + 11 * partition, ms // 80)
+        if last and partition == 7:
+            slow |= {"status": "starting", "restore": [2 * (ms - HOURS_MS + 30_000), 100_000]}
+        if last and partition == 9:
+            slow["measures"] |= {"held_up": True, "held_by": "unacked_bytes_max", "unacknowledged_bytes": 34 << 20}
+        if last and partition == 11:
+            slow |= {"behind": {"since_s": 4.2, "tasks": ["wide-3"]}, "channels": [63, 64]}
+        tasks[f"slow-{partition}"] = slow
+        workers.append(WorkerView(partition=partition, running=True, pid=4_000 + partition, tasks=tasks))
+    return JobView(job="shop", at_ms=AT_MS + ms, workers=tuple(workers), checkpoint_interval_ms=200, host="host-1")
+
+
+@pytest.mark.timeout(600)
+def test_64_partitions_and_three_hours_of_points(tmp_path: Path, browser: Browser, pictures: bool) -> None:
+    """Tasks are grouped by stage, the worst first; a chart shows the one that was held up; nothing is too wide."""
+    job = Job("shop", stages=[Wide, Slow], partitions=PARTITIONS)
+    page = Page(graph_of(job, Settings()), Browse(job, tmp_path, lambda: EmbeddedReader(tmp_path / "log.db")))
+    monitor = Monitor(60, page)
+    with serving(monitor, "0") as url:
+        for ms in [*range(0, HOURS_MS - 20_000, 5_000), *range(HOURS_MS - 20_000, HOURS_MS, 1_000)]:
+            monitor.show(large(ms))
+        for width, dark in ((DESK, False), (PHONE, True)):
+            browser.sized(width, dark=dark)
+            browser.open(f"{url}/#/tasks")
+            shown = browser.shows("All 64 tasks", "held: the log is slow to acknowledge", "wide-3, for 4.2 s")
+            assert "restoring: " in shown
+            assert " s left" in shown
+            assert browser.script("return document.querySelectorAll('.bars')[1].children.length") == PARTITIONS
+            assert browser.script(ROWS) == 6
+            assert browser.width() <= width
+            if pictures:
+                browser.picture(IMAGES / f"page-tasks-{width}.png")
+            browser.sized(width, dark=dark)
+            browser.find("#all-slow").send_keys(Keys.ENTER)  # by keyboard
+            browser.until(
+                lambda: browser.script("return document.querySelectorAll('table')[1].tBodies[0].rows.length") == 64
+            )
+            browser.open(f"{url}/#/history?stage=slow")
+            shown = browser.shows("distance", "slow-7", "240 stretches of time")
+            assert browser.script("return document.querySelector('canvas').height") == PARTITIONS
+            assert browser.script("return document.querySelector('tbody td').textContent").endswith("min")
+            assert browser.width() <= width
+            if pictures:
+                browser.picture(IMAGES / f"page-history-{width}.png")
+            browser.sized(width, dark=dark)
+            browser.open(f"{url}/#/")
+            browser.shows("127 of 128", "63 of 64 tasks running")
+            assert browser.width() <= width
+            if pictures:
+                browser.picture(IMAGES / f"page-overview-{width}.png")
+        monitor.end(Ended("stopped", ""))
+        assert browser.errors() == []

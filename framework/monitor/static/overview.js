@@ -158,7 +158,8 @@ export function tasks(content, { graph, now, query, redraw }) {
   const wanted = query.get("stage");
   const parts = stages(graph, now).filter(({ node }) => !wanted || node.name === wanted).map(({ node, tasks: own }) => {
     const all = own.length <= FEW || open.has(node.name);
-    const severity = (task) => (task.state === "running" ? 0 : 1e6) + (task.age_s ?? 1e5);
+    const severity = (task) => (task.state === "running" ? 0 : 1e9) + (task.sink_trouble ? 1e8 : 0)
+      + (task.held_up || task.behind ? 1e7 : 0) + (task.age_s ?? 1e6);
     const shown = all ? own : [...own].sort((a, b) => severity(b) - severity(a)).slice(0, WORST);
     const ages = own.map((task) => task.age_s).filter((age) => age !== null);
     return [
