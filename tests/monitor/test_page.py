@@ -36,11 +36,26 @@ HOSTILE = "<img/src=x/onerror=document.title='hacked'>", "\"><script>document.ti
 DESK, PHONE = 1200, 400
 
 
+def copied(directory: Path) -> Path:
+    """Return the file of the job in a folder of the test: pictures show its name."""
+    path = directory / "word_count_job.py"
+    path.write_bytes(Path(JOB).read_bytes())
+    return path
+
+
 @contextmanager
 def up(directory: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Run `grete up` with a page; yield its address and the process."""
     shown = directory / "up.txt"
-    command = [sys.executable, "-m", "framework.cli", "up", JOB, f"--directory={directory / 'job'}", "--http=0"]
+    command = [
+        sys.executable,
+        "-m",
+        "framework.cli",
+        "up",
+        str(copied(directory)),
+        f"--directory={directory / 'job'}",
+        "--http=0",
+    ]
     environment = {**os.environ, "PAGE_JOB_ARCHIVE": str(directory / "archive")}
     with (
         shown.open("wb") as out,
@@ -68,7 +83,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("page")
     lines = directory / "lines.txt"
     lines.write_text("\n".join(["to be or not to be", "refuse secret-4711", *HOSTILE] * 3) + "\n")
-    run = [sys.executable, "-m", "framework.cli", "run", JOB, f"--directory={directory / 'job'}"]
+    run = [sys.executable, "-m", "framework.cli", "run", str(copied(directory)), f"--directory={directory / 'job'}"]
     environment = {**os.environ, "PAGE_JOB_ARCHIVE": str(directory / "archive")}
     subprocess.run([*run, f"--input=lines={lines}"], check=True, timeout=LIMIT_S, capture_output=True, env=environment)
     return directory
@@ -88,7 +103,7 @@ def not_scripted(browser: Browser) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_each_view_of_a_job_that_runs_and_a_kill_as_it_happens(ran: Path, browser: Browser) -> None:
+def test_each_view_of_a_job_that_runs_and_a_kill_as_it_happens(ran: Path, browser: Browser, pictures: bool) -> None:
     """Overview, tasks, checkpoint, history, state, topics, letters, changelog; then a worker is killed."""
     browser.sized(DESK)
     with up(ran) as (url, process):
@@ -108,6 +123,9 @@ def test_each_view_of_a_job_that_runs_and_a_kill_as_it_happens(ran: Path, browse
         os.kill(pid, signal.SIGKILL)
         browser.shows("was killed by SIGKILL", "worker 0 takes input again after", "4 of 4")
         browser.shows("Nothing is wrong")  # it is over
+        if pictures:
+            browser.picture(IMAGES / "page-overview.png", 760)
+            browser.sized(DESK)
         browser.open(f"{url}/#/checkpoint")
         browser.shows("all tasks have it", "2 of 2 have it")
         browser.open(f"{url}/#/history")
@@ -116,6 +134,13 @@ def test_each_view_of_a_job_that_runs_and_a_kill_as_it_happens(ran: Path, browse
         process.send_signal(signal.SIGTERM)
         browser.shows("stopped")
         assert process.wait(LIMIT_S) == 0
+    left(browser)
+
+
+def left(browser: Browser) -> None:
+    """Leave a page that no process serves any more: the browser says so again and again."""
+    browser.open("about:blank")
+    browser.errors()
 
 
 RATES = "return [...document.querySelectorAll('.graph .rate')].map((each) => each.textContent)"
@@ -166,11 +191,11 @@ def stored_is_read(browser: Browser, url: str) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_job_that_halts_says_why_and_what_to_do_and_keeps_it(tmp_path: Path, browser: Browser) -> None:
+def test_a_job_that_halts_says_why_and_what_to_do(tmp_path: Path, browser: Browser, pictures: bool) -> None:
     """A record that the code cannot take ends the job before the reader's eyes; the page stays, with the error."""
     lines = tmp_path / "lines.txt"
     lines.write_text("a good line\n")
-    run = [sys.executable, "-m", "framework.cli", "run", JOB, f"--directory={tmp_path / 'job'}"]
+    run = [sys.executable, "-m", "framework.cli", "run", str(copied(tmp_path)), f"--directory={tmp_path / 'job'}"]
     environment = {**os.environ, "PAGE_JOB_ARCHIVE": str(tmp_path / "archive")}
     subprocess.run([*run, f"--input=lines={lines}"], check=True, timeout=LIMIT_S, capture_output=True, env=environment)
     browser.sized(DESK)
@@ -183,10 +208,12 @@ def test_a_job_that_halts_says_why_and_what_to_do_and_keeps_it(tmp_path: Path, b
         assert "errors=DeadLetter(Topic(…))" in shown
         assert "raise ValueError" in shown
         assert browser.find("#state").text == "halted"
+        if pictures:
+            browser.picture(IMAGES / "page-halted.png", 700)
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT_S) == 4
         assert error in browser.text()
-        browser.errors()  # the browser says that nothing answers any more
+    left(browser)
 
 
 # --- jobs that are too large to run here: views of them, a real server, a real browser ---
@@ -219,13 +246,18 @@ STREAM = "shop.wide.words.slow"
 ROWS = "return document.querySelectorAll('table')[1].tBodies[0].rows.length"
 
 
+NONE = {"late": 0, "duplicate": 0, "failed": 0}
+
+
 def seen(ms: int, age_ms: int, sent: int, **changed: Any) -> dict[str, Any]:
     """Return the status of a task ``ms`` after the first view."""
-    found = status_of(checkpoint_id=AT_MS + ms - age_ms, positions={}, **changed)
+    found = status_of(
+        checkpoint_id=AT_MS + ms - age_ms, positions={}, dropped=dict.fromkeys(("late", "duplicate", "failed"), 0)
+    )
+    found |= changed
     found["measures"] = found["measures"] | {"records_in": sent, "records_out": sent, "sent_to": {STREAM: sent}}
     found["measures"] |= {"dead_letters": 0, "uncommitted_bytes": 40_000, "unacknowledged_bytes": 0, "held_bytes": 0}
     found["measures"] |= {"early_bytes": {"memory": 0, "disk": 0}, "sink_bytes": 0}
-    found["dropped"] = {"late": 0, "duplicate": 0, "failed": 0}
     return found
 
 
@@ -235,7 +267,8 @@ def large(ms: int) -> JobView:
     last = ms >= HOURS_MS - 20_000
     for partition in range(PARTITIONS):
         held = partition == 7 and LATE_FROM_MS <= ms < LATE_TO_MS
-        tasks = {f"wide-{partition}": seen(ms, 150, ms // 40)}
+        read = {f"lines[{partition}]": ms // 100}
+        tasks = {f"wide-{partition}": seen(ms, 150, ms // 40, positions=read)}
         slow = seen(ms, ms - LATE_FROM_MS if held else 250 + 11 * partition, ms // 80)
         if last and partition == 7:
             slow |= {"status": "starting", "restore": [2 * (ms - HOURS_MS + 30_000), 100_000]}
@@ -245,7 +278,9 @@ def large(ms: int) -> JobView:
             slow |= {"behind": {"since_s": 4.2, "tasks": ["wide-3"]}, "channels": [63, 64]}
         tasks[f"slow-{partition}"] = slow
         workers.append(WorkerView(partition=partition, running=True, pid=4_000 + partition, tasks=tasks))
-    return JobView(job="shop", at_ms=AT_MS + ms, workers=tuple(workers), checkpoint_interval_ms=200, host="host-1")
+    ends = {f"lines[{partition}]": ms // 100 + 3 + partition % 5 for partition in range(PARTITIONS)}
+    at_ms, all_ = AT_MS + ms, tuple(workers)
+    return JobView(job="shop", at_ms=at_ms, workers=all_, checkpoint_interval_ms=200, host="host-1", ends=ends)
 
 
 @pytest.mark.timeout(600)
@@ -266,8 +301,8 @@ def test_64_partitions_and_three_hours_of_points(tmp_path: Path, browser: Browse
             assert browser.script("return document.querySelectorAll('.bars')[1].children.length") == PARTITIONS
             assert browser.script(ROWS) == 6
             assert browser.width() <= width
-            if pictures:
-                browser.picture(IMAGES / f"page-tasks-{width}.png")
+            if pictures and width == DESK:
+                browser.picture(IMAGES / "page-tasks.png", 900)
             browser.sized(width, dark=dark)
             browser.find("#all-slow").send_keys(Keys.ENTER)  # by keyboard
             browser.until(
@@ -278,13 +313,14 @@ def test_64_partitions_and_three_hours_of_points(tmp_path: Path, browser: Browse
             assert browser.script("return document.querySelector('canvas').height") == PARTITIONS
             assert browser.script("return document.querySelector('tbody td').textContent").endswith("min")
             assert browser.width() <= width
-            if pictures:
-                browser.picture(IMAGES / f"page-history-{width}.png")
+            if pictures and width == DESK:
+                browser.picture(IMAGES / "page-history.png", 620)
             browser.sized(width, dark=dark)
             browser.open(f"{url}/#/")
             browser.shows("127 of 128", "63 of 64 tasks running")
             assert browser.width() <= width
-            if pictures:
-                browser.picture(IMAGES / f"page-overview-{width}.png")
-        monitor.end(Ended("stopped", ""))
+            if pictures and width == PHONE:
+                browser.picture(IMAGES / "page-phone.png")
         assert browser.errors() == []
+        monitor.end(Ended("stopped", ""))
+    left(browser)

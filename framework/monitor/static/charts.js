@@ -1,7 +1,6 @@
 // The last hours: how far the slowest task is behind the freshest one, and the ages of checkpoints of a stage's tasks.
 import { count, el, seconds, show, svg, table, time } from "./dom.js";
 
-const WIDTH = 900;
 const HEIGHT = 240;
 const LEFT = 56;
 const BOTTOM = 24;
@@ -12,23 +11,25 @@ function nice(value) {
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value);
 }
 
-function chart(points, key, words, label) {
+function chart(points, key, words, label, room) {
+  const width = Math.max(300, room - 24);
   const known = points.filter((point) => point[key] !== null);
   if (known.length < 2) return el("p", { class: "soft" }, "There are no points yet: one is kept every 5 s.");
   const [begin, end] = [points[0].at_ms, points[points.length - 1].at_ms];
   const top = Math.max(2, nice(Math.max(...known.map((point) => point[key]))));
-  const x = (ms) => LEFT + ((WIDTH - LEFT - 8) * (ms - begin)) / Math.max(1, end - begin);
+  const x = (ms) => LEFT + ((width - LEFT - 8) * (ms - begin)) / Math.max(1, end - begin);
   const y = (value) => 8 + (HEIGHT - BOTTOM - 8) * (1 - value / top);
   const path = known.map((point, index) => `${index ? "L" : "M"}${x(point.at_ms).toFixed(1)} ${y(point[key]).toFixed(1)}`).join(" ");
   const grid = [0, 0.5, 1].map((part) => [
-    svg("line", { class: "grid", x1: LEFT, x2: WIDTH - 8, y1: y(top * part), y2: y(top * part) }),
+    svg("line", { class: "grid", x1: LEFT, x2: width - 8, y1: y(top * part), y2: y(top * part) }),
     svg("text", { x: LEFT - 8, y: y(top * part) + 4, "text-anchor": "end" }, words(top * part)),
   ]);
-  const ticks = [0, 1, 2, 3, 4].map((part) => {
-    const at = begin + ((end - begin) * part) / 4;
-    return svg("text", { x: x(at), y: HEIGHT - 6, "text-anchor": part === 0 ? "start" : part === 4 ? "end" : "middle" }, time(at));
+  const parts = width < 600 ? 2 : 4;
+  const ticks = Array.from({ length: parts + 1 }, (_, part) => {
+    const at = begin + ((end - begin) * part) / parts;
+    return svg("text", { x: x(at), y: HEIGHT - 6, "text-anchor": part === 0 ? "start" : part === parts ? "end" : "middle" }, time(at));
   });
-  return el("div", { class: "chart" }, svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label },
+  return el("div", { class: "chart" }, svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": label },
     grid, ticks,
     svg("path", { class: "area", d: `${path} L${x(known[known.length - 1].at_ms).toFixed(1)} ${y(0)} L${x(known[0].at_ms).toFixed(1)} ${y(0)} Z` }),
     svg("path", { class: "line", d: path })));
@@ -44,7 +45,7 @@ function heat(ages, stage) {
   const style = getComputedStyle(document.documentElement);
   const [none, good, bad] = ["--line", "--good", "--bad"].map((name) => style.getPropertyValue(name));
   ages.forEach((row, line) => row.ages.forEach((age, column) => {
-    context.globalAlpha = 1;
+    context.globalAlpha = age === null ? 1 : 0.45; // quiet where all is well
     context.fillStyle = age === null ? none : good;
     context.fillRect(column, line, 1, 1);
     if (age !== null) {
@@ -80,10 +81,10 @@ export function history(content, { graph, query, go }) {
     if (!answer) return;
     const { points, ages } = answer;
     const last = points[points.length - 1];
-    show(charts, chart(points, "gap_s", seconds, "distance between the freshest and the slowest task over time"),
+    show(charts, chart(points, "gap_s", seconds, "distance between the freshest and the slowest task over time", content.clientWidth),
       last && el("p", {}, `Now ${seconds(last.gap_s)}. ${points.length} stretches of time since ${time(points[0].at_ms)}.`),
       points.length > 1 && worst(points),
-      el("h2", {}, "Records that wait at the inputs"), chart(points, "lag", count, "records that wait at the inputs over time"));
+      el("h2", {}, "Records that wait at the inputs"), chart(points, "lag", count, "records that wait at the inputs over time", content.clientWidth));
     show(rows, ages.length ? heat(ages, stage) : el("p", {}, "The tasks of this stage are run by another process."),
       el("ul", { class: "legend" }, el("li", {}, "a row for each task, time from left to right"), el("li", {}, "green: up to 1 s old"),
         el("li", {}, "red: 10 s and more"), el("li", {}, "grey: no checkpoint yet")));

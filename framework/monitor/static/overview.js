@@ -169,17 +169,31 @@ export function tasks(content, { graph, now, query, redraw }) {
         `checkpoints ${ages.length ? `${seconds(Math.min(...ages))} to ${seconds(Math.max(...ages))}` : "none"} old`),
       own.length > 1 && strip(own),
       taskTable(graph, now, node.name, shown),
-      own.length > FEW && el("button", { class: "plain", id: `all-${node.name}`, "aria-expanded": String(all),
-        onclick: () => { if (all) open.delete(node.name); else open.add(node.name); redraw(); } },
-      all ? `Only the ${WORST} furthest behind` : `All ${own.length} tasks (these are the ${WORST} furthest behind)`),
+      own.length > FEW && more(node.name, all, own.length, "tasks", "furthest behind", redraw),
     ];
   });
-  const workers = table("Workers", ["worker", "state", "starts", "busy", "RocksDB memory", "state on disk"], now.workers.map((worker) => ({
+  show(content, wanted && el("p", {}, el("a", { href: "#/tasks" }, "All stages")), parts, !wanted && workers(now, redraw));
+}
+
+function workers(now, redraw) {
+  const all = now.workers.length <= FEW || open.has("/workers");
+  const severity = (worker) => (worker.running ? 0 : 1e6) + worker.starts * 10 + (worker.busy ?? 0);
+  const shown = all ? now.workers : [...now.workers].sort((a, b) => severity(b) - severity(a)).slice(0, WORST);
+  const rows = shown.map((worker) => ({
     cells: [String(worker.partition), el("span", { class: `tag ${worker.running ? "good" : "bad"}` },
       worker.running ? `runs, pid ${worker.pid}` : worker.fenced ? "fenced" : "does not run"), count(worker.starts),
     worker.busy === null ? "–" : `${Math.min(100, Math.round(worker.busy * 100))} %`, bytes(worker.rocksdb_memory_bytes), bytes(worker.state_disk_bytes)],
-  })), { class: "rows" });
-  show(content, wanted && el("p", {}, el("a", { href: "#/tasks" }, "All stages")), parts, !wanted && [el("h2", {}, "Workers"), workers]);
+  }));
+  return [el("h2", {}, "Workers"),
+    table("Workers", ["worker", "state", "starts", "busy", "RocksDB memory", "state on disk"], rows, { class: "rows" }),
+    now.workers.length > FEW && more("/workers", all, now.workers.length, "workers", "started most often, or busiest", redraw)];
+}
+
+// A button that shows all rows of a table, or only the first ones again.
+function more(key, all, length, what, which, redraw) {
+  const turn = () => { if (all) open.delete(key); else open.add(key); redraw(); };
+  return el("button", { class: "plain", id: `all-${key}`, "aria-expanded": String(all), onclick: turn },
+    all ? `Only the ${WORST} ${which}` : `All ${length} ${what} (these are the ${WORST} ${which})`);
 }
 
 // --- the checkpoint in progress ---
