@@ -13,6 +13,8 @@ from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.api.joins import Join
 from framework.api.protobuf_serde import RESERVE
+from framework.api.schema_registry import RegistrySerde
+from framework.api.serdes import Serde
 from framework.api.shapes import describe_serde, key_changes, shown, value_changes
 from framework.api.versioned import VersionedStore
 from framework.errors import ConfigError
@@ -44,6 +46,10 @@ _TIMED_AS_BEFORE = (
     "put time= back as it was; or start a job of another name, which reads its inputs from their first records"
 )
 _TIMES = {"record": "'record'", "intake": "'intake'", "value": "of their value"}  # in the definition → in an error
+_SENT_AS_BEFORE = (
+    "put its serde back as it was; or start a job of another name, which reads its inputs from their first records"
+)
+_FIRED_AS_BEFORE = "declare them again, with an on_timer, which may pass over them"
 _KEEP = "declare it again as it was: it may stay unused"
 
 
@@ -58,7 +64,7 @@ def define(job: Job, counts: Mapping[str, int]) -> Definition:
     """Return the definition of a job as its code is, with the ids that its stores have; ``counts``: of its outputs."""
     return {
         "format": FORMAT,
-        "stages": [_define_stage(stage) for stage in job.stages],
+        "stages": [_define_stage(stage) | _define_streams(job, stage) for stage in job.stages],
         "public": sorted(job.external_sinks()),
         "outputs": {topic: counts[topic] for topic in sorted(counts)},
     }
@@ -86,8 +92,29 @@ def _define_stage(stage: StageGraph) -> dict[str, Any]:
     composed = [_composed(each, ids) for each in stage.stateful.values() if isinstance(each, (Join, VersionedStore))]
     inputs = sorted(topic.name for topic in stage.topics_read())
     described: dict[str, Any] = {"name": stage.name, "inputs": inputs, "stores": stores, "windows": windows}
-    optional = {"broadcast": sorted(stage.topics_broadcast()), "times": stage.topics_timed(), "composed": composed}
+    optional = {
+        "broadcast": sorted(stage.topics_broadcast()),
+        "times": stage.topics_timed(),
+        "timers": sorted(stage.timers),
+        "composed": composed,
+    }
     return described | {name: found for name, found in optional.items() if found}
+
+
+def _define_streams(job: Job, stage: StageGraph) -> dict[str, Any]:
+    """Return the topics that a stage reads from other stages, with their serdes; nothing if it reads none."""
+    sent = {stream.user_topic for stream in job.topology().streams if stream.consumer == stage.ordinal}
+    streams = [
+        {"topic": topic.name, "key": describe_serde(topic.key), "value": _describe_sent(topic.value)}
+        for topic in stage.topics_read()
+        if topic.name in sent
+    ]
+    return {"streams": streams} if streams else {}
+
+
+def _describe_sent(value: Serde[Any]) -> Any:
+    """Return the description of a stream's values; those of a registry name the schema that wrote them."""
+    return {"name": "schema registry"} if isinstance(value, RegistrySerde) else describe_serde(value)
 
 
 def _composed(declared: Join[Any, Any, Any] | VersionedStore[Any, Any], ids: Mapping[str, int]) -> DefinitionEntry:
@@ -151,7 +178,7 @@ def changes_of_job(definition: Definition, job: Job) -> list[Change]:
     """Return all that the code changes and may not: what a start must refuse."""
     before, now = [stage["name"] for stage in definition["stages"]], [stage.name for stage in job.stages]
     changes = [*stage_changes(before, now), *changes_of_state(definition, job), *_public_changes(definition, job)]
-    return [*changes, *_time_changes(definition, job)]
+    return [*changes, *_time_changes(definition, job), *changes_of_flow(definition, job, sent=True)]
 
 
 def changes_of_broadcast(definition: Definition, job: Job) -> list[Change]:
@@ -168,6 +195,33 @@ def changes_of_broadcast(definition: Definition, job: Job) -> list[Change]:
             had, has = (whole, part) if topic in was else (part, whole)
             what = f"stage {stage.name!r} has read topic {topic!r} {had}, and this code reads it {has}"
             changes.append(Change(what, _READ_AS_BEFORE))
+    return changes
+
+
+def changes_of_flow(definition: Definition, job: Job, *, sent: bool) -> list[Change]:
+    """Return what would bring keys to other tasks than their state, or leave timers for ever.
+
+    ``sent``: also what makes records unreadable that one stage has sent and the next has not processed.
+    """
+    stages, changes = {stage["name"]: stage for stage in define(job, {})["stages"]}, list[Change]()
+    for before in definition["stages"]:
+        stage = stages.get(before["name"])
+        if stage is None:
+            continue
+        streams = {stream["topic"]: stream for stream in stage.get("streams", ())}
+        for was in before.get("streams", ()):
+            now = streams.get(was["topic"], was)  # one that is gone is a change of the graph
+            where = f"topic {was['topic']!r}, which stage {stage['name']!r} reads from another stage"
+            changes += [
+                Change(f"{where}: its key {text}, so records of a key would miss its state", _SENT_AS_BEFORE)
+                for text in key_changes(was["key"], now["key"])
+            ]
+            texts = value_changes(was["value"], now["value"]) if sent else []
+            changes += [Change(f"{where}: its value: {text}", _way(text, _SENT_AS_BEFORE)) for text in texts]
+        for clock in sorted({*before.get("timers", ())} - {*stage.get("timers", ())}):
+            declared = "Timers()" if clock == "event" else f"Timers(clock={clock!r})"
+            what = f"stage {stage['name']!r} has no {declared} any more, and those that wait would never fire"
+            changes.append(Change(what, _FIRED_AS_BEFORE))
     return changes
 
 
@@ -211,7 +265,7 @@ def _entry_changes(where: str, before: DefinitionEntry, now: DefinitionEntry | N
         Change(f"{where}: its key {text}", _NEW_NAME) for text in key_changes(serdes["key"], _serdes(now)["key"])
     ]
     changes += [
-        Change(f"{where}: its {name}: {text}", next((way for mark, way in _WAYS.items() if mark in text), _NEW_NAME))
+        Change(f"{where}: its {name}: {text}", _way(text, _NEW_NAME))
         for name in serdes
         if name != "key"
         for text in value_changes(serdes[name], _serdes(now)[name])
@@ -228,6 +282,11 @@ def _entry_changes(where: str, before: DefinitionEntry, now: DefinitionEntry | N
             what = f"{where}: {name} was {before[name]} and is {now[name]}, {_OPEN[_kind(before)]}"
             changes.append(Change(what, _NEW_NAME))
     return changes
+
+
+def _way(text: str, otherwise: str) -> str:
+    """Return the way that is named for a change of a value."""
+    return next((way for mark, way in _WAYS.items() if mark in text), otherwise)
 
 
 def _sizes(window: DefinitionEntry) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from framework.api.definition import (
     Definition,
     changes_of_broadcast,
+    changes_of_flow,
     changes_of_job,
     changes_of_state,
     decode_definition,
@@ -81,7 +82,7 @@ def take_state_of(first: Job, second: Job) -> None:
     ``first`` was checked.
     """
     definition = define(first, {})
-    refuse_changes(second, changes_of_state(definition, second))
+    refuse_changes(second, [*changes_of_state(definition, second), *changes_of_flow(definition, second, sent=False)])
     take_over(definition, second)
 
 
