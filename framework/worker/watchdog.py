@@ -4,12 +4,13 @@ C code may hold the interpreter, and then no Python thread runs: so faulthandler
 A Python thread puts that off for as long as the loop goes on.
 """
 
+import contextlib
 import faulthandler
 import os
 import select
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +18,16 @@ LOOKS = 8  # at the loop within its bound: a worker may hang for an eighth longe
 STOP_MARGIN_S = 1.0  # a loop that turns ends by itself, with a line of its own; a supervisor kills after two
 STDERR = 2  # takes the stacks
 _STOP, _CLOSE = bytes([signal.SIGTERM]), b"\0"
+
+
+@contextlib.contextmanager
+def ended_behind(seconds: float) -> Iterator[None]:
+    """End the process, with the stacks of all threads, if the block takes longer: a worker imports a user's code."""
+    faulthandler.dump_traceback_later(seconds, exit=True, file=STDERR)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 class Watchdog:

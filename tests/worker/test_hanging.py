@@ -141,6 +141,36 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path, hang: str, mode: str) -
     assert "Timeout (0:00:02)!" in job_directory.worker_log(0).read_text()
 
 
+IMPORTED = """
+import sys
+if {"framework.worker.process_main", "framework.cli"} & {*sys.orig_argv}:
+    reached = Path(__file__).with_name("reached")
+    if not reached.exists():
+        reached.touch()
+        HANG()
+"""
+
+
+@pytest.mark.usefixtures("started_by_exec")  # a worker is known by its command line
+def test_a_worker_that_hangs_in_the_import_of_its_code_is_replaced(tmp_path: Path) -> None:
+    """A connection that is opened beside the classes, say: no loop turns yet, and the worker has said nothing."""
+    reference = code(tmp_path, "nothing")
+    Path(reference).write_text(Path(reference).read_text() + IMPORTED.replace("HANG", "sleep"))
+    settings = Settings(checkpoint_interval_ms=50, liveness_timeout_ms=LIVENESS_MS)
+    with LocalJob(load_job(reference), reference, JobDirectory(tmp_path / "job"), settings) as local:
+        feed(local.metadata, "a", "a")
+        until(lambda: local.drained(local.ends()), lambda: local.poll(50), lambda: local.supervisor.news)
+        local.stop()
+        news = local.supervisor.news[0]
+        assert news.startswith("worker 0 hung, and was ended: it made no progress for 0:00:02: it was in sleep (")
+        assert counted(local.log) == [("a", 1), ("a", 2)]
+    (tmp_path / "reached").unlink()
+    options = [f"--set=liveness_timeout_ms={LIVENESS_MS}"]
+    with WorkerUnderTest(tmp_path / "job", *options, reference=reference, task="count-0") as worker:
+        assert worker.ends() == ExitCode.FAILED
+        assert "Timeout (0:00:02)!" in worker.log_path.read_text()
+
+
 @pytest.mark.parametrize("mode", ["aligned", "deterministic"])
 def test_a_worker_whose_process_is_stopped_is_replaced(tmp_path: Path, mode: str) -> None:
     """SIGSTOP: it cannot say anything itself, so its supervisor kills it for its silence."""
