@@ -13,33 +13,6 @@ _INSTEAD = {
 def check_batch(job: Job) -> None:
     """Refuse a job whose state depends on what only its live tasks know. Raises ConfigError."""
     for stage in job.stages:
-        if whole := stage.topics_broadcast():
-            raise ConfigError(
-                f"stage {stage.name} reads all of topic {min(whole)} in each task (broadcast=True), which a batch "
-                "cannot do yet. Start the job under another name instead: it reads its inputs from their first records",
-                stage=stage.name,
-            )
-        if starts := stage.starts():
-            raise ConfigError(
-                f"stage {stage.name} begins to read topic {min(starts)} behind its first record (start=), and a batch "
-                "is made from all of the history. Start the job under another name instead; or leave start= out, and "
-                "the history before it counts, too",
-                stage=stage.name,
-            )
-        if first := stage.topics_read_first():
-            raise ConfigError(
-                f"stage {stage.name} reads topic {min(first)} first (bootstrap=True): where that ended when a task "
-                "started is not recorded, so such a stage cannot be recomputed in batch. Start the job under another "
-                "name instead: it reads its inputs from their first records",
-                stage=stage.name,
-            )
-        if waiting := stage.priorities():
-            raise ConfigError(
-                f"stage {stage.name} reads topic {min(waiting)} with priority=: which of its records were at hand "
-                "before those of other topics is not recorded, so such a stage cannot be recomputed in batch. Start "
-                "the job under another name instead: it reads its inputs from their first records",
-                stage=stage.name,
-            )
         intake = [topic for topic, time in stage.topics_timed().items() if time == "intake"]
         if intake and stage.mode != "deterministic":
             raise ConfigError(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from framework.batch.record_order import Piece
+from framework.batch.record_order import Piece, cut_at
 from framework.core.deterministic.logical_watermarks import NEVER
 from framework.errors import ConfigError
 from framework.execution.record_times import part_of
@@ -56,7 +56,7 @@ class LogicalOrder(NamedTuple):
         begin, reached = self.taken.get(source, NEVER), 0
         decisions = deque(d for d in self.decisions if isinstance(d, InputDecision) and (d[0], d[1]) == source)
         waiting: list[RecordBatch] = []
-        for piece, count in chain(((each, len(each.batch.keys)) for each in history), _cut(pieces, begin)):
+        for piece, count in chain(((each, len(each.batch.keys)) for each in history), cut_at(pieces, begin)):
             if count:
                 batch = part_of(piece.batch, 0, count)
                 times = [reached := max(reached, self._time_of(at, first=first)) for at in batch.timestamps]
@@ -101,16 +101,6 @@ def recorded_order(recorded: RecordedTask, last: Commit) -> LogicalOrder:
         is_live=True,
         calls={number: results for note in recorded.calls for number, results in note.records},
     )
-
-
-def _cut(pieces: Iterable[Piece], begin: int) -> Iterator[tuple[Piece, int]]:
-    """Yield each piece, and how many of its records are before an offset."""
-    for piece in pieces:
-        count = len(piece.batch.keys)
-        before = count if piece.batch.offset_at(count - 1) < begin else 0
-        if not before and piece.batch.offset_at(0) < begin:
-            before = sum(piece.batch.offset_at(i) < begin for i in range(count))
-        yield piece, before
 
 
 def _at(batch: RecordBatch, times: Sequence[int], producer: int) -> RecordBatch:

@@ -7,12 +7,13 @@ depend on this order, as little as live. In deterministic mode the order is that
 (``logical_order.py`` gives a source's records theirs).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, groupby, islice
 from operator import itemgetter
 from typing import NamedTuple
 
 from framework.core.deterministic.merge_channel import ALL
+from framework.execution.record_times import part_of
 from framework.ports import LogRow
 from protocol.control import decode_watermark
 from protocol.envelope import MessageType, decode_header
@@ -22,6 +23,7 @@ from protocol.record_batch import RecordBatch
 
 TimeOfValue = Callable[[bytes | None, int], int]  # ms; it never raises
 
+BEFORE_OTHERS = -(1 << 63)  # the start of a piece of an input that is read first (A2c), in aligned mode
 RECORDS_MAX = 1_000  # of one piece; also the batch that process_batch is given
 
 
@@ -134,10 +136,30 @@ def piece_of_message(
     return Piece(start, channel, first, batch if logical else batch._replace(logical=None))
 
 
-def merged(pieces: Iterable[Piece], channels: int) -> Iterator[Piece]:
+def before_others(pieces: Iterable[Piece], until: int) -> Iterator[Piece]:
+    """Yield the pieces of an input that is read first: its records before offset ``until`` come before all others."""
+    for piece, count in cut_at(pieces, until):
+        if count:
+            yield piece._replace(start=BEFORE_OTHERS, batch=part_of(piece.batch, 0, count))
+        if rest := len(piece.batch.keys) - count:
+            yield piece._replace(first=piece.first + count, batch=part_of(piece.batch, count, count + rest))
+
+
+def cut_at(pieces: Iterable[Piece], offset: int) -> Iterator[tuple[Piece, int]]:
+    """Yield each piece, and how many of its records are before an offset."""
+    for piece in pieces:
+        count = len(piece.batch.keys)
+        before = count if piece.batch.offset_at(count - 1) < offset else 0
+        if not before and piece.batch.offset_at(0) < offset:
+            before = sum(piece.batch.offset_at(i) < offset for i in range(count))
+        yield piece, before
+
+
+def merged(pieces: Iterable[Piece], channels: int, first: Collection[int] = ()) -> Iterator[Piece]:
     """Yield the records in their order: pieces in, sorted; pieces out, of one source each, to be taken one by one.
 
-    Holds no more than the pieces whose times overlap.
+    Holds no more than the pieces whose times overlap. ``first``: channels whose history comes before that of others;
+    it has one time, and pieces in their order.
     """
     if channels == 1:
         yield from pieces
@@ -145,6 +167,9 @@ def merged(pieces: Iterable[Piece], channels: int) -> Iterator[Piece]:
     held: list[RecordPlace] = []
     before: Piece | None = None
     for piece in pieces:
+        if piece.start <= 0 and piece.channel in first:
+            yield piece
+            continue
         if before is not None:
             yield from _released(held, before, piece.start)
         before = piece

@@ -93,7 +93,9 @@ class BatchTask:
             processor = Processor(*own, sinks=no_sinks, caller=caller)
             self._pass = AlignedPass(job, stage, partition, processor, settings.batch_bytes_max)
         self._processor = self._pass.processor
-        self._channels = len(channels_of(job.topology(), stage.ordinal, partition))
+        channels, first = channels_of(job.topology(), stage.ordinal, partition), stage.topics_read_first()
+        self._channels = len(channels)
+        self._first = {number for (_, source), number in channels.items() if number < 0 and source.topic in first}
         self._done = False
 
     @property
@@ -117,7 +119,7 @@ class BatchTask:
         ``pieces``: of all channels, sorted; each channel from its beginning.
         """
         self._processor.reset()
-        for piece in merged(pieces, self._channels):
+        for piece in merged(pieces, self._channels, self._first):
             self._pass.take(piece)
             self._wait_for_calls(until_none=False)
             self._processor.requests.forget()  # all of the history is one checkpoint

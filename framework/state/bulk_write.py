@@ -64,13 +64,7 @@ def begin(log: Log, job: Job, settings: Settings, *, outputs: bool = False) -> B
         raise ConfigError(f"{error}. It was running: its workers have been fenced") from error
     time_ms = claimed[0].time_ms
     checkpoint_id = max(time_ms, *(1 + (-1 if task.base is None else task.base.checkpoint_id) for task in claimed))
-    return BulkWrite(
-        uuid.uuid4().hex + (_OUTPUTS if outputs else ""),
-        checkpoint_id,
-        time_ms,
-        tuple(claimed),
-        "deterministic" in job.modes,
-    )
+    return BulkWrite(uuid.uuid4().hex + (_OUTPUTS if outputs else ""), checkpoint_id, time_ms, tuple(claimed))
 
 
 def commit(
@@ -176,25 +170,22 @@ def _decide(log: Log, tasks: Sequence[Claimed], outcome: Outcome, outputs: Seque
 
 
 def _check_fresh(job: Job, wiring: TaskWiring, base: Commit | None, generation: int, *, went_on: bool) -> None:
-    """Refuse a deterministic job that has run (decision 0020): it would not make the same outputs again.
+    """Refuse a job with deterministic stages that has run (decision 0020): it would not make the same outputs again.
 
-    ``generation``: the bulk write's. A claim between two bulk writes may be a worker's, which may have sent records.
+    So it is for its aligned tasks, which hold the numbers of what those have sent. ``generation``: the bulk write's. A
+    claim between two bulk writes may be a worker's, which may have sent records.
     """
-    if job.modes != "deterministic":
-        raise ConfigError(
-            f"job {job.name!r} has stages of both modes: its state cannot be written from outside: begin with the "
-            "inputs, in a job of another name"
-        )
+    kind = "deterministic" if job.modes == "deterministic" else "deterministic in part"
     rewritten = base is not None and base.bulk_write_id is not None and base.generation + 1 == generation
     if base is not None and (base.bulk_write_id or "").endswith(_OUTPUTS):
         raise ConfigError(
-            f"job {job.name!r} is deterministic, and a backfill has sent the outputs of its history ({wiring.name}): "
+            f"job {job.name!r} is {kind}, and a backfill has sent the outputs of its history ({wiring.name}): "
             "another one would send them under the same numbers: give the job another name",
             task=wiring.name,
         )
     if went_on or not (base is None or base.checkpoint_id == 0 or rewritten):
         raise ConfigError(
-            f"job {job.name!r} is deterministic and has run ({wiring.name}): its state can only be written before it "
+            f"job {job.name!r} is {kind} and has run ({wiring.name}): its state can only be written before it "
             "does, because consumers have its outputs already: give the job another name",
             task=wiring.name,
         )

@@ -20,7 +20,6 @@ class BulkWrite:
     checkpoint_id: int
     time_ms: int  # of the log, at the first claim
     tasks: tuple[Claimed, ...]
-    deterministic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def commit_of(
         nonce=task.nonce,
         round_started_ms=rewrite.started_ms,
         rounds=rewrite.rounds,
-        deterministic=_logical(bulk_write, task) if bulk_write.deterministic else None,
+        deterministic=_logical(bulk_write, task),
     )
 
 
@@ -102,12 +102,18 @@ def _rewrite_of(bulk_write: BulkWrite, task: Claimed, settings: Settings) -> Cha
     return rewrite
 
 
-def _logical(bulk_write: BulkWrite, task: Claimed) -> DeterministicCommit:
-    """Return the logical time: all records of the bulk write are before its checkpoint, all live records after it."""
-    time_us, known = bulk_write.checkpoint_id * 1_000, task.base and task.base.deterministic
-    lease = max(time_us, task.lease, known.lease if known else 0)
-    frontiers = (Frontier(*partition, producer, time_us, ALL, 0) for producer, partition in task.wiring.channels)
-    return DeterministicCommit(0, time_us, lease, tuple(frontiers))
+def _logical(bulk_write: BulkWrite, task: Claimed) -> DeterministicCommit | None:
+    """Return the logical time: all records of the bulk write are before its checkpoint, all live records after it.
+
+    Of an aligned task only the frontiers of its deterministic producers (A2b), None if it has none.
+    """
+    wiring, time_us = task.wiring, bulk_write.checkpoint_id * 1_000
+    merged = [channel for channel in wiring.channels if wiring.deterministic or channel[0] in wiring.logical]
+    frontiers = tuple(Frontier(*partition, producer, time_us, ALL, 0) for producer, partition in merged)
+    if not wiring.deterministic:
+        return DeterministicCommit(0, 0, 0, frontiers) if frontiers else None
+    known = task.base and task.base.deterministic
+    return DeterministicCommit(0, time_us, max(time_us, task.lease, known.lease if known else 0), frontiers)
 
 
 def _next_seq(task: Claimed, partition: TopicPartition) -> int:

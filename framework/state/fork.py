@@ -112,6 +112,11 @@ def _check_fit(job: Job, target: Job) -> None:
     """Refuse a second job that would read the state wrongly."""
     if target.modes != job.modes:
         raise ConfigError(f"{job.name!r} is {job.modes}, {target.name!r} {target.modes}: need the same mode")
+    if job.modes not in ("aligned", "deterministic"):
+        raise ConfigError(
+            f"job {job.name!r} has stages of both modes: it cannot be forked: begin with the inputs, or with the "
+            "history (grete backfill), in a job of another name"
+        )
     if target.name == job.name:
         raise ConfigError(f"both jobs are called {job.name!r}: give the second one another name")
     for stage, other in zip(job.stages, target.stages, strict=False):

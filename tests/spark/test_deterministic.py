@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from framework.errors import ConfigError
 from framework.spark.format.writer import partitioned
@@ -91,4 +92,36 @@ def test_spark_writes_into_a_deterministic_job_before_it_has_run(spark: "SparkSe
     assert "all of them are the same" in verified, verified
     with pytest.raises(Exception, match=r"job 'sums' is deterministic and has run"):
         write(spark, scene, "overwrite", 1, "0")
+    scene.log.close()
+
+
+def test_an_audit_without_the_decisions_goes_by_the_order_of_time(spark: "SparkSession", tmp_path: Path) -> None:
+    """The changelogs were rewritten, and what was decided before is trimmed: the audit says so, and compares stores.
+
+    A task that asks for the time of a record cannot be recomputed any more.
+    """
+    scene = Scene(tmp_path, changes=[MODE])
+    history = made(60, 31)
+    fed = list(history)
+    scene.feed(history)
+    brief = replace(SETTINGS, changelog_retention_ms=1)
+    changelogs = [wiring.changelog for wiring in all_wirings(scene.job)]
+    with LocalJob(scene.job, scene.reference, scene.job_directory, brief) as local:
+        drain(local)
+        while not all(scene.log.bounds(changelog)[0] for changelog in changelogs):
+            scene.feed(more := made(10, len(fed)))
+            fed += more
+            drain(local)
+        local.stop()
+    audited = scene.audit(spark, "kafka")
+    assert (audited.wrong, audited.differences) == (0, [])
+    assert any("do not hold all input decisions any more" in each for each in scene.told.said)
+    assert scene.state() == plain(fed)
+    path = parquet(tmp_path / "history" / "0.parquet", history)
+    assert scene.audit(spark, path).wrong > 0  # these records come twice, then
+    code = Path(scene.reference).read_text()
+    scene.reference = str(tmp_path / "other.py")  # executors keep the code of a file that they have read
+    Path(scene.reference).write_text(code.replace("        self.seen", "        self.ctx.now()\n        self.seen"))
+    with pytest.raises(ConfigError, match=r"ctx.now, ctx.random and ctx.uuid cannot be recomputed"):
+        scene.audit(spark, "kafka")
     scene.log.close()

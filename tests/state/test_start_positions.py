@@ -13,8 +13,7 @@ import pytest
 
 from framework.api.mode import Mode
 from framework.api.topic import StartPosition
-from framework.batch.check import check_batch
-from framework.errors import ConfigError, GraphError
+from framework.errors import GraphError
 from framework.job.directory import JobDirectory
 from framework.logs.address import LogAddress
 from framework.logs.embedded import EmbeddedLog
@@ -189,12 +188,6 @@ def test_a_stream_between_stages_has_no_start() -> None:
 
     with pytest.raises(GraphError, match="start= for topic 'lines-copied', which stage 'copies' writes"):
         Job("j", stages=[copying("earliest").stages[0].task, Reads])
-
-
-def test_a_batch_is_refused() -> None:
-    """Backfill and audit make a state from all of the history, and this job's is of a part."""
-    with pytest.raises(ConfigError, match="stage copies begins to read topic lines behind its first record"):
-        check_batch(copying("latest"))
 
 
 @pytest.mark.kafka

@@ -9,8 +9,9 @@ from framework.api.job import Job
 from framework.batch.channels import channels_of, stages_in_order
 from framework.batch.frames import Frame
 from framework.batch.logical_order import LogicalOrder
-from framework.batch.record_order import Piece, piece_of_message, pieces_of_rows
+from framework.batch.record_order import Piece, before_others, piece_of_message, pieces_of_rows
 from framework.batch.task import BatchTask, StateRow
+from framework.core.deterministic.logical_watermarks import NEVER
 from framework.execution.event_time import OUTSIDE
 from framework.execution.record_times import order_of
 from framework.ports import ExternalRecord, LogRow
@@ -60,8 +61,11 @@ def run_job(
                 found = pieces_of_rows(
                     source, channel, history(source), settings.batch_bytes_max, times.get(source.topic)
                 )
+                first = source.topic in stage.topics_read_first()
                 if logical:
-                    found = order.of(source, producer_id(stage.ordinal, partition), (), found, first=False)
+                    found = order.of(source, producer_id(stage.ordinal, partition), (), found, first=first)
+                elif first:
+                    found = before_others(found, NEVER)
                 pieces.append(found)
             if logical:
                 pieces.append(order.idle({source: channel for (_, source), channel in channels.items()}))

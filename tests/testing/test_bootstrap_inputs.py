@@ -3,8 +3,7 @@
 import pytest
 
 from framework.api.mode import Mode
-from framework.batch.check import check_batch
-from framework.errors import ConfigError, GraphError
+from framework.errors import GraphError
 from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 from tests.execution.priced_job import bills_of, orders_of, pricing, table_of
@@ -113,9 +112,3 @@ def test_a_stream_cannot_be_read_first() -> None:
         r"stream between stages has no end while the job runs. Leave bootstrap= out, or let a job of its own write",
     ):
         Job("job", [Send, Wrong])
-
-
-def test_a_batch_refuses_a_table_that_is_read_first() -> None:
-    """No record says where the table ended when the live task began, so nothing could be compared (A2c)."""
-    with pytest.raises(ConfigError, match=r"stage bill reads topic priced-prices first \(bootstrap=True\): where that"):
-        check_batch(pricing())

@@ -3,8 +3,6 @@
 import pytest
 
 from framework.api.mode import Mode
-from framework.batch.check import check_batch
-from framework.errors import ConfigError
 from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 
@@ -121,9 +119,3 @@ def test_one_topic_goes_to_one_stage_whole_and_to_another_in_part() -> None:
     halves = [kit.state(Both.seen, partition) for partition in range(2)]
     assert (halves[0] | halves[1]).keys() == PRICES.keys()
     assert not halves[0].keys() & halves[1].keys()
-
-
-def test_a_batch_refuses_a_topic_that_is_read_whole() -> None:
-    """A batch gives each task the history of its own partition."""
-    with pytest.raises(ConfigError, match=r"stage keep reads all of topic checked in each task \(broadcast=True\)"):
-        check_batch(Job("keeping", [Check, Keep]))

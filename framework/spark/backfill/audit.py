@@ -2,7 +2,7 @@
 
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from framework.api.graph import StageGraph
@@ -10,16 +10,16 @@ from framework.api.job import Job
 from framework.batch.check import check_calls
 from framework.errors import ConfigError
 from framework.ports import JobLogReader, LogReader
-from framework.spark.backfill.backfill import Plans, Telling, Wanted, Watching, histories_of
-from framework.spark.backfill.plans import TaskReport
-from framework.spark.backfill.ranges import LOG, Until, check_placed, cover
+from framework.spark.backfill.backfill import Plans, Telling, Wanted, Watching, check_starts, histories_of
+from framework.spark.backfill.plans import TaskInput, TaskReport
+from framework.spark.backfill.ranges import LOG, check_placed, cover
 from framework.spark.backfill.schema import STATE
 from framework.spark.backfill.stages import Stages
 from framework.state.bulk_write import check_used_up
 from framework.state.commits import all_wirings
 from framework.state.pinning import output_counts
-from framework.state.snapshots import Snapshot, snapshots
-from protocol.ids import TopicPartition
+from framework.state.snapshots import snapshots
+from framework.state.start_pinning import know_starts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,15 +72,16 @@ def audit(
         telling.say(_check_unrecorded(job))
     if not makes_calls:
         check_calls(job, is_recorded=is_recorded)
-    at_checkpoint = Until(now=False, offsets=_positions(found))
+    settled = know_starts(job, log)
+    check_starts(job, settled, histories)
     ends = {topic: history.ends for topic, history in histories.items()}
-    covered = cover(log, [(wiring, None) for wiring in all_wirings(job)], ends, at_checkpoint)
-    check_whole(log, wanted, covered.resume)
+    covered = cover(log, [(wiring, each.commit) for wiring, each in zip(all_wirings(job), found, strict=True)], ends)
+    check_whole(log, wanted, covered.begins)
     check_placed(log, job, covered, ends)
     checkpoint_id = max(snapshot.commit.checkpoint_id for snapshot in found)
     work = f"{wanted.work}/audit-{uuid.uuid4().hex}"
     files = {topic: history.until(covered.resume, topic) for topic, history in histories.items()}
-    plans = Plans(wanted, files, covered, output_counts(job, log))
+    plans = Plans(wanted, files, covered, output_counts(job, log), settled)
     differences: list[StateDifference] = []
     wrong = 0
     try:
@@ -97,9 +98,9 @@ def audit(
                 lambda name: telling.say(f"stage {name} …"),
             )
             for stage in job.stages:
-                rows = stages.rows(stage, STATE)
-                wrong += rows.count()
-                differences += _shown(stage, rows, SHOWN_MAX - len(differences))
+                rows, room = stages.rows(stage, STATE), SHOWN_MAX - len(differences)
+                differences += (shown := list(_shown(stage, rows, room)))
+                wrong += len(shown) if len(shown) < room else rows.count()
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return Audited(checkpoint_id, reports, wrong, differences)
@@ -130,15 +131,11 @@ def _check_unrecorded(job: Job) -> str:
     )
 
 
-def _positions(found: list[Snapshot]) -> dict[TopicPartition, int]:
-    return {TopicPartition(e.topic, e.partition): e.offset for each in found for e in each.commit.external}
-
-
-def check_whole(log: LogReader, wanted: Wanted, read: dict[TopicPartition, int]) -> None:
+def check_whole(log: LogReader, wanted: Wanted, begins: Mapping[TaskInput, int]) -> None:
     """Refuse an audit from a log that no longer has the beginning."""
-    for partition in read:
+    for (_, partition), begin in begins.items():
         start = log.bounds(partition)[0]
-        if start > 0 and wanted.sources.get(partition.topic, LOG) == LOG:
+        if start > begin and wanted.sources.get(partition.topic, LOG) == LOG:
             raise ConfigError(
                 f"{partition} starts at offset {start:,}: the records before it are not in the log any more, so the "
                 "state "

@@ -15,7 +15,7 @@ from framework.api.definition import define, encode_definition
 from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.errors import ConfigError
-from framework.execution.build import store_names
+from framework.execution.build import store_names, writes_outside
 from framework.job.directory import JobDirectory
 from framework.ports import ExternalRecord, JobLog
 from framework.settings import Settings
@@ -29,6 +29,7 @@ from framework.state.bulk_write import begin, commit
 from framework.state.bulk_write_attempt import BulkWrite
 from framework.state.pinning import output_counts
 from framework.state.snapshots import Snapshot
+from framework.state.start_pinning import Settled, know_starts
 from framework.stores.sst_snapshot import publish
 from protocol.changelog_position import ChangelogPosition
 from protocol.ids import TopicPartition
@@ -74,6 +75,8 @@ class Telling(Protocol):
 def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, telling: Telling) -> Done:
     """Do it. The topics must be there. Raises ConfigError, TaskError, Fenced, Halted; then nothing has changed."""
     histories = histories_of(spark, wanted.job, wanted.sources)
+    settled = know_starts(wanted.job, log)
+    check_starts(wanted.job, settled, histories)
     bulk_write = begin(log, wanted.job, wanted.settings, outputs=wanted.outputs)
     telling.say(f"every task of {wanted.job.name} is claimed: workers that were running are fenced")
     ends = {topic: history.ends for topic, history in histories.items()}
@@ -82,9 +85,8 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, t
     for remark in covered.remarks:
         telling.say(remark)
     work = f"{wanted.work}/{bulk_write.bulk_write_id}"
-    plans = Plans(
-        wanted, {t: p.until(covered.resume, t) for t, p in histories.items()}, covered, output_counts(wanted.job, log)
-    )
+    files = {topic: history.until(covered.resume, topic) for topic, history in histories.items()}
+    plans = Plans(wanted, files, covered, output_counts(wanted.job, log), settled)
     try:
         stages = Stages(spark, wanted.job, plans.histories(), work)
         with Watching(spark, telling):
@@ -126,8 +128,10 @@ def _publish(
 
 def outputs_of(stages: Stages, wanted: Wanted) -> Iterator[ExternalRecord]:
     """Yield what the tasks have sent outside, task by task, in their order. Raises ConfigError if it is too much."""
-    size = 0
+    size, topology = 0, stages.job.topology()
     for stage in stages.job.stages:
+        if not writes_outside(stage, topology):
+            continue
         rows = stages.rows(stage, OUTPUT).orderBy("task", "first")
         for row in rows.select("topic", "partition", "key", "value", "timestamp", "headers").toLocalIterator():
             key, value, headers = (
@@ -150,6 +154,7 @@ class Plans(NamedTuple):
     files: dict[str, TopicHistory]  # by topic
     covered: Cover
     outside: dict[str, int]
+    settled: Settled
 
     def of(
         self,
@@ -162,7 +167,8 @@ class Plans(NamedTuple):
         makes_calls: bool = True,
     ) -> StagePlan:
         """Return the plan of a stage whose state a bulk write writes, or compared with snapshots."""
-        wanted = self.wanted
+        wanted, covered, number = self.wanted, self.covered, stage.ordinal
+        topology = wanted.job.topology()
         return StagePlan(
             job=wanted.reference,
             stage=stage.ordinal,
@@ -173,7 +179,12 @@ class Plans(NamedTuple):
             bulk_write=bulk_write,
             snapshots=snapshots,
             where=wanted.where,
-            tails=self.covered.tails,
+            tails=covered.tails,
+            begins=covered.begins,
+            ends=covered.ends,
+            begins_ms={topic: at for (of, topic), at in self.settled.times_ms.items() if of == number},
+            tables={place: end for (of, place), end in self.settled.tables.items() if of == number},
+            broadcast={topic: count for each in topology.broadcast.values() for topic, count in each.items()},
             files=frozenset(self.files),
             placed=frozenset(topic for topic, history in self.files.items() if history.ends is not None),
             from_rows=has_one_channel(wanted.job, stage),
@@ -196,7 +207,26 @@ class Plans(NamedTuple):
 
 def histories_of(spark: "SparkSession", job: Job, sources: Mapping[str, str]) -> dict[str, TopicHistory]:
     """Return the history of each topic that comes from files. Raises ConfigError."""
-    return {topic: read_files(spark, path, job.count_of(topic)) for topic, path in sources.items() if path != LOG}
+    topology = job.topology()
+    whole = {topic: count for counts in topology.broadcast.values() for topic, count in counts.items()}
+    return {
+        topic: read_files(spark, path, whole.get(topic) or job.count_of(topic))
+        for topic, path in sources.items()
+        if path != LOG
+    }
+
+
+def check_starts(job: Job, settled: Settled, histories: Mapping[str, TopicHistory]) -> None:
+    """Refuse files that come before the topic where the job begins behind what it held. Raises ConfigError."""
+    for stage, topic in sorted(settled.latest):
+        if topic in histories and histories[topic].ends is None:
+            raise ConfigError(
+                f'stage {job.stages[stage].name} begins to read topic {topic} behind its last record (start="latest"), '
+                f"and files without offsets come before its first: none of them would count. Write --from {topic}="
+                f"{LOG}; or begin at a time, in a job of another name",
+                topic=topic,
+                stage=job.stages[stage].name,
+            )
 
 
 def sources_of(job: Job, texts: list[str]) -> dict[str, str]:

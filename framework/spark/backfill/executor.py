@@ -3,10 +3,9 @@
 Plain functions over iterators of batches, so that they can be tested without Spark.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from heapq import merge
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -16,22 +15,20 @@ from framework.api.job import Job
 from framework.batch.channels import channels_of
 from framework.batch.frames import Frame
 from framework.batch.logical_order import LogicalOrder, recorded_order
-from framework.batch.record_order import InputPieces, Piece, piece_of_message
+from framework.batch.record_order import Piece, piece_of_message
 from framework.batch.task import BatchTask
 from framework.core.task_topology import wire
 from framework.execution.event_time import OUTSIDE
-from framework.execution.record_times import TimeOf, order_of
 from framework.job.loader import load_job
-from framework.logs.partition_reader import rows
 from framework.ports import ExternalRecord
-from framework.spark.backfill.blocks import rows_of
+from framework.spark.backfill.external_pieces import external_pieces
 from framework.spark.backfill.plans import StagePlan, TaskReport
 from framework.spark.backfill.results import Recorded, counted, handed_on, write
-from framework.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, batch, cells
+from framework.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, batch
 from framework.state.recorded_task import recorded_task
 from protocol.envelope import Header, MessageType, encode_header
-from protocol.frames import encode_columns, encode_headers
-from protocol.ids import TopicPartition, producer_id
+from protocol.frames import encode_columns
+from protocol.ids import TopicPartition
 
 _FRAME_HEADER = encode_header(Header(MessageType.FRAME, 0, 0, 0, 0))
 
@@ -77,11 +74,11 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
         task.close()
 
 
-def cut_pieces(plan: StagePlan, topic: str, partition: int, batches: Iterable[Any]) -> Iterator[Any]:
+def cut_pieces(plan: StagePlan, source: TopicPartition, partition: int, batches: Iterable[Any]) -> Iterator[Any]:
     """Yield one external input of one task as pieces, its rows and its tail, for a stage with several channels."""
     report = TaskReport(partition, 0, 0, 0, 0, 0)
     job = _job(plan)
-    for piece in _external(plan, job, topic, partition, _order_of(plan, job, partition), batches, report):
+    for piece in external_pieces(plan, job, source, partition, _order_of(plan, job, partition), batches, report):
         records = piece.batch
         columns = records.keys, records.values, records.timestamps, records.headers
         body = encode_columns(*columns, logical=records.logical)
@@ -104,12 +101,13 @@ def cut_pieces(plan: StagePlan, topic: str, partition: int, batches: Iterable[An
 
 
 def _job(plan: StagePlan) -> Job:
-    return _job_of(plan.job, plan.definition)
+    return _job_of(plan.job, plan.definition, tuple(plan.broadcast.items()))
 
 
 @lru_cache(maxsize=4)
-def _job_of(reference: str, definition: bytes) -> Job:
+def _job_of(reference: str, definition: bytes, broadcast: tuple[tuple[str, int], ...]) -> Job:
     job = load_job(reference)
+    job.count_broadcast(dict(broadcast).get)
     if definition:
         take_over(decode_definition(definition), job)
     return job
@@ -139,142 +137,36 @@ def _pieces(
     channels = channels_of(job.topology(), plan.stage, partition)
     idle = order.idle({source: number for (_, source), number in channels.items()})
     if plan.from_rows:
-        (topic,) = job.topology().externals_of(plan.stage)
-        rows_ = _external(plan, job, topic, partition, order, batches, report)
+        ((_, source),) = channels
+        rows_ = external_pieces(plan, job, source, partition, order, batches, report)
         return merge(rows_, idle, key=_place) if order.decisions else rows_
     logs = [
-        _external(plan, job, source.topic, partition, order, (), report)
-        for (producer, source), number in channels.items()
-        if producer == OUTSIDE and source in plan.tails and source.topic not in plan.files
+        external_pieces(plan, job, source, partition, order, (), report)
+        for producer, source in channels
+        if producer == OUTSIDE and source.topic not in plan.files
     ]
+    sources = {number: source for (_, source), number in channels.items()}
     logical = job.stages[plan.stage].mode == "deterministic"
-    return merge(_read_pieces(batches, logical=logical), *logs, idle, key=_place)
+    return merge(_read_pieces(batches, sources, logical=logical), *logs, idle, key=_place)
 
 
 def _place(piece: Piece) -> tuple[int, int, int]:
     return piece[:3]
 
 
-def _read_pieces(batches: Iterable[Any], *, logical: bool) -> Iterator[Piece]:
-    """Yield the pieces of sorted batches of SCHEMA."""
+def _read_pieces(batches: Iterable[Any], sources: Mapping[int, TopicPartition], *, logical: bool) -> Iterator[Piece]:
+    """Yield the pieces of sorted batches of SCHEMA; ``sources``: by channel."""
     for found in batches:
-        names = ("topic", "partition", "start", "channel", "first", "value", "offsets", "refused")
-        for topic, number, start, channel, first, message, offsets, refused in zip(
+        names = ("start", "channel", "first", "value", "offsets", "refused")
+        for start, channel, first, message, offsets, refused in zip(
             *(found.column(name).to_pylist() for name in names), strict=True
         ):
-            source = TopicPartition(topic, number)
-            piece = piece_of_message(source, start, channel, first, message, logical=logical)
+            piece = piece_of_message(sources[channel], start, channel, first, message, logical=logical)
             if offsets is None:
                 yield piece
                 continue
             places = [int.from_bytes(offsets[i : i + 8], "big", signed=True) for i in range(0, len(offsets), 8)]
             yield piece._replace(batch=piece.batch._replace(offset=places), refused=refused)
-
-
-def _external(
-    plan: StagePlan,
-    job: Job,
-    topic: str,
-    partition: int,
-    order: LogicalOrder,
-    batches: Iterable[Any],
-    report: TaskReport,
-) -> Iterator[Piece]:
-    """Yield the pieces of one of a task's external inputs: of its rows, then of its tail in the log."""
-    source, number = TopicPartition(topic, partition), job.topology().externals_of(plan.stage).index(topic)
-    channel = InputPieces(source, -1 - number, plan.settings.batch_bytes_max, _orders(plan, job).get(topic))
-    found, tail = _row_pieces(channel, rows_of(batches), report), _tail_pieces(plan, source, channel)
-    stage = job.stages[plan.stage]
-    if stage.mode != "deterministic":
-        return chain(found, tail)
-    history, taken = ((), chain(found, tail)) if topic in plan.placed else (found, tail)
-    return order.of(source, producer_id(plan.stage, partition), history, taken, first=False)
-
-
-def _tail_pieces(plan: StagePlan, source: TopicPartition, channel: InputPieces) -> Iterator[Piece]:
-    for offsets, _, timestamps, keys, values, headers in _log_batches(plan, source):
-        yield from channel.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)
-
-
-def _orders(plan: StagePlan, job: Job) -> dict[str, TimeOf | None]:
-    """Return topic → the time to order its records by, if it is not their timestamps (``time=``)."""
-    return {declared.topic.name: order_of(declared) for declared in job.stages[plan.stage].inputs.values()}
-
-
-def _row_pieces(channel: InputPieces, parts: Iterable[Any], report: TaskReport) -> Iterator[Piece]:
-    """Yield the pieces of one input's rows: in order, each offset once."""
-    last, place = -1, 0
-    for part in parts:
-        count = len(part)
-        if "offset" in part.schema.names:
-            offsets = part.column("offset").to_pylist()
-        else:
-            offsets = list(range(place, place + count))
-            place += count
-        columns = [
-            offsets,
-            part.column("timestamp").to_pylist(),
-            cells(part.column("key")),
-            cells(part.column("value")),
-        ]
-        headers = part.column("headers").to_pylist() if "headers" in part.schema.names else None
-        columns.append(None if headers is None else [_header_cell(cell) for cell in headers])
-        refused = part.column("refused")
-        if refused.null_count == count and last < offsets[0] and _rises(part):
-            last = offsets[-1]
-            yield from channel.pieces(*columns)
-            continue
-        begin = 0
-        for index, (offset, reason) in enumerate(zip(offsets, refused.to_pylist(), strict=True)):
-            if reason is None and offset > last:
-                last = offset
-                continue
-            yield from channel.pieces(*_span(columns, begin, index))
-            begin = index + 1
-            if reason is None:
-                report.repeats += 1
-            else:
-                yield channel.refused(-1 if offset is None else offset, columns[3][index], reason)
-        yield from channel.pieces(*_span(columns, begin, count))
-
-
-def _span(columns: Sequence[Any], begin: int, end: int) -> tuple[Any, ...]:
-    return tuple(None if column is None else column[begin:end] for column in columns)
-
-
-def _rises(part: Any) -> bool:
-    """Whether the offsets, none of them null, rise from row to row."""
-    if "offset" not in part.schema.names:
-        return True
-    offsets = part.column("offset").to_numpy(zero_copy_only=False)
-    return bool((offsets[1:] > offsets[:-1]).all())
-
-
-def _header_cell(cell: Sequence[dict[str, Any]] | None) -> bytes | None:
-    return encode_headers([(each["key"], each["value"] or b"") for each in cell]) if cell else None
-
-
-def _log_rows(plan: StagePlan, source: TopicPartition) -> Iterator[Any]:
-    tail = plan.tails.get(source)
-    if tail is None or tail.begin >= tail.end:
-        return
-    log = plan.where.open()
-    try:
-        yield from rows(log, source, *tail)
-    finally:
-        log.close()
-
-
-def _log_batches(plan: StagePlan, source: TopicPartition) -> Iterator[tuple[Any, ...]]:
-    """Yield a log's rows in columns: offsets, append times, timestamps, keys, values, headers."""
-    batch_: list[Any] = []
-    for row in _log_rows(plan, source):
-        batch_.append(row)
-        if len(batch_) == 1_000:
-            yield tuple(zip(*batch_, strict=True))
-            batch_ = []
-    if batch_:
-        yield tuple(zip(*batch_, strict=True))
 
 
 # --- Output ---

@@ -1,5 +1,6 @@
 """What an executor is told, and what it answers."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +20,9 @@ class Tail(NamedTuple):
     end: int
 
 
+TaskInput = tuple[int, TopicPartition]  # producer id of a task, the external partition that it reads
+
+
 class StagePlan(NamedTuple):
     """How a stage is run; all that an executor needs."""
 
@@ -31,10 +35,15 @@ class StagePlan(NamedTuple):
     bulk_write: BulkWrite | None  # writes the state to the changelogs
     snapshots: tuple[Snapshot, ...] | None  # compares the state with these, of the stage's tasks
     where: Where
-    tails: dict[TopicPartition, Tail]
+    tails: dict[TaskInput, Tail]
     files: frozenset[str]  # topics whose history comes from files; their tails follow it
     from_rows: bool  # batches are rows of the one external input; else pieces
     placed: frozenset[str] = frozenset()  # topics whose files have the offsets of the log
+    begins: Mapping[TaskInput, int] = {}  # of ``placed`` topics and the log: offsets before it are not of the job
+    ends: Mapping[TaskInput, int] = {}  # of ``placed`` topics: what is from there on is not included
+    begins_ms: Mapping[str, int] = {}  # of other files: the first record of that time or later begins the history
+    tables: Mapping[TopicPartition, int] = {}  # of what is read first: up to there; absent: all of it
+    broadcast: Mapping[str, int] = {}  # topics that each task reads whole → how many partitions they have
     is_recorded: bool = True  # the changelogs have all of the order in which deterministic sources took their inputs
     makes_calls: bool = True  # or the results of all calls are recorded
     definition: bytes = b""  # of the job, with the ids of its stores

@@ -1,6 +1,6 @@
 """How far a backfill goes: where each external input is cut between files, the log, and what the live job reads."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from framework.api.job import Job
@@ -8,7 +8,7 @@ from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
 from framework.job.metadata import placed_from
 from framework.ports import JobLogReader, LogReader
-from framework.spark.backfill.plans import Tail
+from framework.spark.backfill.plans import Tail, TaskInput
 from framework.state.commits import all_wirings
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
@@ -25,9 +25,15 @@ class Until(NamedTuple):
 
 
 class Cover(NamedTuple):
-    """By external partition: what is read from the log, and the offset that the live job goes on from."""
+    """What each task reads of its external inputs, and the offset that the live job goes on from, by partition.
 
-    tails: dict[TopicPartition, Tail]
+    ``begins``, ``ends``: the records of the log that belong to the job, whether they are read from it or from an
+    archive. Tasks may be at different offsets of a partition only in an audit; then ``resume`` has the highest.
+    """
+
+    tails: dict[TaskInput, Tail]
+    begins: dict[TaskInput, int]
+    ends: dict[TaskInput, int]
     resume: dict[TopicPartition, int]
     remarks: list[str]  # what a person should know
 
@@ -57,50 +63,63 @@ def parse_until(text: str | None, job: Job) -> Until:
     return Until(now=False, offsets=offsets)
 
 
-def cover(log: LogReader, tasks: list[tuple[TaskWiring, Commit | None]], ends: Ends, until: Until) -> Cover:
+def cover(
+    log: LogReader, tasks: Sequence[tuple[TaskWiring, Commit | None]], ends: Ends, until: Until | None = None
+) -> Cover:
     """Decide where each external partition is cut; ``tasks``: with their last commits, after they were claimed.
 
-    Raises ConfigError: a gap between files and log, an offset that is not there, or one that the job has passed.
+    ``until`` None: each task at its own commit, for an audit. Raises ConfigError: a gap between files and log, an
+    offset that is not there, or one that the job has passed.
     """
-    found = Cover({}, {}, [])
+    found = Cover({}, {}, {}, {}, [])
     for wiring, last in tasks:
         positions = {TopicPartition(e.topic, e.partition): e.offset for e in (() if last is None else last.external)}
         for partition in wiring.external:
+            reader = wiring.producer, partition
             start, end = log.bounds(partition)
+            first = wiring.starts.get(partition, 0)
             archived = partition.topic in ends and ends[partition.topic] is not None
             known = (ends.get(partition.topic) or {}).get(partition.partition, 0)
-            begin = known if archived else start
-            position = positions.get(partition) if last is not None and last.checkpoint_id > 0 else None
+            begin = max(first, known if archived else start)
+            committed = last is not None and (until is None or last.checkpoint_id > 0)
+            position = positions.get(partition) if committed else None
             resume = _resume(partition, until, position, begin, (start, end), from_files=partition.topic in ends)
             _check(partition, resume, begin, (start, end), position)
+            found.begins[reader], found.ends[reader] = first, resume
             if begin < resume:
-                found.tails[partition] = Tail(begin, resume)
-            if not archived and start > 0 and partition not in found.resume:
+                found.tails[reader] = Tail(begin, resume)
+            if not archived and start > first and partition not in found.resume:
                 found.remarks.append(
                     f"{partition} starts at offset {start:,}: the records before it are not in the log any more"
                 )
+            if first and partition not in found.resume:
+                found.remarks.append(f"{partition}: the job begins at offset {first:,} (start=)")
             if position is not None and resume > position:
                 found.remarks.append(
                     f"{partition}: the job had come to offset {position:,}; what it would have sent from there to "
                     f"{resume:,} is not sent"
                 )
             if found.resume.setdefault(partition, resume) != resume:
-                raise ConfigError(
-                    f"{partition} is read by several stages, which are at different offsets: use --until",
-                    partition=partition,
-                )
+                if until is not None:
+                    raise ConfigError(
+                        f"{partition} is read by several tasks, which are at different offsets: use --until",
+                        partition=partition,
+                    )
+                found.resume[partition] = max(resume, found.resume[partition])
     return found
 
 
 def _resume(
     partition: TopicPartition,
-    until: Until,
+    until: Until | None,
     position: int | None,
     begin: int,
     bounds: tuple[int, int],
     *,
     from_files: bool,
 ) -> int:
+    if until is None:
+        return begin if position is None else position
     if until.now:
         return bounds[1]
     if partition in until.offsets:
@@ -136,8 +155,8 @@ def check_placed(log: JobLogReader, job: Job, covered: Cover, ends: Ends) -> Non
     """Raise ConfigError for history from before a rescale: records are in the former partitions of their keys."""
     for partition, placed in placed_from(log, job).items():
         archived = ends.get(partition.topic) is not None
-        tail = covered.tails.get(partition)
-        if placed and (archived or (tail is not None and tail.begin < placed)):
+        before = any(tail.begin < placed for (_, each), tail in covered.tails.items() if each == partition)
+        if placed and (archived or before):
             raise ConfigError(
                 f"{partition}: up to offset {placed:,} records are in the partitions of their keys from before the "
                 f"job was rescaled to {job.count_of(partition.topic)} partitions; their state would be made in the "

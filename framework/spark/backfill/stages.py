@@ -20,6 +20,7 @@ from framework.spark.backfill.executor import cut_pieces, run_stage
 from framework.spark.backfill.history import TopicHistory
 from framework.spark.backfill.plans import StagePlan, TaskReport
 from framework.spark.backfill.schema import DDL, FRAME, PIECE, REPORT
+from protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,13 +87,17 @@ class Stages(NamedTuple):
         if plan.from_rows:
             (history,) = histories.values()
             return history.by_partition(number)
+        whole = job.topology().broadcast.get(stage.ordinal, {})
         parts = [
-            history.by_partition(number)
-            .mapInArrow(_cutter(plan, topic), DDL)
+            history.by_partition(whole.get(topic, number))
+            .mapInArrow(_cutter(plan, topic, task), DDL)
             .where(f"kind = {PIECE}")
             .select(*_PIECE_COLUMNS)
             for topic, history in histories.items()
+            for task in (range(number) if topic in whole else [None])  # a broadcast one is cut for each task
         ]
+        if len(parts) > 1:  # in a union Spark numbers the partitions of all its parts: each is cut before it
+            parts = [part.repartitionById(number, f.col("partition")) for part in parts]
         for stream in job.topology().streams_into(stage.ordinal):
             frames = self.rows(job.stages[stream.producer], FRAME).where(f.col("topic") == stream.topic)
             parts.append(frames.select(*_PIECE_COLUMNS))
@@ -116,9 +121,9 @@ def _every_task(spark: "SparkSession") -> Iterator[None]:
 
 
 def has_one_channel(job: Job, stage: StageGraph) -> bool:
-    """Tell whether the tasks of a stage read one external input and nothing else."""
+    """Tell whether each task of a stage reads its partition of one external input and nothing else."""
     channels = channels_of(job.topology(), stage.ordinal, 0)
-    return len(channels) == 1 and next(iter(channels.values())) < 0
+    return len(channels) == 1 and next(iter(channels.values())) < 0 and not stage.topics_broadcast()
 
 
 def _no_pieces() -> list[str]:
@@ -138,13 +143,16 @@ def _runner(plan: StagePlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
     return run
 
 
-def _cutter(plan: StagePlan, topic: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def _cutter(plan: StagePlan, topic: str, task: int | None) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Return what cuts a partition's rows for a task; None: the one of the same number."""
+
     def cut(batches: Iterable[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None
         with carried():
-            yield from cut_pieces(plan, topic, context.partitionId(), batches)
+            number = context.partitionId()
+            yield from cut_pieces(plan, TopicPartition(topic, number), number if task is None else task, batches)
 
     return cut

@@ -18,7 +18,7 @@ from framework.spark.backfill.plans import StagePlan, Tail, TaskReport
 from framework.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, STATE
 from framework.spark.backfill.stages import has_one_channel
 from framework.spark.format.options import Where
-from protocol.ids import TopicPartition
+from protocol.ids import TopicPartition, producer_id
 from tests.support import recommendations
 from tests.support.local_batch import run_job
 
@@ -146,7 +146,7 @@ def test_pieces_of_files_and_frames_are_the_local_merge() -> None:
             }
         )
         pieces = [frame for frame in frames if frame["partition"] == partition]
-        pieces += given(cut_pieces(plan, "forecasts", partition, [rows]))[PIECE]
+        pieces += given(cut_pieces(plan, TopicPartition("forecasts", partition), partition, [rows]))[PIECE]
         pieces.sort(key=lambda row: (row["start"], row["channel"], row["first"]))
         found = given(run_stage(plan, partition, 1, [pa.RecordBatch.from_pylist(pieces)]))
         assert [(row["store"], row["key"], row["value"]) for row in found[STATE]] == expected[1, partition].state
@@ -166,7 +166,7 @@ def test_what_follows_the_files_in_the_log_is_read_once(files: bool, tmp_path: P
     begin = 5 if files else 0
     plan = plan_of("tests.support.recommendations", 1, from_rows=False)._replace(
         where=Where("embedded", "", str(tmp_path / "log.db")),
-        tails={place: Tail(begin, 15)},
+        tails={(producer_id(1, 0), place): Tail(begin, 15)},
         files=frozenset({"forecasts"} if files else ()),
     )
     pieces: list[Any] = []
@@ -174,7 +174,7 @@ def test_what_follows_the_files_in_the_log_is_read_once(files: bool, tmp_path: P
         rows = rows_of(
             {"timestamp": [*range(5)], "key": [b"place-%d" % n for n in range(5)], "value": texts[:5]},
         )
-        pieces = [pa.RecordBatch.from_pylist(given(cut_pieces(plan, "forecasts", 0, [rows]))[PIECE])]
+        pieces = [pa.RecordBatch.from_pylist(given(cut_pieces(plan, place, 0, [rows]))[PIECE])]
     found = given(run_stage(plan, 0, 1, pieces))
     assert report(found).records == 15
     keys = [row["key"] for row in found[STATE] if row["value"] in texts]

@@ -24,6 +24,7 @@ from tests.state import pair_bulk_writes, pair_job
 from tests.support import recommendations
 
 PLACE = TopicPartition("sentences", 0)
+WIRING = wire(word_count.job.topology(), 0, 0)
 ANY = Until(now=False, offsets={})
 ARCHIVE: Ends = {"sentences": {0: 60}}
 PLAIN: Ends = {"sentences": None}
@@ -38,8 +39,7 @@ def found(ends: Ends, until: Until, *, log: tuple[int, int] = (0, 100), reached:
     for _ in range(log[1]):
         data.append(PLACE, None, b"", 0, None)
     memory.trim(PLACE, log[0])
-    wiring = wire(word_count.job.topology(), 0, 0)
-    return cover(memory, [(wiring, None if reached is None else commit(wiring, reached))], ends, until)
+    return cover(memory, [(WIRING, None if reached is None else commit(WIRING, reached))], ends, until)
 
 
 def commit(wiring: TaskWiring, offset: int) -> Commit:
@@ -70,7 +70,7 @@ def test_each_offset_is_in_one_place(
     """Files up to their end, the log from there on, the live job from where both end."""
     covered = found(ends, until, log=log, reached=reached)
     assert covered.resume == {PLACE: resume}
-    assert covered.tails == ({} if tail is None else {PLACE: tail})
+    assert covered.tails == ({} if tail is None else {(WIRING.producer, PLACE): tail})
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,9 @@ def test_an_audit_of_a_log_without_its_beginning_is_refused() -> None:
     for _ in range(9):
         data.append(PLACE, None, b"", 0, None)
     wanted = Wanted(word_count.job, "", Where("embedded", "", ""), Settings(), {"sentences": "kafka"}, "")
-    check_whole(memory, wanted, {PLACE: 9})
+    check_whole(memory, wanted, {(WIRING.producer, PLACE): 0})
     memory.trim(PLACE, 4)
     with pytest.raises(ConfigError, match=r"sentences\[0\] starts at offset 4: .* --from sentences=PATH"):
-        check_whole(memory, wanted, {PLACE: 9})
-    check_whole(memory, wanted._replace(sources={"sentences": "archive"}), {PLACE: 9})
+        check_whole(memory, wanted, {(WIRING.producer, PLACE): 0})
+    check_whole(memory, wanted._replace(sources={"sentences": "archive"}), {(WIRING.producer, PLACE): 0})
+    check_whole(memory, wanted, {(WIRING.producer, PLACE): 4})  # the job has begun there

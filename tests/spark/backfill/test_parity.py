@@ -1,0 +1,237 @@
+"""All that a live task may use, in batch: a job from history, taken live, equals one that was live all along."""
+
+import random
+from collections import Counter
+from collections.abc import Collection, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from framework.api.graph import RESERVED_STORES, StageGraph
+from framework.api.mode import Mode
+from framework.errors import ConfigError
+from framework.execution.build import store_names
+from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME
+from framework.job.directory import JobDirectory
+from framework.job.loader import load_job
+from framework.logs.address import LogAddress
+from framework.logs.partition_reader import rows
+from framework.ports import ExternalRecord
+from framework.settings import Settings
+from framework.spark.backfill.audit import Audited, audit
+from framework.spark.backfill.backfill import Wanted, backfill
+from framework.spark.backfill.ranges import Until
+from framework.spark.format.options import Where
+from framework.state.commits import all_wirings
+from framework.state.live_entries import event_time_of
+from framework.state.prepare import prepare
+from framework.state.snapshots import contents, segments, snapshots
+from framework.stores.expiring_store import horizon
+from framework.testing.broker import Broker
+from framework.worker.local_job import LocalJob
+from protocol.ids import TopicPartition
+from tests.spark.backfill.damage import damage
+from tests.spark.backfill.scene import NOW_MS, Silent, drain
+from tests.support.parity import BEGIN_MS, ROWS, job_of, prices
+from tests.support.parity_records import PRICE_PARTITIONS, Fed, fed, records_of, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
+
+SETTINGS = Settings(checkpoint_interval_ms=100, event_time_idle_ms=600, restarts_max=1)
+HISTORY, TAIL = fed(0, 150), fed(160, 240)
+
+State = dict[tuple[str, int, int, bytes], bytes]  # stage, partition, store, key → value
+Outputs = dict[str, Counter[tuple[int, bytes | None, bytes | None, int]]]  # topic → partition, key, value, timestamp
+
+
+class Side:
+    """A job with a log of its own."""
+
+    def __init__(
+        self,
+        directory: Path,
+        made_by: str,
+        *,
+        log: str = "embedded",
+        suffix: str = "",
+        shift_ms: int = 0,
+        before: Sequence[Fed] = (),
+    ) -> None:
+        """Make its topics; ``before``: records that are there before the job is, all of them later by ``shift_ms``."""
+        directory.mkdir()
+        file = directory / "job.py"
+        file.write_text(f"from tests.support.parity import both_modes, job_of\n\njob = {made_by}\n")
+        self.suffix, self.shift_ms = suffix, shift_ms
+        self.reference, self.job = str(file), load_job(str(file))
+        self.directory = JobDirectory(directory / "job", address=LogAddress(log))
+        self.log = self.directory.open_log()
+        topology = self.job.topology()
+        self.read = {topic for stage in self.job.stages for topic in topology.externals_of(stage.ordinal)}
+        for topic in self.read:
+            count = PRICE_PARTITIONS if topic == prices.name else self.job.partitions
+            self.log.create_topic(topic, count, plain=True)
+        self.log.open_metadata(self.job.name).produce_with_meta(self.records(before), {})
+        prepare(self.job, self.log, self.directory, SETTINGS)
+        self.where = Where(log, "", str(self.directory.directory / "log.db"))
+
+    def records(self, found: Sequence[Fed]) -> list[ExternalRecord]:
+        """Return those of the job's topics, as the log takes them."""
+        read = [record for record in found if f"{record[0]}{self.suffix}" in self.read]
+        return records_of(read, self.suffix, self.shift_ms)
+
+    def wanted(self, history: dict[str, str]) -> Wanted:
+        """Return what a backfill or an audit is asked for; ``history``: topic → path."""
+        paths = {f"{topic}{self.suffix}": path for topic, path in history.items()}
+        sources = {topic: path for topic, path in paths.items() if topic in self.read}
+        work = str(self.directory.directory / "spark")
+        return Wanted(self.job, self.reference, self.where, SETTINGS, sources, work, outputs=True)
+
+    def run(self, tail: Sequence[Fed]) -> None:
+        """Let real workers process what there is, then the rest."""
+        with LocalJob(self.job, self.reference, self.directory, SETTINGS) as local:
+            drain(local)
+            local.metadata.produce_with_meta(self.records(tail), {})
+            drain(local)
+            local.stop()
+
+    def state(self) -> State:
+        """Return the stores of all tasks as their changelogs have them, but for what a task keeps of itself."""
+        found: State = {}
+        for (stage, partition), snapshot in zip(self.job.tasks(), snapshots(self.log, self.job), strict=True):
+            stores = contents(segments(self.log, snapshot), frozenset(store_names(stage)))
+            least = horizon(event_time_of(stores[META].get(STREAM_TIME, (None, 0))[0]))
+            for store, entries in stores.items():
+                for key, (value, _) in entries.items():
+                    if value is None or store in (META, OUTBOX):
+                        continue
+                    if store not in stage.expiring_ids() or value >= least:
+                        found[stage.name, partition, store, key] = value
+        return found
+
+    def outputs(self) -> Outputs:
+        """Return all that the tasks have sent outside."""
+        found: Outputs = {}
+        for topic in self.job.external_sinks():
+            places = [TopicPartition(topic, number) for number in range(self.log.partitions(topic) or 0)]
+            found[topic] = Counter(
+                (place.partition, row.key, row.value, row.timestamp_ms)
+                for place in places
+                for row in rows(self.log, place, *self.log.bounds(place))
+            )
+        return found
+
+    def damaged(self) -> set[tuple[str, int, bytes]]:
+        """Change an entry of each task that has any; return stage, partition and key of each."""
+        found, state = set[tuple[str, int, bytes]](), self.state()
+        for (stage, partition), wiring in zip(self.job.tasks(), all_wirings(self.job), strict=True):
+            entries = {entry[2:] for entry in state if entry[:2] == (stage.name, partition)}
+            own = {entry for entry in entries if entry[0] not in RESERVED_STORES.values()}
+            entry = damage(self.log, self.directory.directory / "log.db", wiring.changelog, own)
+            if entry is not None:
+                found.add((stage.name, partition, entry[1]))
+        return found
+
+
+class Compared(NamedTuple):
+    """What the two jobs of a mode have made, and what an audit says of the second one, which was damaged then."""
+
+    live: tuple[State, Outputs]
+    built: tuple[State, Outputs]
+    damaged: set[tuple[str, int, bytes]]
+    audited: Audited
+
+
+def files(directory: Path, shift_ms: int = 0) -> dict[str, str]:
+    """Write the history as files without offsets; return topic → path."""
+    found = {}
+    for topic, same in groupby(sorted([*HISTORY, *table()], key=lambda record: record[0]), lambda record: record[0]):
+        columns = [list(column) for column in zip(*(record[1:] for record in same), strict=True)]
+        values = pa.array([value.to_bytes(8, "big") for value in columns[1]], pa.binary())
+        found[topic] = str(directory / f"{topic}.parquet")
+        times = [at + shift_ms for at in columns[2]]
+        pq.write_table(pa.table({"key": columns[0], "value": values, "timestamp": times}), found[topic])
+    return found
+
+
+def compare(spark: "SparkSession", directory: Path, made_by: str) -> Compared:
+    """Run one job over all, and another one from its history in Spark over the rest; damage and audit that one."""
+    live = Side(directory / "live", made_by, before=[*HISTORY, *table()])
+    live.run(TAIL)
+    built, history = Side(directory / "built", made_by), files(directory)
+    backfill(spark, built.wanted(history), Until(now=False, offsets={}), built.log, Silent())
+    built.run(TAIL)
+    made = [(side.state(), side.outputs()) for side in (live, built)]
+    damaged = built.damaged()
+    audited = audit(spark, built.wanted(history), built.log, Silent(), aligned=True, makes_calls=True)
+    live.log.close()
+    built.log.close()
+    return Compared(made[0], made[1], damaged, audited)
+
+
+@pytest.mark.parametrize("mode", ["aligned", "deterministic"])
+def test_a_job_built_from_history_equals_one_that_ran_live(spark: "SparkSession", tmp_path: Path, mode: Mode) -> None:
+    """The same entries of all stores and the same outputs, each once; the audit finds the damage and nothing else."""
+    result = compare(spark, tmp_path, f"job_of({mode!r})")
+    for row in ROWS:
+        if mode in row.modes:
+            check(result, row.what, [stage for stage in job_of(mode).stages if stage.task in row.stages], same=row.same)
+
+
+def check(result: Compared, what: str, stages: Sequence[StageGraph], *, same: bool) -> None:
+    """Compare what the two jobs have made in the stages of a row, and what the audit says of them."""
+    names = {stage.name for stage in stages}
+    written = {topic.name for stage in stages for topic in (*stage.topics_written(), *stage.dead_letters())}
+    (live, live_sent), (built, built_sent) = result.live, result.built
+    if same:
+        assert of(built, names) == of(live, names), what
+        for topic in written & live_sent.keys():
+            assert built_sent[topic] == live_sent[topic], what
+    damaged = {each for each in result.damaged if each[0] in names}
+    differences = [each for each in result.audited.differences if each.stage in names]
+    assert {(each.stage, each.partition, each.key) for each in differences} == damaged, what
+    assert len(differences) == len(damaged) > 0, what
+
+
+def of(state: State, stages: Collection[str]) -> State:
+    """Return the entries of these stages."""
+    return {entry: value for entry, value in state.items() if entry[0] in stages}
+
+
+@pytest.mark.kafka
+def test_a_job_of_both_modes_on_kafka(spark: "SparkSession", kafka_broker: Broker, tmp_path: Path) -> None:
+    """A deterministic stage with timers, an aligned one with windows behind it: as live from the start; it has run."""
+    shift_ms = NOW_MS - 60_000 - BEGIN_MS  # Kafka deletes what is of long ago
+    made = []
+    for side in ("live", "built"):
+        suffix = f"-{side}-{random.randrange(1 << 30)}"
+        before = HISTORY if side == "live" else ()
+        log, made_by = f"kafka://{kafka_broker.bootstrap}", f"both_modes({suffix!r})"
+        job = Side(tmp_path / side, made_by, log=log, suffix=suffix, shift_ms=shift_ms, before=before)
+        wanted = job.wanted(files(tmp_path, shift_ms))
+        if side == "built":
+            backfill(spark, wanted, Until(now=False, offsets={}), job.log, Silent())
+        job.run(TAIL)
+        made.append((job.state(), list(job.outputs().values())))
+        if side == "built":
+            audited = audit(spark, wanted, job.log, Silent(), aligned=True)
+            assert (audited.wrong, audited.differences) == (0, [])
+            with pytest.raises(ConfigError, match=r"is deterministic in part and has run .*: give the job"):
+                backfill(spark, wanted, Until(now=True, offsets={}), job.log, Silent())
+        job.log.close()
+    assert made[1] == made[0]
+    assert sum(made[0][1], Counter())
+
+
+def test_the_guide_has_the_table() -> None:
+    """Each row of the guide says in which modes a test has compared it."""
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "backfill.md").read_text()
+    for row in ROWS:
+        cells = ["yes" if mode in row.modes else "backfill" for mode in ("aligned", "deterministic")]
+        assert f"| {row.what} | {' | '.join(cells)} |" in guide

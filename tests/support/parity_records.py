@@ -1,0 +1,42 @@
+"""What the jobs of ``parity`` are fed: a history, and what comes behind it."""
+
+from collections.abc import Sequence
+
+from framework.ports import ExternalRecord
+from protocol.ids import TopicPartition
+from protocol.partitioner import partition_of
+from tests.support.parity import BEGIN_MS, PARTITIONS, alarms, events, prices
+
+PRICE_PARTITIONS = 3
+
+Fed = tuple[str, str, int, int]  # topic, key, value, timestamp
+
+
+def fed(begin: int, end: int) -> list[Fed]:
+    """Return events and alarms of these numbers, in the order of time; the last ones bring all tasks to one time."""
+    found: list[Fed] = []
+    for number in range(begin, end):
+        at = BEGIN_MS + 17 * number + number % 3
+        found.append((events.name, "abcdef"[number % 6], number * 7 % 11, at))
+        if number % 10 == 0:
+            found.append((alarms.name, "abcdef"[number % 6], number, at + 1))
+    return found + [(topic.name, key, 1, BEGIN_MS + 17 * end) for topic in (events, alarms) for key in "abcdef"]
+
+
+def table() -> list[Fed]:
+    """Return the prices, which are younger than all events of the history."""
+    return [(prices.name, key, 3 + number, BEGIN_MS + 100_000_000) for number, key in enumerate("abcdef")]
+
+
+def records_of(found: Sequence[Fed], suffix: str, shift_ms: int) -> list[ExternalRecord]:
+    """Return rows as the log takes them, each in the partition of its key, later by ``shift_ms``."""
+    counts = {prices.name: PRICE_PARTITIONS}
+    return [
+        ExternalRecord(
+            TopicPartition(f"{topic}{suffix}", partition_of(key.encode(), counts.get(topic, PARTITIONS))),
+            key.encode(),
+            value.to_bytes(8, "big"),
+            at + shift_ms,
+        )
+        for topic, key, value, at in found
+    ]
