@@ -50,26 +50,17 @@ def told(name: str) -> Topic[str, int]:
 
 
 class Sums(Task):
-    """Adds up by key."""
+    """Adds up by key, and sets one number aside."""
 
-    source = Input(events)
+    source = Input(events, errors=DeadLetter(letters))
     sums = Store("sums", key=utf8, value=int64)
     out = Output(told("sums"))
 
     def process(self, record: Record[str, int]) -> None:
         self.sums.put(record.key, total := self.sums.get(record.key, 0) + record.value)
         self.out.send(record.key, total)
-
-
-class InBatches(Task):
-    """Adds up by key, many records at a time."""
-
-    source = Input(events)
-    sums = Store("sums", key=utf8, value=int64)
-
-    def process_batch(self, records: list[Record[str, int]]) -> None:
-        for record in records:
-            self.sums.put(record.key, self.sums.get(record.key, 0) + record.value)
+        if record.value == 5:
+            raise ValueError(record.value)
 
 
 class Windows(Task):
@@ -112,7 +103,7 @@ class Later(Task):
     """Adds up by window what the timers of another stage have sent."""
 
     source = Input(delayed)
-    totals = TumblingWindow("totals", 100, key=utf8, value=int64, grace_ms=1_500)  # of a task that was idle
+    totals = TumblingWindow("totals", 100, key=utf8, value=int64, grace_ms=3_000)  # an input may be idle
     out = Output(told("later"))
 
     def process(self, record: Record[str, int]) -> None:
@@ -146,24 +137,12 @@ class Joins(Task):
         self.out.send(f"{pair.name} {pair.key}", 10 * (pair.left or 0) + (pair.right or 0))
 
 
-class Dedup(Task):
-    """Counts numbers that have not come for a while."""
+class Forget(Task):
+    """Drops what comes again soon, and remembers each number for a while."""
 
     source = Input(events, deduplicate=ById(lambda record: f"{record.key}{record.value}", horizon_ms=500))
-    counts = Store("counts", key=utf8, value=int64)
-    out = Output(told("dedup"))
-
-    def process(self, record: Record[str, int]) -> None:
-        self.counts.put(record.key, count := self.counts.get(record.key, 0) + 1)
-        self.out.send(record.key, count)
-
-
-class Expiry(Task):
-    """Remembers each number for a while."""
-
-    source = Input(events)
     seen = Store("seen", key=int64, value=int64, ttl_ms=400)
-    out = Output(told("expiry"))
+    out = Output(told("forget"))
 
     def process(self, record: Record[str, int]) -> None:
         if self.seen.get(record.value) is None:
@@ -259,15 +238,16 @@ class Alarms(Task):
 
 
 class Begun(Task):
-    """Begins in the middle of the history."""
+    """Begins in the middle of the history; takes many records at a time."""
 
     source = Input(events, start=datetime.fromtimestamp(START_MS / 1000, UTC))
     counts = Store("counts", key=utf8, value=int64)
     out = Output(told("begun"))
 
-    def process(self, record: Record[str, int]) -> None:
-        self.counts.put(record.key, count := self.counts.get(record.key, 0) + 1)
-        self.out.send(record.key, count)
+    def process_batch(self, records: list[Record[str, int]]) -> None:
+        for record in records:
+            self.counts.put(record.key, count := self.counts.get(record.key, 0) + 1)
+            self.out.send(record.key, count, timestamp=record.timestamp)
 
 
 class Timed(Task):
@@ -284,18 +264,6 @@ class Timed(Task):
         self.out.send(f"{window.key} {window.start}", window.value)
 
 
-class Letters(Task):
-    """Sets every fifth number aside."""
-
-    source = Input(events, errors=DeadLetter(letters))
-    counts = Store("counts", key=utf8, value=int64)
-
-    def process(self, record: Record[str, int]) -> None:
-        self.counts.put(record.key, self.counts.get(record.key, 0) + 1)
-        if record.value == 5:
-            raise ValueError(record.value)
-
-
 class Row(NamedTuple):
     """A row of the table: what the tasks of these stages use. ``modes``: in which they are compared."""
 
@@ -306,21 +274,18 @@ class Row(NamedTuple):
 
 
 ROWS = [
-    Row("state, `process`", [Sums]),
-    Row("`process_batch`", [InBatches]),
+    Row("state, `process`, dead letters", [Sums]),
     Row("tumbling, hopping, sliding and session windows", [Windows]),
     Row("event-time timers, a window behind them", [Delay, Later]),
     Row("interval joins, table joins, versioned tables", [Joins]),
-    Row("`deduplicate=`", [Dedup]),
-    Row("`ttl_ms`", [Expiry]),
+    Row("`deduplicate=`, `ttl_ms`", [Forget]),
     Row("`self.ctx`", [Clock], ["deterministic"], same=False),
     Row("`async def process` with calls", [Calls]),
     Row("a stage with another number of partitions, a broadcast stream", [Spread, Unequal, Everywhere]),
     Row("`broadcast=`, `bootstrap=`", [Tables]),
     Row("`priority=`", [Alarms]),
-    Row("`start=`", [Begun]),
+    Row("`start=`, `process_batch`", [Begun]),
     Row("`time=`, `out_of_order_ms=`", [Timed]),
-    Row("dead letters", [Letters]),
 ]
 
 

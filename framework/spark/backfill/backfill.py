@@ -132,7 +132,7 @@ def outputs_of(stages: Stages, wanted: Wanted) -> Iterator[ExternalRecord]:
     for stage in stages.job.stages:
         if not writes_outside(stage, topology):
             continue
-        rows = stages.rows(stage, OUTPUT).orderBy("task", "first")
+        rows = stages.rows(stage, OUTPUT).coalesce(1).sortWithinPartitions("task", "first")
         for row in rows.select("topic", "partition", "key", "value", "timestamp", "headers").toLocalIterator():
             key, value, headers = (
                 None if row[name] is None else bytes(row[name]) for name in ("key", "value", "headers")

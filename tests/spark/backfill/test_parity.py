@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
 
-SETTINGS = Settings(checkpoint_interval_ms=100, event_time_idle_ms=600, restarts_max=1)
+SETTINGS = Settings(checkpoint_interval_ms=250, event_time_idle_ms=600, restarts_max=1)
 HISTORY, TAIL = fed(0, 150), fed(160, 240)
 
 State = dict[tuple[str, int, int, bytes], bytes]  # stage, partition, store, key → value
