@@ -73,6 +73,7 @@ def test_the_public_names_are_these() -> None:
         "Timer",
         "Timers",
         "Topic",
+        "TraceIds",
         "TumblingWindow",
         "VersionedStore",
         "Window",

@@ -40,6 +40,6 @@ def test_executors_write_under_the_ids_of_the_state(tmp_path: Path) -> None:
     definition = encode_definition(define(load_job(code(tmp_path, name="first")), {"totals": 1}))
     more = ("    years = Tumbling", '    items = Store("items", key=utf8, value=utf8)\n    years = Tumbling')
     changed = code(tmp_path, more)
-    assert _job_of(changed, b"").stages[0].store_ids()["years"] == 14
-    assert _job_of(changed, definition).stages[0].store_ids()["years"] == 13
-    assert _job_of(changed, definition).stages[0].store_ids()["items"] == 14
+    assert _job_of(changed, b"", ()).stages[0].store_ids()["years"] == 14
+    assert _job_of(changed, definition, ()).stages[0].store_ids()["years"] == 13
+    assert _job_of(changed, definition, ()).stages[0].store_ids()["items"] == 14

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from framework.api.mode import Mode
-from framework.batch.check import check_batch
-from framework.errors import ConfigError, GraphError
+from framework.errors import GraphError
 from framework.replay.replay import replay
 from framework.settings import Settings
 from framework.testing import Kit
@@ -130,9 +129,3 @@ def test_a_priority_is_a_number(priority: Any) -> None:
     wrong = type("Wrong", (Handle,), {"alerts": Input(alerts, priority=priority)})
     with pytest.raises(GraphError, match=r"input 'alerts': priority=.*: need an int; the highest is read first"):
         Job("j", [wrong])
-
-
-def test_a_batch_refuses_priorities() -> None:
-    """Which records were at hand is not recorded, so the same order cannot be made again."""
-    with pytest.raises(ConfigError, match=r"stage handle reads topic alerts with priority=.*under another name"):
-        check_batch(Job("j", [Handle]))
