@@ -14,6 +14,7 @@ from framework.worker.ends import WorkerEnd
 from tests.monitor.test_server import get
 from tests.monitor.views import AT_MS, status, view
 from tests.support.broken_jobs import BROKEN, Scene, broken
+from tests.support.browser import Browser
 
 WAIT_S = 400
 
@@ -94,13 +95,18 @@ def told(scene: Scene, expected: Told) -> dict[str, Any] | None:
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=pytest.mark.kafka if each == "broker_away" else ()) for each in BROKEN]
 )
-def test_a_broken_job_is_found_out(name: str, tmp_path: Path) -> None:
-    """By its metrics alone, and by what /status.json says: the cause, where, and what to do. It stays alive."""
+def test_a_broken_job_is_found_out(name: str, tmp_path: Path, browser: Browser) -> None:
+    """By its metrics alone, by what /status.json says, and by the page's text: the cause, where, and what to do."""
     with broken(name, tmp_path) as scene:
         diagnosis = Diagnosis()
         assert scene.until(lambda: diagnosis.cause(metrics(scene.url))) == name
         finding = scene.until(lambda: told(scene, TOLD[name]))
         assert finding["level"] == "error"
+        browser.sized(1200)
+        browser.open(f"{scene.url}/#/")
+        expected = TOLD[name]
+        text = browser.shows(f"{expected.where}: {expected.what}", expected.value, f"What to do: {finding['remedy']}")
+        assert [each for each in TOLD if TOLD[each].what in text] == [name]
         assert get(scene.url, "/livez")[0] == 200
 
 
