@@ -37,7 +37,7 @@ class Event(NamedTuple):
 
     @property
     def known(self) -> LogEvent:
-        """What framework/log_events.py says of it."""
+        """Its entry in framework/log_events.py."""
         found = event_of(self.template)
         assert found is not None, f"{self.module}: framework/log_events.py does not know {self.template!r}"
         return found

@@ -13,12 +13,8 @@ from framework.monitor.job_graph import JobGraph
 from framework.monitor.job_view import Incident, JobView
 
 POINT_MS, KEPT_MS = 5_000, 3 * 3_600_000  # between two points; how long they are kept
-POINT_MS, KEPT_MS = 5_000, 3 * 3_600_000  # between two points; how long they are kept
-SAMPLE_MS, RATE_MS = 1_000, 10_000  # between two samples of counters; the time over which a rate is taken
 SAMPLE_MS, RATE_MS = 1_000, 10_000  # between two samples of counters; the time over which a rate is taken
 INCIDENTS_MAX = 200  # of rollbacks and restarts, for a chart of some hours
-INCIDENTS_MAX = 200  # of rollbacks and restarts, for a chart of some hours
-CAUSE_MS = 60_000  # how far back the cause of a rollback is looked for
 CAUSE_MS = 60_000  # how far back the cause of a rollback is looked for
 
 

@@ -17,6 +17,13 @@ FREE_BYTES_MIN = 1 << 20  # a disk with less than this is full: a store or a log
 _OF_THE_DISK = ("No space left", "disk is full", "Disk quota exceeded", "File too large", "SQLITE_IOERR", "IO error")
 
 
+_BY_ERROR: dict[str, Reason] = {
+    "TaskError": "task error",
+    "SerdeError": "task error",
+    "StoreCorrupted": "store corrupted",
+}
+
+
 class WorkerEnd(msgspec.Struct, frozen=True, kw_only=True):
     """One end. ``text``: the error; ``traceback``: of the user's code, "" if there is none; ``code``: of a halt."""
 
@@ -52,8 +59,7 @@ def _reason(entry: Mapping[str, Any], exit_code: int, directory: Path, *, silent
         return "disk"
     if entry.get("event") == LOG_AWAY:
         return "log away"
-    known: dict[str, Reason] = {"TaskError": "task error", "SerdeError": "task error"}
-    return known.get(entry.get("kind", ""), "store corrupted" if entry.get("kind") == "StoreCorrupted" else "other")
+    return _BY_ERROR.get(str(entry.get("kind")), "other")
 
 
 def free_bytes(directory: Path) -> int:

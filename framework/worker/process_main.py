@@ -25,7 +25,7 @@ from framework.state.prepare import prepare
 from framework.worker.lifetime import run_worker
 from framework.worker.output_file import OutputFile
 from framework.worker.status_pipe import has_reader, report_to, show_life_to
-from framework.worker.watchdog import ended_behind
+from framework.worker.watchdog import exits_after
 from framework.worker.worker import Worker, stages_of
 from framework.worker.worker_log import configure_logs
 
@@ -96,7 +96,7 @@ def main(arguments: list[str]) -> ExitCode:
     whose = configure_logs(spec.partition)
 
     def make() -> Worker:
-        with ended_behind(spec.settings.liveness_timeout_ms / 1000):
+        with exits_after(spec.settings.liveness_timeout_ms / 1000):
             job = load_job(spec.job)
         whose.job = job.name
         config = None if spec.kafka_config is None else Path(spec.kafka_config)

@@ -21,7 +21,7 @@ _STOP, _CLOSE = bytes([signal.SIGTERM]), b"\0"
 
 
 @contextlib.contextmanager
-def ended_behind(seconds: float) -> Iterator[None]:
+def exits_after(seconds: float) -> Iterator[None]:
     """End the process, with the stacks of all threads, if the block takes longer: a worker imports a user's code."""
     faulthandler.dump_traceback_later(seconds, exit=True, file=STDERR)
     try:

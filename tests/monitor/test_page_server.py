@@ -8,6 +8,7 @@ import sys
 import threading
 import urllib.parse
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from framework.monitor.job_view import Ended, Incident
 from framework.monitor.page import BROWSING_MAX, CLIENTS_MAX, FILES, Page
 from framework.monitor.server import Monitor, serving
 from framework.settings import Settings
+from framework.state.snapshots import id_of_all, snapshots
 from protocol.ids import TopicPartition
 from tests.monitor.test_server import get, until
 from tests.monitor.views import status, view
@@ -69,16 +71,20 @@ NAMES = {
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a job that has run."""
+    """The directory of a job that has run twice; "first" in it has the checkpoint of the end of the first run."""
     place = tmp_path_factory.mktemp("served")
-    lines = place / "lines.txt"
     words = " ".join(f"w{number:03}" for number in range(2 * ROWS_MAX + 50))
-    lines.write_text(f"to be or not to be\nrefuse {SECRET}\n{words}\n")
     run = [sys.executable, "-m", "framework.cli", "run", JOB, f"--directory={place / 'job'}"]
-    subprocess.run(
-        [*run, f"--input=lines={lines}"], check=True, timeout=LIMIT_S, capture_output=True, cwd=Path.cwd(),
-        env={**os.environ, "PAGE_JOB_ARCHIVE": str(place / "archive")},
-    )  # fmt: skip
+    for number, text in enumerate((f"to be or not to be\nrefuse {SECRET}\n", f"{words} to\n")):
+        lines = place / f"lines{number}.txt"
+        lines.write_text(text)
+        subprocess.run(
+            [*run, f"--input=lines={lines}"], check=True, timeout=LIMIT_S, capture_output=True, cwd=Path.cwd(),
+            env={**os.environ, "PAGE_JOB_ARCHIVE": str(place / "archive")},
+        )  # fmt: skip
+        if not number:
+            with closing(EmbeddedReader(place / "job" / "log.db")) as log:
+                (place / "job" / "first").write_text(str(id_of_all(snapshots(log, load_job(JOB)))))
     return place / "job"
 
 
@@ -121,6 +127,16 @@ def test_state_is_read_in_pages_in_order_and_each_entry_once(url: str) -> None:
     (row,) = asked(url, "/page/state.json?store=counts&key=w001")["rows"]
     assert row["value"] == "1"
     assert asked(url, "/page/state.json?store=counts&key=w")["rows"] == []
+
+
+def test_state_is_read_as_of_a_checkpoint(url: str, directory: Path) -> None:
+    """As it was at the end of the first run, and not as it is now."""
+    at = f"&checkpoint={(directory / 'first').read_text()}"
+    path = "/page/state.json?store=counts&prefix="
+    (then,), (now,) = (asked(url, f"{path}to{each}")["rows"] for each in (at, ""))
+    assert (then["key"], then["value"], now["value"]) == ("to", "2", "3")
+    assert asked(url, f"{path}w{at}")["rows"] == []
+    assert asked(url, f"{path}w")["rows"]
 
 
 def test_topics_and_changelogs_are_read_from_an_offset_on(url: str) -> None:

@@ -40,7 +40,7 @@ LOG_BYTES = 1 << 20  # of the end of a worker's log
 
 
 class Choice(NamedTuple):
-    """What the command line asks for."""
+    """The options of a command line."""
 
     task: str | None
     checkpoint_id: int | None

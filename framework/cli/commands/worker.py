@@ -10,7 +10,7 @@ from framework.errors import ConfigError, ExitCode
 from framework.logs.address import LogAddress
 from framework.worker.lifetime import log_refused, run_worker
 from framework.worker.process_main import open_worker
-from framework.worker.watchdog import ended_behind
+from framework.worker.watchdog import exits_after
 from framework.worker.worker import Worker, stages_of
 from framework.worker.worker_log import configure_logs
 
@@ -35,7 +35,7 @@ def work(
     whose = configure_logs(partition)
     try:
         settings = settings_of(sets, settings_file)
-        with ended_behind(settings.liveness_timeout_ms / 1000):
+        with exits_after(settings.liveness_timeout_ms / 1000):
             found = target(reference, directory, address, settings, state)
         stages_of(found.job, partition, stage)
     except ConfigError as error:

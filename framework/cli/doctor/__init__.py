@@ -1,1 +1,1 @@
-"""What `grete doctor` looks at. Nothing here writes: neither to a log nor to a disk."""
+"""The checks of `grete doctor`. None of them writes to a log or to a disk."""

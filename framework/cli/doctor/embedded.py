@@ -33,7 +33,7 @@ def _whole(report: Report, path: Path) -> None:
 
 
 def _is_used(path: Path) -> bool:
-    """Whether a process has the file open, or has died with it: what it wrote last is in a file beside it."""
+    """Tell whether a process has the file open or has died with it: its last writes are then in a file beside it."""
     return path.with_name(f"{path.name}-wal").exists()
 
 

@@ -42,7 +42,7 @@ _INTERNAL: Needs = frozenset(
 
 
 class TopicUse(NamedTuple):
-    """What the job does with a topic. ``partitions``: that it needs, None: as many as there are."""
+    """A topic as the job uses it. ``partitions``: how many the job needs; None: it takes as many as there are."""
 
     kind: str
     rights: Needs

@@ -5,7 +5,7 @@ from framework.findings import Finding, Level
 
 
 class Report:
-    """What was looked at, in its order."""
+    """The findings, in the order in which they were made."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []

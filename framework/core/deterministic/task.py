@@ -135,7 +135,7 @@ class DeterministicCore:
         return not self.ahead.committing and self.closing.due(self.frozen, self._mono_ms)
 
     def _emits_progress(self, mono_us: int) -> bool:
-        """Whether time itself has to go on here: in a source that other tasks read, or whose timer is due."""
+        """Tell whether the task must advance logical time: a source that other tasks read, or whose timer is due."""
         is_awaited = bool(self.task.outputs) or self.time.timer_is_due(mono_us)
         return self.task.is_source and not self.closing.last_is_closed and is_awaited
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from framework.execution.deterministic.outputs import LogicalOutputs
+from framework.execution.deterministic.outputs import LogicalOutputs, TimeAndSource
 from protocol.record_batch import RecordBatch
 
 T = TypeVar("T")
@@ -19,12 +19,16 @@ class LogicalTime:
     def each(self, batch: RecordBatch, items: Iterator[T]) -> Iterator[T]:
         """Yield ``items``, one for each record of the batch: an item once time is at its record."""
         assert batch.logical is not None
-        outputs, fire_by = self._outputs, self._fire_by
-        for item, at in zip(items, zip(*batch.logical, strict=True), strict=False):
-            if fire_by is not None:
-                fire_by(at[0] - 1)
+        outputs, times = self._outputs, zip(*batch.logical, strict=True)
+        for item, at in zip(items, times if self._fire_by is None else map(self._fired, times), strict=False):
             outputs.at = at
             yield item
+
+    def _fired(self, at: TimeAndSource) -> TimeAndSource:
+        """Return the logical time of a record, once the timers before it have fired."""
+        assert self._fire_by is not None
+        self._fire_by(at[0] - 1)
+        return at
 
     def whole(self, batch: RecordBatch) -> None:
         """Move time to the last record of a batch."""
