@@ -157,8 +157,8 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
-    """A browser of this process."""
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
+    """A browser of this process; tests take ``browser``."""
     from tests.support.browser import NoBrowser, browsing
 
     with ExitStack() as opened:
@@ -167,6 +167,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
         except NoBrowser as error:
             pytest.skip(f"not tested in a browser: {error}")
         yield found
+
+
+@pytest.fixture
+def browser(window: "Browser") -> Iterator["Browser"]:
+    """The browser, on no page; what it complained about in a test is not told to the next."""
+    yield window
+    window.leave()
 
 
 @pytest.fixture

@@ -134,13 +134,6 @@ def test_each_view_of_a_job_that_runs_and_a_kill_as_it_happens(ran: Path, browse
         process.send_signal(signal.SIGTERM)
         browser.shows("stopped")
         assert process.wait(LIMIT_S) == 0
-    left(browser)
-
-
-def left(browser: Browser) -> None:
-    """Leave a page that no process serves any more: the browser says so again and again."""
-    browser.open("about:blank")
-    browser.errors()
 
 
 RATES = "return [...document.querySelectorAll('.graph .rate')].map((each) => each.textContent)"
@@ -213,7 +206,6 @@ def test_a_job_that_halts_says_why_and_what_to_do(tmp_path: Path, browser: Brows
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT_S) == 4
         assert error in browser.text()
-    left(browser)
 
 
 # --- jobs that are too large to run here: views of them, a real server, a real browser ---
@@ -323,4 +315,3 @@ def test_64_partitions_and_three_hours_of_points(tmp_path: Path, browser: Browse
                 browser.picture(IMAGES / "page-phone.png")
         assert browser.errors() == []
         monitor.end(Ended("stopped", ""))
-    left(browser)

@@ -55,6 +55,11 @@ class Browser:
         self.driver.get("about:blank")
         self.driver.get(url)
 
+    def leave(self) -> None:
+        """Leave the page: if no process serves it any more, the browser says so again and again."""
+        self.driver.get("about:blank")
+        self.errors()
+
     def until(self, condition: Callable[[], Any]) -> Any:
         """Wait for something that is true; return it. Fail with the text of the page after the limit."""
         try:
