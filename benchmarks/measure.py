@@ -85,7 +85,7 @@ def throughput(directory: Path, words: int, keys: int, settings: Settings) -> Re
     log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)
     lines = fill(log, words, keys)
-    worker = Worker(job, 0, log, job_directory, settings)
+    worker = Worker(job, [0], log, job_directory, settings)
     committed = drained(worker, lines)
     # at least once, two tasks' checkpoints say nothing of each other: the totals themselves must be there
     seconds = run_until(worker, lambda: committed() and log.bounds(TOTALS)[1] >= words)
@@ -108,7 +108,7 @@ def stopped(directory: Path, words: int, keys: int, settings: Settings) -> Resul
     log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)
     lines = fill(log, words, keys)
-    worker = Worker(job, 0, log, job_directory, settings)
+    worker = Worker(job, [0], log, job_directory, settings)
     source = worker.drivers[0]
     before = time.process_time()
     run_until(worker, lambda: source.running and source.core.external.position[LINES] >= lines)
@@ -126,7 +126,7 @@ def skewed(directory: Path, words: int, keys: int, settings: Settings) -> Result
     create_topics(skewed_job, log)
     lines = [fill(log, words // 2, keys, partition) for partition in (0, 1)]
     ends = {TopicPartition("lines", partition): count for partition, count in enumerate(lines)}
-    supervisor = Supervisor(job_directory, "benchmarks.skewed", [0, 1], settings)
+    supervisor = Supervisor(job_directory, "benchmarks.skewed", {0: (0,), 1: (1,)}, settings)
     start = time.perf_counter()
     checkpoint_id = None
     while checkpoint_id is None or not all_committed(log, skewed_job, checkpoint_id):
@@ -196,7 +196,7 @@ def restore(directory: Path, keys: int) -> Result:
         log.produce(0, 0, [ExternalRecord(LINES, None, text.encode(), 1_000) for text in texts])
         lines += len(texts)
     log.poll()
-    worker = Worker(job, 0, log, job_directory, settings)
+    worker = Worker(job, [0], log, job_directory, settings)
     run_until(worker, drained(worker, lines))
     worker.close()
     result: Result = {}
@@ -205,7 +205,7 @@ def restore(directory: Path, keys: int) -> Result:
         if name == "restore":
             for wiring in ("split-0", "count-0"):
                 wipe_directory(job_directory.state(wiring))
-        worker = Worker(job, 0, log, job_directory, settings)
+        worker = Worker(job, [0], log, job_directory, settings)
         sink = worker.drivers[1]
         seconds = run_until(worker, lambda driver=sink: driver.running)  # type: ignore[misc]  # mypy gives a default of a lambda no type
         records = sink.counters["restored records"]

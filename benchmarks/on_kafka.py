@@ -119,7 +119,8 @@ def spec(
     """Return what a worker of a module's job is to do; the environment says which job that is."""
     return WorkerSpec(
         job=job,
-        partition=partition,
+        number=partition,
+        partitions=(partition,),
         directory=str(directory / "job"),
         log=KAFKA + bootstrap,
         kafka_config=None,

@@ -73,7 +73,7 @@ def main(address: str, directory: Path, partition: int, pairs: dict[str, str]) -
     job_directory = JobDirectory(directory, address=place)
     log = CountingLog(job_directory.open_log(), ".words.")
     job = load_job(str(Path(__file__).with_name("shared_channel.py")))
-    worker = Worker(job, partition, cast(Log, log), job_directory, with_texts(Settings(), pairs))
+    worker = Worker(job, [partition], cast(Log, log), job_directory, with_texts(Settings(), pairs))
     ended = threading.Event()
 
     def wait() -> None:

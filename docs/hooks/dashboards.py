@@ -52,7 +52,7 @@ ON_CALL = (
         "short",
         "A start that you did not ask for is a crash; a generation is a start or a rollback of a task.",
         {
-            f"increase(grete_worker_starts_total{{{_OF}}}[5m])": "starts of worker {{partition}}",
+            f"increase(grete_worker_starts_total{{{_OF}}}[5m])": "starts of worker {{worker}}",
             f"changes(grete_generation{{{_OF}}}[5m])": f"generations of {_TASK}",
         },
     ),
@@ -75,7 +75,7 @@ ON_CALL = (
         "How busy the workers are",
         "percentunit",
         "1: the loop never waits, and could use no more of a core.",
-        {f"rate(grete_worker_busy_seconds_total{{{_OF}}}[1m])": "worker {{partition}}"},
+        {f"rate(grete_worker_busy_seconds_total{{{_OF}}}[1m])": "worker {{worker}}"},
     ),
 )
 AUTHOR = (

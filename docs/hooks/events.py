@@ -14,7 +14,8 @@ from framework.log_events import LogEvent, event_of
 
 _LINES = (
     "A worker logs JSON, one object a line, on standard error. Each line has `level`, `event` (the text) and "
-    "`timestamp`; `job` and `partition`; `stage` and `generation` if it is about one task; `trace_id` and `span_id` "
+    "`timestamp`; `job` and `partition` (`worker`, its number, in a process of several partitions); `partition`, "
+    "`stage` and `generation` if it is about one task; `trace_id` and `span_id` "
     "if it is about a record that has them. A line of Grete has `id`, a name that never changes; a line without it is "
     "of your code or of a library. A word in capitals in a text is a value. The table is made from "
     "[framework/log_events.py](../../framework/log_events.py) and the calls themselves."

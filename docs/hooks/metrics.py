@@ -24,7 +24,7 @@ def part() -> str:
             "Each has the labels `job`, `stage` and `partition`.",
             table(columns, [*tasks, commit]),
             "## Of each worker process",
-            "Each has the labels `job` and `partition`.",
+            "Each has the labels `job` and `worker`, its number; and `partition`, if it hosts one alone.",
             table(columns, workers),
             "## Of the process that serves",
             "Each has the label `job`.",

@@ -123,7 +123,7 @@ def show(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
         if report.planned:
             screen.bar("read", report.done, report.planned)
     screen.bar("processed", *local.records_through(feeding.ends()))
-    screen.restores({worker.partition: worker.status for worker in local.supervisor.workers.values()})
+    screen.restores({worker.number: worker.status for worker in local.supervisor.workers.values()})
 
 
 def warn(job: Job, screen: Screen) -> None:

@@ -100,6 +100,10 @@ def run(
 def up(
     job: JobName,
     *,
+    processes: Annotated[
+        int | None,
+        typer.Option(help="Run all partitions in this many worker processes. Default: a process for each partition."),
+    ] = None,
     http: HttpAddress = None,
     hide_values: HideValues = False,
     directory: Directory = None,
@@ -113,7 +117,7 @@ def up(
     from framework.cli.job_target import target
 
     found = target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
-    _end(waiting=run_workers(found, http, hide_values=hide_values))
+    _end(waiting=run_workers(found, http, hide_values=hide_values, processes=processes))
 
 
 def _end(*, waiting: bool) -> None:

@@ -51,7 +51,7 @@ class Screen:
             self.say(", ".join(f"{name} {done:,} of {total:,}" for name, (done, total) in self._values.items()))
 
     def restores(self, workers: Mapping[int, Mapping[str, Any]]) -> None:
-        """Show a bar for each task that is being restored: ``workers`` are statuses by partition."""
+        """Show a bar for each task that is being restored: ``workers`` are statuses by worker."""
         names = set()
         for tasks in workers.values():
             for task, status in tasks.items():

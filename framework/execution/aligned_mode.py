@@ -148,12 +148,19 @@ class AlignedMode:
                 parts.event_time.active(partition, parts.mono_ms())
                 return self._external_batch(partition, rows)
             self._batch_of, self._batch = partition, deque(rows)
-        row = self._batch.popleft()
-        partition = self._batch_of
-        if not self._batch:
-            self._batch_of = None
-        parts.tell(on.Message(partition, row.offset, row.append_time_ms, row.value or b""))
+        self._tell_messages(self._batch_of)
         return True
+
+    def _tell_messages(self, partition: TopicPartition) -> None:
+        """Tell the core of messages, up to the first of which something comes: of most markers nothing does."""
+        parts, batch, core = self._parts, self._batch, self._parts.core
+        while batch:
+            row = batch.popleft()
+            parts.tell(on.Message(partition, row.offset, row.append_time_ms, row.value or b""))
+            if parts.todo or not core.wants_input:
+                break
+        if not batch:
+            self._batch_of = None
 
     def _run_covered(self, held: HeldInput) -> bool | None:
         """Run what a commit covers; None: there is nothing of it, and more may be read."""

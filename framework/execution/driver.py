@@ -68,22 +68,36 @@ class TaskDriver:
         """The job is drained: all inputs from outside have ended (E7). Again for each process until it has finished."""
         self.event_time.end_inputs()
 
-    def delivered(self, delivery: Delivery) -> bool:
-        """Take the log's answer to one of our sends; return whether a ``tick`` can do something now."""
+    def delivered(self, *deliveries: Delivery) -> bool:
+        """Take the log's answers to some of our sends; return whether a ``tick`` can do something now.
+
+        The core is told of the last message that has arrived, not of each: a checkpoint has one for each task behind.
+        """
+        parts, risen, appended = self.parts, False, False
+        for delivery in deliveries:
+            self.mode.acknowledged(delivery)
+            if delivery.token > 0:
+                risen |= parts.pending_sends.delivered(delivery.token)
+            elif delivery.token <= PRODUCED:
+                parts.pending_sends.delivered(delivery.token)
+            elif delivery.token == CHANGELOG:
+                self._tell_acked(risen=risen)
+                risen, appended = False, True
+                self._appended(delivery)
+        self._tell_acked(risen=risen)
+        return appended or self.mode.can_go_on
+
+    def _tell_acked(self, *, risen: bool) -> None:
+        if risen:
+            self.parts.tell(on.Acked(self.parts.pending_sends.delivered_up_to))
+
+    def _appended(self, delivery: Delivery) -> None:
         parts = self.parts
-        self.mode.acknowledged(delivery)
-        if delivery.token == CHANGELOG:
-            parts.pending_sends.delivered(CHANGELOG)
-            self.restore.appended(delivery.offset)
-            now = parts.mono_ms()
-            where = delivery.offset, delivery.append_time_ms, int(now), delivery.fenced, delivery.trailing
-            parts.tell(on.ChangelogAppended(*where, mono_us=int(now * 1_000)))
-            return True
-        if delivery.token <= PRODUCED:
-            parts.pending_sends.delivered(delivery.token)
-        elif delivery.token > 0 and parts.pending_sends.delivered(delivery.token):
-            parts.tell(on.Acked(parts.pending_sends.delivered_up_to))
-        return self.mode.can_go_on
+        parts.pending_sends.delivered(CHANGELOG)
+        self.restore.appended(delivery.offset)
+        now = parts.mono_ms()
+        where = delivery.offset, delivery.append_time_ms, int(now), delivery.fenced, delivery.trailing
+        parts.tell(on.ChangelogAppended(*where, mono_us=int(now * 1_000)))
 
     def tick(self) -> bool:
         """Do the next thing; False if there is nothing to do before a delivery, a new message or ``due_in_ms``."""
@@ -171,10 +185,7 @@ class TaskDriver:
             return True
         match action:
             case do.Send():
-                parts.pending_sends.sent(action.token, len(action.value), parts.mono_ms())
-                parts.log.send(self.owner, action.token, action.partition, action.value)
-                parts.backpressure.sent()
-                parts.urgent = not parts.todo
+                self._send(action)
             case do.WriteData():
                 return self._write_data(action)
             case do.ApplyFrozen():
@@ -204,6 +215,20 @@ class TaskDriver:
             case _:
                 self._restore(action)
         return True
+
+    def _send(self, action: do.Send) -> None:
+        """Send a message, and those that come directly behind it: a checkpoint marker goes to each task behind."""
+        parts, now = self.parts, self.parts.mono_ms()
+        while True:
+            parts.pending_sends.sent(action.token, len(action.value), now)
+            parts.log.send(self.owner, action.token, action.partition, action.value)
+            parts.backpressure.sent()
+            behind = parts.todo[0] if parts.todo else None
+            if not isinstance(behind, do.Send):
+                break
+            action = behind
+            parts.todo.popleft()
+        parts.urgent = not parts.todo
 
     def _restore(self, action: do.Action) -> None:
         event = self._restorer.perform(action, restored=self.core.start_up.restored)

@@ -78,7 +78,7 @@ def _of_disk(view: JobView) -> Iterator[Finding]:
 
 
 def _of_worker(worker: WorkerView) -> Iterator[Finding]:
-    who, end = f"worker {worker.partition}", worker.last_end
+    who, end = f"worker {worker.number}", worker.last_end
     if worker.fenced:
         yield Finding(
             level="error",

@@ -45,16 +45,16 @@ def not_ready(view: JobView | None) -> list[str]:
     reasons = []
     for worker in view.workers:
         if worker.fenced:
-            reasons.append(f"worker {worker.partition}: another process has its tasks")
+            reasons.append(f"worker {worker.number}: another process has its tasks")
         elif worker.halted and worker.last_end is not None:
-            reasons.append(f"worker {worker.partition}: it has halted: {worker.last_end.text}")
+            reasons.append(f"worker {worker.number}: it has halted: {worker.last_end.text}")
         elif not worker.running and worker.last_end is not None:
             end = worker.last_end
-            reasons.append(f"worker {worker.partition}: its process has ended ({end.reason}: {end.text})")
+            reasons.append(f"worker {worker.number}: its process has ended ({end.reason}: {end.text})")
         elif not worker.running:
-            reasons.append(f"worker {worker.partition}: its process has ended and will be started again")
+            reasons.append(f"worker {worker.number}: its process has ended and will be started again")
         elif not worker.tasks:
-            reasons.append(f"worker {worker.partition}: it is starting")
+            reasons.append(f"worker {worker.number}: it is starting")
     bound_s = keeps_up_s(view)
     for _, name, status in view.tasks():
         age_s = view.age_s(status)

@@ -54,7 +54,7 @@ class History:
         self._samples: deque[tuple[int, dict[str, float]]] = deque(maxlen=RATE_MS // SAMPLE_MS + 1)
         self._generations: dict[str, tuple[int, int]] = {}  # task → generation, and when it was seen first
         self._rollbacks: dict[str, int] = {}
-        self._starts: dict[int, tuple[int, int | None]] = {}  # partition → starts, and since when it is not back
+        self._starts: dict[int, tuple[int, int | None]] = {}  # worker → starts, and since when it is not back
         self._sample_ms = self._point_ms = -math.inf
 
     def take(self, view: JobView) -> None:
@@ -157,17 +157,17 @@ class History:
 
     def _watch_workers(self, view: JobView) -> None:
         for worker in view.workers:
-            starts, away_ms = self._starts.get(worker.partition, (worker.starts, None))
+            starts, away_ms = self._starts.get(worker.number, (worker.starts, None))
             back = bool(worker.tasks) and all(status["status"] == "running" for status in worker.tasks.values())
             if away_ms is None and (not worker.running or worker.starts > starts):
                 away_ms = view.at_ms
             elif away_ms is not None and back and worker.running:
                 restored = sum(status["measures"]["restored"] for status in worker.tasks.values())
-                text = f"worker {worker.partition} takes input again after {(view.at_ms - away_ms) / 1_000:.1f} s"
+                text = f"worker {worker.number} takes input again after {(view.at_ms - away_ms) / 1_000:.1f} s"
                 text += f", {restored:,} entries of state restored" if restored else ", with the state that it has here"
                 self.incidents.append(Incident(view.at_ms, text, "back"))
                 away_ms = None
-            self._starts[worker.partition] = worker.starts, away_ms
+            self._starts[worker.number] = worker.starts, away_ms
 
 
 def _counted(view: JobView) -> Iterator[tuple[str, float]]:
@@ -175,7 +175,7 @@ def _counted(view: JobView) -> Iterator[tuple[str, float]]:
     for worker in view.workers:
         measured = next(iter(worker.tasks.values()), {}).get("worker", {})
         if "busy_s" in measured:
-            yield f"busy {worker.partition}", measured["busy_s"]
+            yield f"busy {worker.number}", measured["busy_s"]
     for _, name, status in view.tasks():
         measures = status["measures"]
         yield f"in {name}", measures["records_in"]

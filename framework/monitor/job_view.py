@@ -11,7 +11,8 @@ from framework.worker.ends import WorkerEnd
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """One worker process. ``tasks``: by name, what framework.worker.status says; empty until it has started."""
 
-    partition: int
+    number: int
+    partitions: tuple[int, ...]  # whose tasks it hosts
     running: bool
     pid: int | None = None
     starts: int = 1

@@ -14,7 +14,7 @@ INCIDENTS_SHOWN = 50  # a page of them
 
 def live(graph: JobGraph, history: History, view: JobView) -> dict[str, Any]:
     """Return plain values: times in ms since 1970, ages in s, rates in records a second."""
-    workers = {worker.partition: worker for worker in view.workers}
+    workers = {partition: worker for worker in view.workers for partition in worker.partitions}
     hosts = {name: worker for worker, name, _ in view.tasks()}
     tasks = [task_row(history, view, name, hosts.get(name), workers) for name in graph.tasks]
     known = [row for row in tasks if row["age_s"] is not None]
@@ -113,7 +113,8 @@ def edge_rates(graph: JobGraph, history: History) -> list[float | None]:
 def _worker_row(history: History, worker: WorkerView) -> dict[str, Any]:
     measured = next(iter(worker.tasks.values()), {}).get("worker", {})
     return {
-        "partition": worker.partition,
+        "number": worker.number,
+        "partitions": worker.partitions,
         "running": worker.running,
         "pid": worker.pid,
         "starts": worker.starts,
@@ -121,7 +122,7 @@ def _worker_row(history: History, worker: WorkerView) -> dict[str, Any]:
         "fenced": worker.fenced,
         "halted": worker.halted,
         "traceback": "" if worker.last_end is None else worker.last_end.traceback,
-        "busy": history.rate(f"busy {worker.partition}"),
+        "busy": history.rate(f"busy {worker.number}"),
         "rocksdb_memory_bytes": measured.get("rocksdb_memory_bytes"),
         "state_disk_bytes": measured.get("state_disk_bytes"),
     }

@@ -21,7 +21,7 @@ from framework.monitor.catalog import (
 )
 from framework.monitor.job_view import JobView
 
-_OF_TASK, _OF_WORKER = ("job", "stage", "partition"), ("job", "partition")
+_OF_TASK, _OF_WORKER = ("job", "stage", "partition"), ("job", "worker", "partition")
 
 
 class JobMetrics(Collector):
@@ -63,7 +63,8 @@ class JobMetrics(Collector):
             family = _family(of_worker, _OF_WORKER)
             for worker in view.workers:
                 measures = next(iter(worker.tasks.values()), {}).get("worker", {})
-                _add(family, (view.job, str(worker.partition)), of_worker.of(worker, measures))
+                partition = str(worker.partitions[0]) if len(worker.partitions) == 1 else ""  # an empty label is none
+                _add(family, (view.job, str(worker.number), partition), of_worker.of(worker, measures))
             yield family
         for of_job in JOB_METRICS:
             family = _family(of_job, ("job",))

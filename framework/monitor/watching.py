@@ -58,7 +58,8 @@ class JobWatch:
         self._show(
             tuple(
                 WorkerView(
-                    partition=worker.partition,
+                    number=worker.number,
+                    partitions=worker.partitions,
                     running=worker.running,
                     pid=None if worker.process is None else worker.process.pid,
                     starts=worker.starts,
@@ -76,12 +77,14 @@ class JobWatch:
         )
 
     def of(self, worker: Worker, partition: int) -> Worker:
-        """Show what a worker of this process says, from now on; return it."""
+        """Show what the worker of a partition, in this process, says from now on; return it."""
         report, show_life, run = worker.report, worker.show_life, worker.run
 
         def told(status: dict[str, Any]) -> None:
             report(status)
-            self._show((WorkerView(partition=partition, running=True, pid=os.getpid(), tasks=status),))
+            self._show(
+                (WorkerView(number=partition, partitions=(partition,), running=True, pid=os.getpid(), tasks=status),)
+            )
 
         def lives() -> None:  # the watchdog says so, also within a turn of many slow records
             show_life()

@@ -16,6 +16,7 @@ from framework.settings import Settings
 from framework.state.commits import all_wirings, count_commits, external_ends, last_commit
 from framework.state.prepare import prepare
 from framework.worker.completion import all_committed, passed, reached, used_up
+from framework.worker.packing import packed, was_fenced
 from framework.worker.progress import CommitProgress
 from framework.worker.supervisor import Supervisor
 from protocol.ids import TopicPartition
@@ -36,8 +37,11 @@ class LocalJob:
         *,
         fed: Collection[str] = (),
         patience: Patience | None = None,
+        processes: int | None = None,
     ) -> None:
         """Make the topics, also the inputs that are ``fed`` here; start nothing yet.
+
+        ``processes``: how many workers share the partitions, None: one for each.
 
         ``patience`` is kept while the job starts; once it runs, a log that does not answer is waited for without end.
         Raises ConfigError: a second supervisor, another job's directory, a topic that is missing or wrong.
@@ -47,7 +51,8 @@ class LocalJob:
         self.settings = settings
         self.patience = Patience() if patience is None else patience
         fixed_hashes = "deterministic" in job.modes
-        self.supervisor = Supervisor(job_directory, reference, range(job.workers), settings, fixed_hashes=fixed_hashes)
+        workers = packed(job.workers, processes)
+        self.supervisor = Supervisor(job_directory, reference, workers, settings, fixed_hashes=fixed_hashes)
         with ExitStack() as opened:
             opened.callback(self.supervisor.close)
             self.log = job_directory.open_log(patience=self.patience)
@@ -90,18 +95,18 @@ class LocalJob:
         """
         self.supervisor.poll(timeout_ms)
         for worker in self.supervisor.workers.values():
-            if worker.exit_code == ExitCode.FENCED and worker.partition not in self._fenced:
-                self._fenced.add(worker.partition)
-                self.supervisor.tell(f"{_was_fenced([worker.partition])}; the other workers go on")
+            if worker.exit_code == ExitCode.FENCED and worker.number not in self._fenced:
+                self._fenced.add(worker.number)
+                self.supervisor.tell(f"{self._was_fenced([worker.number])}; the other workers go on")
             if worker.exit_code == ExitCode.DONE:
-                raise FrameworkError(f"worker {worker.partition} was stopped from outside: start the job again")
+                raise FrameworkError(f"worker {worker.number} was stopped from outside: start the job again")
         if len(self._fenced) == len(self.supervisor.workers):
-            raise Fenced(_was_fenced(self._fenced))
+            raise Fenced(self._was_fenced(self._fenced))
 
     def require_all(self) -> None:
         """Raise Fenced if another process has a partition: how far that comes is not seen from here."""
         if self._fenced:
-            raise Fenced(_was_fenced(self._fenced))
+            raise Fenced(self._was_fenced(self._fenced))
 
     def ends(self) -> dict[TopicPartition, int]:
         """Return where the external inputs end: now, or when the log last answered."""
@@ -297,6 +302,9 @@ class LocalJob:
                 self._cut[partition] = end if more else min(end, position)
         return {partition: self._cut.get(partition, end) for partition, end in ends.items()}
 
+    def _was_fenced(self, numbers: Collection[int]) -> str:
+        return was_fenced({number: worker.partitions for number, worker in self.supervisor.workers.items()}, numbers)
+
     def commits(self) -> int:
         """Return how many valid commits the changelogs hold, of all tasks together. Reads all of them."""
         return sum(count_commits(self.log, wiring.changelog) for wiring in all_wirings(self.job))
@@ -340,11 +348,3 @@ class LocalJob:
                     begin = max(self.log.bounds(partition)[0], wiring.starts.get(partition, 0))
                 found.setdefault(partition, {})[wiring.name] = begin
         return found
-
-
-def _was_fenced(partitions: Collection[int]) -> str:
-    workers = " and ".join(f"worker {partition}" for partition in sorted(partitions))
-    return (
-        f"{workers} {'was' if len(partitions) == 1 else 'were'} fenced: another process has taken its partition; look "
-        "for a second supervisor or worker on this job"
-    )

@@ -7,6 +7,8 @@ worker: it imports everything, opens nothing, and waits for a line with its spec
 import contextlib
 import os
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,20 +26,22 @@ from framework.settings import Settings
 from framework.state.prepare import prepare
 from framework.worker.lifetime import run_worker
 from framework.worker.output_file import OutputFile
-from framework.worker.status_pipe import has_reader, report_to, show_life_to
+from framework.worker.status_pipe import StatusPipe, has_reader
 from framework.worker.watchdog import exits_after
-from framework.worker.worker import Worker, stages_of
+from framework.worker.worker import Worker, hosted_by
 from framework.worker.worker_log import configure_logs
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker process runs, as one JSON object.
 
-    ``output``: the file that takes its log lines. ``drain``: the inputs have ended (E7).
+    ``partitions``: those whose tasks it hosts. ``output``: the file that takes its log lines. ``drain``: the inputs
+    have ended (E7).
     """
 
     job: str
-    partition: int
+    number: int
+    partitions: tuple[int, ...]
     directory: str
     log: str
     kafka_config: str | None
@@ -49,7 +53,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 def open_worker(
     job: Job,
-    partition: int,
+    partitions: Sequence[int],
     job_directory: JobDirectory,
     settings: Settings,
     *,
@@ -69,17 +73,21 @@ def open_worker(
         except OSError as error:
             raise ConfigError(f"--status-fd {status_fd}: {error.strerror}: it is for supervisors only") from error
         patience.meanwhile = lambda: None if has_reader(status_fd) else patience.end_within(0)
-    stages = stages_of(job, partition, stage)
+    hosted = hosted_by(job, partitions, stage)
     log = job_directory.open_log(group=job.name, patience=patience)
     job.count_broadcast(log.partitions)
-    tasks = [wire(job.topology(), graph.ordinal, partition) for graph in stages]
+    tasks = [wire(job.topology(), graph.ordinal, partition) for graph, partition in hosted]
     metadata = prepare(job, log, job_directory, settings, tasks=tasks)
     keys = JobKeys(job, metadata, job_directory, settings)
-    worker = Worker(job, partition, log, job_directory, settings, stage=stage, keys=keys)
+    worker = Worker(job, partitions, log, job_directory, settings, stage=stage, keys=keys)
     worker.patience = patience
     worker.publish = getattr(log, "publish", worker.publish)  # the embedded log has no lag tools
+    readers = Counter(partition for task in tasks for partition in task.external)
+    share = getattr(log, "share", lambda _partitions: None)  # the embedded log reads from anywhere at once
+    share([partition for partition, count in readers.items() if count > 1])
     if status_fd >= 0:
-        worker.report, worker.show_life = report_to(status_fd, worker.stop), show_life_to(status_fd)
+        pipe = StatusPipe(status_fd, worker.stop)
+        worker.report, worker.report_rest, worker.show_life = pipe.report, pipe.go_on, pipe.show_life
     return worker
 
 
@@ -93,7 +101,7 @@ def main(arguments: list[str]) -> ExitCode:
     sys.stdout = os.fdopen(
         1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False
     )  # print() line by line
-    whose = configure_logs(spec.partition)
+    whose = configure_logs(spec.partitions, spec.number)
 
     def make() -> Worker:
         with exits_after(spec.settings.liveness_timeout_ms / 1000):
@@ -103,7 +111,7 @@ def main(arguments: list[str]) -> ExitCode:
         job_directory = JobDirectory(Path(spec.directory), address=LogAddress(spec.log, config))
         waits_s = spec.settings.send_timeout_ms / 1000  # its supervisor has found the brokers
         worker = open_worker(
-            job, spec.partition, job_directory, spec.settings, status_fd=spec.status_fd, connect_seconds=waits_s
+            job, spec.partitions, job_directory, spec.settings, status_fd=spec.status_fd, connect_seconds=waits_s
         )
         worker.tidy = output.rotate
         if spec.drain:

@@ -1,10 +1,12 @@
 """The pipe between a worker and its supervisor: statuses as lines of JSON, and empty lines as signs of life."""
 
 import contextlib
-import json
 import os
 import select
+import threading
 from collections.abc import Callable
+
+import msgspec
 
 
 def has_reader(handle: int) -> bool:
@@ -14,30 +16,39 @@ def has_reader(handle: int) -> bool:
     return not poller.poll(0)
 
 
-def show_life_to(handle: int) -> Callable[[], None]:
-    """Return what tells a supervisor, by an empty line, that the loop goes on, perhaps in a long batch."""
+class StatusPipe:
+    """Writes to a supervisor's pipe, and never waits: a supervisor that is slow is no reason to.
 
-    def show_life() -> None:
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # it is slow; or gone, as the loop will see
-            os.write(handle, b"\n")
-
-    return show_life
-
-
-def report_to(handle: int, gone: Callable[[], None]) -> Callable[[dict[str, object]], None]:
-    """Return a reporter that writes JSON lines to a supervisor's pipe; ``gone`` is called when no process reads it.
-
-    A supervisor that is slow is no reason to wait. One that is gone has a successor that needs to start this worker's
-    successor.
+    The statuses of many tasks are larger than a pipe, so a line goes out in parts; until its last part has gone, other
+    statuses and signs of life are left out. Any thread may call.
     """
-    os.set_blocking(handle, False)
 
-    def report(status: dict[str, object]) -> None:
+    def __init__(self, handle: int, gone: Callable[[], None]) -> None:
+        """``gone`` is called when no process reads: the supervisor's successor needs to start this worker's one."""
+        os.set_blocking(handle, False)
+        self._handle, self._gone = handle, gone
+        self._rest = b""
+        self._lock = threading.Lock()  # the loop reports, and so do the threads that watch it
+
+    def report(self, status: dict[str, object]) -> None:
+        """Write a line of JSON, as much of it as the pipe takes, unless an earlier one is still on its way."""
+        self._write(msgspec.json.encode(status) + b"\n")
+
+    def show_life(self) -> None:
+        """Tell, by an empty line, that the loop goes on, perhaps in a long batch."""
+        self._write(b"\n", tells_gone=False)  # the loop will see it
+
+    def go_on(self) -> None:
+        """Write what is left of the line that is on its way."""
+        if self._rest:
+            self._write(b"")
+
+    def _write(self, line: bytes, *, tells_gone: bool = True) -> None:
         try:
-            os.write(handle, json.dumps(status).encode() + b"\n")
-        except BlockingIOError:
-            return
+            with self._lock, contextlib.suppress(BlockingIOError):
+                self._rest = self._rest or line
+                while self._rest:
+                    self._rest = self._rest[os.write(self._handle, self._rest) :]
         except BrokenPipeError:
-            gone()
-
-    return report
+            if tells_gone:
+                self._gone()

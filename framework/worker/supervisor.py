@@ -1,4 +1,4 @@
-"""Runs the workers of a job on this machine: one process a partition, restarted with back-off, by exit code (C5)."""
+"""Runs the workers of a job on this machine: its processes, restarted with back-off, by exit code (C5)."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import subprocess
 import textwrap
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,14 +17,15 @@ from msgspec.structs import replace
 from framework.errors import ExitCode, Halted
 from framework.halts import HaltCode
 from framework.job.directory import JobDirectory
-from framework.settings import Settings
+from framework.settings import MiB, Settings
 from framework.worker.ends import Reason, WorkerEnd, end_of
 from framework.worker.last_words import HUNG, LOG_AWAY, last_entry, last_words
 from framework.worker.output_file import Follower
 from framework.worker.process_main import WorkerSpec
 from framework.worker.process_pool import ProcessPool
 
-LINE_BYTES_MAX = 64 * 1024  # of a status that never ends; then it is dropped
+LINE_BYTES_MAX = 16 * MiB  # of a status that never ends; then it is dropped. Of a task it has some KiB
+READ_BYTES_MAX = 1 * MiB  # at a look: other workers, and signals, have their turn
 DOUBLINGS_MAX = 40  # of the wait before a restart: its bound is reached long before
 NEWS_MAX = 100  # crashes kept for a screen that did not look
 SILENT_SHARE = 1.25  # of a worker's own bound: it knows first, and can say where it hangs
@@ -37,7 +38,8 @@ WARM_AFTER_S = 5.0  # from the start to the first prewarmed worker: a run that e
 class WorkerProcess:
     """One worker as its supervisor sees it."""
 
-    partition: int
+    number: int
+    partitions: tuple[int, ...]
     process: subprocess.Popen[bytes] | None = None
     pipe: int = -1
     status: dict[str, Any] = field(default_factory=dict)
@@ -69,12 +71,14 @@ class Supervisor:
         self,
         job_directory: JobDirectory,
         reference: str,
-        partitions: Sequence[int],
+        workers: Mapping[int, tuple[int, ...]],
         settings: Settings,
         *,
         fixed_hashes: bool = False,
     ) -> None:
-        """Become the supervisor of this directory; ``fixed_hashes``: for deterministic jobs, see Spawner.
+        """Become the supervisor of this directory; ``workers``: by number, the partitions that each of them hosts.
+
+        ``fixed_hashes``: for deterministic jobs, see ProcessPool.
 
         Raises ConfigError if there is one already.
         """
@@ -85,14 +89,14 @@ class Supervisor:
         self._lock = job_directory.lock_supervisor()
         self._selector = selectors.DefaultSelector()
         self._stopping = self._draining = False
-        self.overdue: list[int] = []  # the partitions of workers that did not stop in time
+        self.overdue: list[int] = []  # the numbers of workers that did not stop in time
         self._silent_s_max = settings.liveness_timeout_ms / 1000 * SILENT_SHARE + SILENT_MARGIN_S
         self._looked_s = time.monotonic()
         self._warm_from = time.monotonic() + WARM_AFTER_S
         self.news: list[str] = []  # since somebody looked and cleared it; a supervisor without a screen need not
         self.incidents: deque[tuple[int, str]] = deque(maxlen=NEWS_MAX)  # the same, with the time in ms since 1970
-        self.workers = {partition: WorkerProcess(partition) for partition in partitions}
-        self._outputs = {partition: Follower(job_directory.worker_log(partition)) for partition in partitions}
+        self.workers = {number: WorkerProcess(number, partitions) for number, partitions in workers.items()}
+        self._outputs = {number: Follower(job_directory.worker_log(number)) for number in workers}
 
     @property
     def takes_input(self) -> bool:
@@ -152,12 +156,12 @@ class Supervisor:
         while any(worker.running for worker in self.workers.values()):
             if time.monotonic() > deadline:
                 for worker in self.workers.values():
-                    self.kill(worker.partition)
+                    self.kill(worker.number)
             self.poll(20)
 
-    def kill(self, partition: int) -> None:
+    def kill(self, number: int) -> None:
         """End a worker by SIGKILL; the next poll restarts it."""
-        worker = self.workers[partition]
+        worker = self.workers[number]
         if worker.process is not None:
             worker.killed, worker.status = True, {}  # what it said last is not true of the dead
             worker.process.kill()
@@ -168,7 +172,7 @@ class Supervisor:
         self._stopping = True
         self._spawner.close()
         for worker in self.workers.values():
-            self.kill(worker.partition)
+            self.kill(worker.number)
             self._forget(worker)
         for output in self._outputs.values():
             output.close()
@@ -179,12 +183,13 @@ class Supervisor:
         job_directory = self._job_directory
         spec = WorkerSpec(
             job=self._reference,
-            partition=worker.partition,
+            number=worker.number,
+            partitions=worker.partitions,
             directory=str(job_directory.directory),
             log=job_directory.address.url,
             kafka_config=None if job_directory.address.config is None else str(job_directory.address.config),
             settings=self._settings,
-            output=str(job_directory.worker_log(worker.partition)),
+            output=str(job_directory.worker_log(worker.number)),
             drain=self._draining,
         )
         worker.process, worker.pipe = self._spawner.start(spec)
@@ -196,7 +201,7 @@ class Supervisor:
 
     def _read(self, worker: WorkerProcess) -> None:
         try:
-            data = os.read(worker.pipe, LINE_BYTES_MAX)
+            data = os.read(worker.pipe, READ_BYTES_MAX)
         except BlockingIOError:
             return
         if not data:
@@ -231,17 +236,16 @@ class Supervisor:
         elif not self._stopping:
             self._plan_restart(worker, code)
         elif code == -signal.SIGTERM:  # a worker takes the signal itself from its first step on
-            self.tell(f"worker {worker.partition} was ended by SIGTERM while it was starting: it had processed nothing")
+            self.tell(f"worker {worker.number} was ended by SIGTERM while it was starting: it had processed nothing")
         else:
-            self.overdue.append(worker.partition)
-            words = "it was killed" if worker.killed else self.last_words(worker.partition)
+            self.overdue.append(worker.number)
+            words = "it was killed" if worker.killed else self.last_words(worker.number)
             self.tell(
-                f"worker {worker.partition} did not stop in time ({words}): "
-                "what it had not committed is processed again"
+                f"worker {worker.number} did not stop in time ({words}): what it had not committed is processed again"
             )
 
     def _note_end(self, worker: WorkerProcess, code: int) -> None:
-        entry = self._last_entry(worker.partition) if code >= 0 or worker.was_silent else {}
+        entry = self._last_entry(worker.number) if code >= 0 or worker.was_silent else {}
         text = _how(worker, code, entry.get("event"))
         worker.last_end = end_of(entry, code, self._job_directory.directory, silent=worker.was_silent, text=text)
         worker.ends[worker.last_end.reason] += 1
@@ -252,7 +256,7 @@ class Supervisor:
         A worker that has waited in vain for the log is started again and again: it is not what is broken.
         """
         settings = self._settings
-        event = self._last_entry(worker.partition).get("event") if code == ExitCode.FAILED else None
+        event = self._last_entry(worker.number).get("event") if code == ExitCode.FAILED else None
         waited = event == LOG_AWAY
         if waited:
             worker.waits_ended += 1
@@ -268,9 +272,9 @@ class Supervisor:
             shown, worker.shown = worker.shown, self._told(worker, _how(worker, code, event))
             restart = f"restart in {wait_ms / 1000:.1f} s"
             if worker.shown == shown:
-                text = f"worker {worker.partition} {_how(worker, code, event)}, as the last time; {restart}"
+                text = f"worker {worker.number} {_how(worker, code, event)}, as the last time; {restart}"
             else:
-                text = f"{worker.shown}; {restart}{self._traceback(worker.partition)}"
+                text = f"{worker.shown}; {restart}{self._traceback(worker.number)}"
             self.tell(text)
 
     def tell(self, text: str) -> None:
@@ -286,31 +290,30 @@ class Supervisor:
             worker.pipe = -1
 
     def _told(self, worker: WorkerProcess, what: str) -> str:
-        words = self.last_words(worker.partition)
-        return f"worker {worker.partition} {what}{' ' if words.startswith('(') else ': '}{words}"
+        words = self.last_words(worker.number)
+        return f"worker {worker.number} {what}{' ' if words.startswith('(') else ': '}{words}"
 
-    def last_words(self, partition: int) -> str:
+    def last_words(self, number: int) -> str:
         """Return the error that ended a worker, if it has logged one, and where its log is."""
-        return last_words(self._job_directory.worker_log(partition))
+        return last_words(self._job_directory.worker_log(number))
 
-    def _traceback(self, partition: int) -> str:
+    def _traceback(self, number: int) -> str:
         """Return the traceback of the user's code that ended a worker, on lines of its own, or ""."""
-        found = self._last_entry(partition).get("traceback")
+        found = self._last_entry(number).get("traceback")
         return "" if not found else f"\n{textwrap.indent(found, '  ')}"
 
     def _halted(self, worker: WorkerProcess, what: str) -> Halted:
         """Return the end of a worker that will not come back, with the fields of its last error."""
-        partition = worker.partition
-        text = f"{self._told(worker, what)}{self._traceback(partition)}"
-        error = Halted.from_plain(self._last_entry(partition), text)
+        text = f"{self._told(worker, what)}{self._traceback(worker.number)}"
+        error = Halted.from_plain(self._last_entry(worker.number), text)
         if worker.exit_code == ExitCode.FAILED:
             error.code = HaltCode.GIVEN_UP
         if worker.last_end is not None:
             worker.last_end = replace(worker.last_end, code=str(error.code.value))
         return error
 
-    def _last_entry(self, partition: int) -> dict[str, Any]:
-        return last_entry(self._job_directory.worker_log(partition))
+    def _last_entry(self, number: int) -> dict[str, Any]:
+        return last_entry(self._job_directory.worker_log(number))
 
 
 def _how(worker: WorkerProcess, code: int, event: str | None) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from framework.errors import FrameworkError
 from framework.execution.driver import TaskDriver
-from framework.ports import Log
+from framework.ports import Delivery, Log
 
 TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
 
@@ -72,9 +72,11 @@ class TaskLoop:
 
     def _poll(self) -> bool:
         """Push out the sends, and report the deliveries; return whether a task can do something about it."""
-        more = False
+        more, answers = False, dict[int, list[Delivery]]()
         for delivery in self._log.poll():
-            more |= self._drivers[delivery.owner].delivered(delivery)
+            answers.setdefault(delivery.owner, []).append(delivery)
+        for owner, deliveries in answers.items():
+            more |= self._drivers[owner].delivered(*deliveries)
         return more
 
     def _tell(self) -> None:

@@ -1,10 +1,10 @@
-"""A worker process: the tasks of one partition, of all stages or of one, over one log. One thread, one loop."""
+"""A worker process: the tasks of its partitions, of all stages or of one, over one log. One thread, one loop."""
 
 import logging
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from framework.worker.watchdog import Watchdog
 from protocol.ids import TopicPartition
 
 STATUS_MS = 100  # between two statuses: what a person sees moves
+STATUS_TASK_MS = 10  # the same for each task, where there are many: statuses are little of the work
 DROPPED_LEVELS = {"late": logging.WARNING, "duplicate": logging.INFO, "failed": logging.WARNING}  # by reason
 DROPPED_LOG_MS = 60_000  # between two lines about records dropped for the same reason
 STATUS_RESTORING_MS = 20  # a restore may be over soon, and a person watches its bar
@@ -55,12 +56,12 @@ def mono_ms() -> float:
 
 
 class Worker:
-    """Hosts the tasks of ``partition``. ``report`` takes their status, about ten times a second."""
+    """Hosts the tasks of ``partitions``. ``report`` takes their status, about ten times a second if they are few."""
 
     def __init__(
         self,
         job: Job,
-        partition: int,
+        partitions: Sequence[int],
         log: Log,
         job_directory: JobDirectory,
         settings: Settings,
@@ -75,6 +76,7 @@ class Worker:
         self._log, self._settings = log, settings
         self.patience = Patience()  # that of the log: a stop shortens it
         self.report: Callable[[dict[str, object]], None] = lambda _status: None  # to the supervisor
+        self.report_rest: Callable[[], None] = lambda: None  # of a status that was too long to be reported at once
         self.publish: Callable[[dict[TopicPartition, int]], None] = lambda _positions: None  # to tools outside
         self.show_life: Callable[[], None] = lambda: None  # to a supervisor, from another thread
         self.stopping: Callable[[], None] = lambda: None  # called when it is asked to stop
@@ -95,7 +97,9 @@ class Worker:
         self.drivers: list[TaskDriver] = []
         memory = RocksMemory(settings.rocksdb_bytes)
         self._measures = WorkerMeasures(memory, self._directories)
-        for owner, graph in enumerate(stages_of(job, partition, stage)):
+        hosted = hosted_by(job, partitions, stage)
+        self._status_ms = max(STATUS_MS, STATUS_TASK_MS * len(hosted))
+        for owner, (graph, partition) in enumerate(hosted):
             check_keys = None if keys is None else keys.check_of(graph, partition)
             self._host(owner, graph, job, partition, job_directory, memory, check_keys)
         self._waiting = TaskWaits([graph.name for graph in job.stages], settings.checkpoint_interval_ms)
@@ -270,11 +274,12 @@ class Worker:
 
     def _status(self, *, force: bool = False) -> None:
         self._turns += 1
+        self.report_rest()
         now = mono_ms()
         since = now - self._reported_ms
-        if not force and since < STATUS_RESTORING_MS:
+        if not force and since * STATUS_MS < STATUS_RESTORING_MS * self._status_ms:
             return
-        if force or since >= STATUS_MS or not all(driver.running for driver in self.drivers):
+        if force or since >= self._status_ms or not all(driver.running for driver in self.drivers):
             self._reported_ms = now
             if self.patience.silent:
                 self._waiting.forget()
@@ -319,8 +324,13 @@ class Worker:
             self.publish(positions)
 
 
+def hosted_by(job: Job, partitions: Sequence[int], stage: str | None) -> list[tuple[StageGraph, int]]:
+    """Return (stage, partition) of each task that a worker of these partitions hosts. Raises ConfigError."""
+    return [(graph, partition) for partition in partitions for graph in stages_of(job, partition, stage)]
+
+
 def stages_of(job: Job, partition: int, stage: str | None) -> list[StageGraph]:
-    """Return the stages whose tasks a worker hosts: all that have this partition, or the one that is named.
+    """Return the stages whose tasks a worker of a partition hosts: all that have it, or the one that is named.
 
     Raises ConfigError: there is no such partition or stage.
     """

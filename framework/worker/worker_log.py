@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pythonjsonlogger.json import JsonFormatter
 
@@ -17,24 +17,27 @@ OURS = "grete"  # the loggers of Grete; those of user code and of libraries have
 class Whose(logging.Filter):
     """Adds id, job and partition to each line of a worker's process, and stage and generation to that of a task.
 
+    A process of several partitions has the number of its worker in each line, and a partition in that of a task.
+
     A line about a record that has a trace context gets the ids of its trace and span.
 
     ``task`` returns the task that a line is about, None if it is about all of them.
     """
 
-    def __init__(self, partition: int) -> None:
+    def __init__(self, partitions: Sequence[int], worker: int) -> None:
         super().__init__()
         self.job: str | None = None  # until its code is loaded
-        self.partition = partition
+        self._worker = {"partition": partitions[0]} if len(partitions) == 1 else {"worker": worker}
         self.task: Callable[[], TaskDriver | None] = lambda: None
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add what is known, unless the line says it itself; let the line pass."""
         ours = event_of(str(record.msg)) if record.name.partition(".")[0] == OURS else None
-        known: dict[str, object] = {"id": ours and ours.name, "job": self.job, "partition": self.partition}
+        known: dict[str, object] = {"id": ours and ours.name, "job": self.job, **self._worker}
         task = None if record.name == CLIENT else self.task()
         if task is not None:
-            known |= {"stage": task.wiring.name.rpartition("-")[0], "generation": task.core.generation}
+            stage, _, partition = task.wiring.name.rpartition("-")
+            known |= {"stage": stage, "partition": int(partition), "generation": task.core.generation}
         traced = CURRENT.logged
         if traced is not None:
             known |= {"trace_id": f"{traced.trace_id:032x}", "span_id": f"{traced.span_id:016x}"}
@@ -44,9 +47,9 @@ class Whose(logging.Filter):
         return True
 
 
-def configure_logs(partition: int) -> Whose:
-    """Let this process, the worker of ``partition``, log to standard error; return what says whose its lines are."""
-    handler, whose = logging.StreamHandler(sys.stderr), Whose(partition)
+def configure_logs(partitions: Sequence[int], worker: int) -> Whose:
+    """Let this process, worker number ``worker``, log to standard error; return what says whose its lines are."""
+    handler, whose = logging.StreamHandler(sys.stderr), Whose(partitions, worker)
     names = {"levelname": "level", "message": "event"}
     handler.setFormatter(JsonFormatter("%(levelname)s %(message)s", rename_fields=names, timestamp=True))
     handler.addFilter(whose)

@@ -91,7 +91,7 @@ def main(directory: Path, mode: str, address: str, where: str, count: int) -> No
     url = address
     dies(*PLACES[where], count)
     job, log = open_job(directory, mode)
-    worker = Worker(job, 0, log, JobDirectory(directory), Settings(checkpoint_interval_ms=50, batch_bytes_max=400))
+    worker = Worker(job, [0], log, JobDirectory(directory), Settings(checkpoint_interval_ms=50, batch_bytes_max=400))
     driver: TaskDriver = worker.drivers[0]
     end = log.bounds(driver.wiring.external[0])[1]
 

@@ -79,7 +79,7 @@ def main(directory: Path, mode: str, where: str, count: int) -> None:
     Overlay.apply_chunk.__defaults__ = (7,)
     dies(*CALLS[where], count)
     job, log = open_job(directory, mode)
-    worker = Worker(job, 0, log, JobDirectory(directory), Settings(checkpoint_interval_ms=20))
+    worker = Worker(job, [0], log, JobDirectory(directory), Settings(checkpoint_interval_ms=20))
     end = log.bounds(worker.drivers[0].wiring.external[0])[1]
 
     def report(_status: dict[str, object]) -> None:

@@ -82,7 +82,7 @@ def test_with_an_interval_of_ten_minutes_no_task_reaches_its_bound(
         batch_bytes_max=256,
         downstream_lag_messages_max=25,
     )
-    worker = Worker(job, 0, log, at, settings)
+    worker = Worker(job, [0], log, at, settings)
     source = worker.drivers[0]
 
     def stop_at_the_end(_: object) -> None:

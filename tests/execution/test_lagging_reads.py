@@ -138,7 +138,7 @@ def test_a_worker_works_on_a_log_whose_reads_lag(tmp_path: Path, bounds_lag: boo
         log: Any = _Gapped(EmbeddedLog(directory / "log.db"), 4, frozenset([CHANGELOG]) if bounds_lag else frozenset())
         worker = Worker(
             word_count,
-            0,
+            [0],
             log,
             JobDirectory(directory, tmp_path / f"state-{start}"),
             Settings(checkpoint_interval_ms=20),
@@ -181,7 +181,7 @@ def test_a_worker_that_is_fenced_on_a_log_whose_reads_lag_says_so(tmp_path: Path
     say(outside, "one")
     log: Any = _Unfenced(EmbeddedLog(directory / "log.db"), 4, frozenset([CHANGELOG]))
     worker = Worker(
-        word_count, 0, log, JobDirectory(directory, tmp_path / "state"), Settings(checkpoint_interval_ms=20)
+        word_count, [0], log, JobDirectory(directory, tmp_path / "state"), Settings(checkpoint_interval_ms=20)
     )
 
     def claim_when_running(status: dict[str, Any]) -> None:

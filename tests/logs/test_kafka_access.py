@@ -64,7 +64,7 @@ def work(
     try:
         ours = JobDirectory(directory / "job", address=LogAddress(f"kafka://{broker.bootstrap}"))
         prepare(job, log, ours, SETTINGS)
-        worker = Worker(job, 0, log, ours, SETTINGS)
+        worker = Worker(job, [0], log, ours, SETTINGS)
 
         def stop_in_time(_status: dict[str, object]) -> None:
             if until(worker):

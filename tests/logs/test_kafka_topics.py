@@ -188,7 +188,7 @@ def work(kafka_broker: Broker, job: Job, directory: Path, until: int, then: Call
     reader = job_directory.open_log()
     with closing(reader):
         prepare(job, reader, job_directory, Settings())
-        worker = Worker(job, 0, reader, job_directory, Settings())
+        worker = Worker(job, [0], reader, job_directory, Settings())
 
         def stop_in_time(_status: dict[str, object]) -> None:
             committed = worker.drivers[0].core.commits.committed

@@ -160,7 +160,7 @@ def test_an_end_of_a_worker_is_told(shown: JobView, level: str, said: str) -> No
 
 def busy_worker(busy_s: float, starts: int = 1) -> WorkerView:
     """Return a worker whose task was busy for so long."""
-    return WorkerView(partition=0, running=True, starts=starts, tasks={"add-up-0": status(busy_s=busy_s)})
+    return WorkerView(number=0, partitions=(0,), running=True, starts=starts, tasks={"add-up-0": status(busy_s=busy_s)})
 
 
 def test_busy_is_a_share_of_the_last_seconds() -> None:

@@ -51,7 +51,7 @@ def test_a_worker_that_has_not_spoken_is_measured() -> None:
     """A dead worker is a sample of 0, and has no samples of what only a live one knows."""
     shown = view({}, running=False, starts=4)
     found = scraped(JobMetrics(lambda: shown))
-    labels = (("job", "shop"), ("partition", "0"))
+    labels = (("job", "shop"), ("partition", "0"), ("worker", "0"))
     assert found == {
         ("grete_worker_running", labels): 0,
         ("grete_worker_fenced", labels): 0,

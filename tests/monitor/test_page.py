@@ -269,7 +269,9 @@ def large(ms: int) -> JobView:
         if last and partition == 11:
             slow |= {"behind": {"since_s": 4.2, "tasks": ["wide-3"]}, "channels": [63, 64]}
         tasks[f"slow-{partition}"] = slow
-        workers.append(WorkerView(partition=partition, running=True, pid=4_000 + partition, tasks=tasks))
+        workers.append(
+            WorkerView(number=partition, partitions=(partition,), running=True, pid=4_000 + partition, tasks=tasks)
+        )
     ends = {f"lines[{partition}]": ms // 100 + 3 + partition % 5 for partition in range(PARTITIONS)}
     at_ms, all_ = AT_MS + ms, tuple(workers)
     return JobView(job="shop", at_ms=at_ms, workers=all_, checkpoint_interval_ms=200, host="host-1", ends=ends)

@@ -58,7 +58,7 @@ def samples(url: str) -> dict[str, float]:
     return {s.name: s.value for family in families for s in family.samples if set(s.labels) <= {*LABELS}}
 
 
-LABELS = ("job", "stage", "partition", "topic")
+LABELS = ("job", "stage", "partition", "topic", "worker")
 
 
 @pytest.mark.timeout(600)

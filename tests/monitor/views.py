@@ -59,7 +59,7 @@ def status(**changed: Any) -> dict[str, Any]:
 
 def view(tasks: Mapping[str, Mapping[str, Any]], **changed: Any) -> JobView:
     """Return a job of one worker with these tasks."""
-    worker = replace(WorkerView(partition=0, running=True, tasks=tasks), **changed)
+    worker = replace(WorkerView(number=0, partitions=(0,), running=True, tasks=tasks), **changed)
     ends = {"orders[0]": 100, "orders[1]": 10}
     return JobView(
         job="shop", at_ms=AT_MS, workers=(worker,), checkpoint_interval_ms=200, ends=ends, disk_free_bytes=1 << 40

@@ -128,10 +128,10 @@ def main() -> int:
         return result
 
     setattr(SqlSink, "_execute", executed)  # noqa: B010  # mypy does not let a class be changed openly
-    whose = configure_logs(0)
+    whose = configure_logs([0], 0)
     job_directory = JobDirectory(Path(directory), state=Path(state))
     job = job_writing(target, sink_delivery)
-    code = run_worker(lambda: open_worker(job, 0, job_directory, settings_of(sink_delivery)), whose)
+    code = run_worker(lambda: open_worker(job, [0], job_directory, settings_of(sink_delivery)), whose)
     point.free.wait(LIMIT_S)  # a step that was held goes on to its end, though its worker has ended
     return code
 

@@ -22,7 +22,8 @@ def spec(tmp_path: Path) -> WorkerSpec:
     """Return the spec of a worker of a job that does not exist: it ends with exit code 4 and says so in its log."""
     return WorkerSpec(
         job="tasks.missing",
-        partition=0,
+        number=0,
+        partitions=(0,),
         directory=str(tmp_path / "job"),
         log="embedded",
         kafka_config=None,

@@ -59,7 +59,7 @@ class Scene:
         log = self.directory.open_log()
         create_topics(self.job, log)
         settings = Settings(checkpoint_interval_ms=20, shutdown_timeout_ms=1)
-        worker = Worker(self.job, partition, log, self.directory, settings)
+        worker = Worker(self.job, [partition], log, self.directory, settings)
 
         def report(status: Status) -> None:
             if until(worker, status):

@@ -180,4 +180,4 @@ def test_a_partition_that_the_job_has_not_is_refused(tmp_path: Path) -> None:
     job_directory = JobDirectory(tmp_path / "job")
     log = word_log(tmp_path / "job")
     with pytest.raises(ConfigError, match="partitions 0 to 0, not 1"):
-        Worker(job, 1, log, job_directory, Settings())
+        Worker(job, [1], log, job_directory, Settings())

@@ -17,22 +17,26 @@ if TYPE_CHECKING:
     from framework.monitor.watching import JobWatch
 
 
-def up(found: JobTarget, http: str | None = None, *, hide_values: bool = False) -> bool:
+def up(found: JobTarget, http: str | None = None, *, hide_values: bool = False, processes: int | None = None) -> bool:
     """Keep the workers running until Ctrl-C; return whether an answer of the log is still to come.
 
     ``http``: the address at which the page, metrics and health are served; ``hide_values``: without values.
+    ``processes``: how many workers share the partitions, None: one for each.
     """
     screen = Screen(Console())
     patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
     with (
         stop.excuses(),
-        LocalJob(found.job, found.reference, found.job_directory, found.settings, patience=patience) as local,
+        LocalJob(
+            found.job, found.reference, found.job_directory, found.settings, patience=patience, processes=processes
+        ) as local,
         screen,
         ExitStack() as opened,
     ):
         screen.say(
-            f"{found.job.name}: {counted(found.job.workers, 'worker')} in {found.job_directory.directory}; "
+            f"{found.job.name}: {_workers(found.job.workers, len(local.supervisor.workers))} in "
+            f"{found.job_directory.directory}; "
             "Ctrl-C stops them"
         )
         warn(found.job, screen)
@@ -60,6 +64,12 @@ def up(found: JobTarget, http: str | None = None, *, hide_values: bool = False) 
         tell(local, screen)
     local.require_stopped()
     return patience.waiting
+
+
+def _workers(partitions: int, count: int) -> str:
+    """Return how many workers there are, in words, and how many partitions they share if they do."""
+    workers = counted(count, "worker")
+    return workers if count == partitions else f"{workers} for {counted(partitions, 'partition')}"
 
 
 def _show_halted(local: LocalJob, watch: "JobWatch", stop: StopSignal, screen: Screen, error: Halted) -> None:

@@ -32,7 +32,7 @@ def work(
     status_fd: int,
 ) -> ExitCode:
     """Run a worker to its end; return its exit code (C5)."""
-    whose = configure_logs(partition)
+    whose = configure_logs([partition], partition)
     try:
         settings = settings_of(sets, settings_file)
         with exits_after(settings.liveness_timeout_ms / 1000):
@@ -44,7 +44,9 @@ def work(
     whose.job = found.job.name
 
     def make() -> Worker:
-        return open_worker(found.job, partition, found.job_directory, found.settings, stage=stage, status_fd=status_fd)
+        return open_worker(
+            found.job, [partition], found.job_directory, found.settings, stage=stage, status_fd=status_fd
+        )
 
     if http is None:
         return run_worker(make, whose)

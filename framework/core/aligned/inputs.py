@@ -10,6 +10,7 @@ from framework.core.actions import DropSpilled, Process, Spill
 from framework.core.aligned.channel import Channel
 from framework.core.aligned.deterministic_channel import LogicalChannel
 from framework.core.aligned.early_buffer import EarlyBuffer, EarlyFrame
+from framework.core.aligned.least_marker import LeastMarker
 from framework.core.aligned.rollbacks import Rollbacks
 from framework.core.events import Message
 from framework.core.halts import halted, undecodable, went_back
@@ -45,6 +46,7 @@ class Inputs:
         ordered = sorted(task.channels)
         self.channels = {key: Channel(task.name, *key) for key in ordered if key[0] not in task.logical}
         self.logical = {key: LogicalChannel(task.name, *key) for key in ordered if key[0] in task.logical}
+        self._least = LeastMarker(self.channels)
         self.position: dict[TopicPartition, int] = {partition: 0 for _, partition in ordered}
         self.rollbacks = Rollbacks((producer for producer, _ in self.channels), task.fingerprints)
         # (producer, generation) -> greatest checkpoint id in the open write batch
@@ -184,7 +186,7 @@ class Inputs:
         if marker.header.checkpoint_id <= channel.marker:
             self.seen["duplicate markers"] += 1
         channel.ended = marker.at_end
-        channel.proves(marker.header.checkpoint_id, offset, frozen)
+        self._least.proves(channel, marker.header.checkpoint_id, offset, frozen)
 
     def rollback_marker(self, partition: TopicPartition, offset: int, marker: RollbackMarker, frozen: int) -> bool:
         """Take a rollback marker (R4).
@@ -200,7 +202,7 @@ class Inputs:
         if generation <= channel.generation:
             self.seen["stale rollback markers"] += 1
             if generation == channel.generation and self.aligned:
-                channel.proves(restored, offset, frozen)  # read again after a commit below it (decision 0013)
+                self._least.proves(channel, restored, offset, frozen)  # read again after a commit below it (0013)
             return False
         fresh = self.rollbacks.is_new(header)
         if fresh and (other := self.rollbacks.other_graph(marker)) is not None:
@@ -217,7 +219,7 @@ class Inputs:
             return False
         if channel.skip_checkpoint is None:
             channel.next_seq = header.seq
-        channel.proves(restored, offset, frozen)
+        self._least.proves(channel, restored, offset, frozen)
         return fresh and self.rollbacks.takes_back(producer, self.included)
 
     def _learn_rollback(self, partition: TopicPartition, offset: int, marker: RollbackMarker, frozen: int) -> None:
@@ -235,7 +237,7 @@ class Inputs:
 
     def least_marker(self) -> int:
         """Return the checkpoint up to which every producer has sent all of its records (A6)."""
-        return min(channel.marker for channel in self.channels.values())
+        return self._least.value()
 
     @property
     def all_ended(self) -> bool:
@@ -314,6 +316,7 @@ class Inputs:
         Channels of deterministic producers stay: nothing is ever early in them.
         """
         self.early.clear()
+        self._least.forget()
         self.included = {}
         for entry in inputs:
             partition = TopicPartition(entry.topic, entry.partition)
@@ -327,6 +330,7 @@ class Inputs:
     def check_invariants(self, frozen: int) -> None:
         """Raise AssertionError unless this holds between any two steps of a task that has frozen ``frozen``."""
         self.early.check_invariants(frozen)
+        self._least.check_invariants()
         for channel in self.channels.values():
             channel.check_invariants(frozen)
             assert channel.included < channel.next_seq or self.taken_back, channel

@@ -6,10 +6,11 @@ partition, and a read takes from its queue without asking the broker; both by co
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import accumulate, groupby, islice, repeat
 from operator import add, is_, itemgetter, lt
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -26,6 +27,7 @@ from protocol.ids import TopicPartition
 ROW_BYTES = 48  # what a row counts beside its blobs, as in the other logs
 BATCH = 500  # messages taken from librdkafka at a time
 AHEAD_BYTES_MAX = 8 * MiB  # of one partition, beside what librdkafka holds; beyond, it is not fetched for a while
+KEPT_BYTES_MAX = 2 * MiB  # read and kept for the other tasks here that read the same partition: they take turns
 
 # Columns of messages. The client's types allow None, which is for errors: a message has all.
 _TOPIC: Callable[[Message], Any] = Message.topic
@@ -36,14 +38,27 @@ _KEY: Callable[[Message], Any] = Message.key
 _VALUE: Callable[[Message], Any] = Message.value
 _HEADERS: Callable[[Message], Any] = Message.headers
 _TIME_MS = itemgetter(1)  # of Message.timestamp
+_ROW_OFFSET: Callable[[LogRow], int] = itemgetter(0)
+
+
+class _PastRead(NamedTuple):
+    """What one read returned, and the offset that it asked for."""
+
+    begin: int
+    bytes: int
+    rows: list[LogRow]
 
 
 class _Ahead:
     """One assigned partition: what was fetched and not yet read. Offsets: asked ≤ rows < fetched."""
 
-    __slots__ = ("asked", "asleep", "doubt", "end", "failure", "fetched", "passed", "rows", "sure", "totals")
+    __slots__ = (
+        "asked", "asleep", "doubt", "end", "failure", "fetched",
+        "kept", "kept_bytes", "passed", "rows", "sure", "totals",
+    )  # fmt: skip
 
-    def __init__(self, offset: int, end: int) -> None:
+    def __init__(self, offset: int, end: int, *, keeps: bool = False) -> None:
+        """``keeps``: what was read may be asked for again, by another task."""
         self.asked = offset  # what a reader that goes on asks for next
         self.fetched = offset  # everything before it was fetched, or cannot be read (transaction markers)
         self.end = end  # of the partition when somebody last looked: a read does not stop short of it
@@ -54,6 +69,8 @@ class _Ahead:
         self.sure = False  # the first answer after the seek was the one sought
         self.doubt = -1  # the first answer after the seek, if it was another
         self.failure: FrameworkError | None = None
+        self.kept: deque[_PastRead] | None = deque() if keeps else None  # the last reads
+        self.kept_bytes = 0
 
     def add(self, offsets: Sequence[int], messages: Sequence[Message]) -> None:
         """Take messages that come after all others."""
@@ -71,12 +88,27 @@ class _Ahead:
 
     def take(self, max_bytes: int) -> list[LogRow]:
         """Remove and return the first rows: at least one if there is one, no more than reach ``max_bytes``."""
-        stop = bisect_left(self.totals, self.passed + max_bytes) + 1
+        stop, before = bisect_left(self.totals, self.passed + max_bytes) + 1, self.passed
         rows, self.passed = self.rows[:stop], self.totals[:stop][-1] if self.rows else self.passed
         del self.rows[:stop], self.totals[:stop]
         if rows:
+            if self.kept is not None:
+                self._keep(self.kept, _PastRead(self.asked, self.passed - before, rows))
             self.asked = rows[-1].offset + 1
         return rows
+
+    def again(self, offset: int) -> list[LogRow] | None:
+        """Return the rows of a kept read from ``offset`` on; None: it is not kept."""
+        for kept in self.kept or ():
+            if kept.begin <= offset <= kept.rows[-1].offset:
+                return kept.rows[bisect_left(kept.rows, offset, key=_ROW_OFFSET) :]
+        return None
+
+    def _keep(self, kept: "deque[_PastRead]", read: "_PastRead") -> None:
+        kept.append(read)
+        self.kept_bytes += read.bytes
+        while self.kept_bytes > KEPT_BYTES_MAX and len(kept) > 1:
+            self.kept_bytes -= kept.popleft().bytes
 
     @property
     def bytes(self) -> int:
@@ -96,6 +128,7 @@ class Reader:
         self._patience = patience
         self._ahead: dict[tuple[str, int], _Ahead] = {}
         self._introduced: set[str] = set()
+        self._shared: frozenset[TopicPartition] = frozenset()
         self.news = False  # something came since it was last set to False
 
     # --- bounds ---
@@ -125,10 +158,16 @@ class Reader:
         """
         ahead = self._ahead.get(partition)
         if ahead is None or ahead.asked != offset:
+            if ahead is not None and (rows := ahead.again(offset)) is not None:
+                return rows
             ahead = self._seek(partition, offset)
         if not ahead.rows or (ahead.bytes < max_bytes and not ahead.asleep):  # else every other batch is a small rest
             self._fetch(partition, ahead)
         return ahead.take(max_bytes)
+
+    def share(self, partitions: Collection[TopicPartition]) -> None:
+        """Expect several readers of these partitions, each at its own offset: what one has read is kept for others."""
+        self._shared = frozenset(partitions)
 
     def leave(self, partition: TopicPartition) -> None:
         """Drop what was fetched ahead of a partition, and fetch no more; a later read begins afresh."""
@@ -156,7 +195,7 @@ class Reader:
                 f"{partition}: offset {offset} is outside of {start} to {end}", partition=partition, offset=offset
             )
         old = self._ahead.pop(partition, None)
-        ahead = self._ahead[partition] = _Ahead(offset, end)
+        ahead = self._ahead[partition] = _Ahead(offset, end, keeps=partition in self._shared)
         self._assign(partition, ahead, assigned=old is not None and not old.asleep)
         return ahead
 

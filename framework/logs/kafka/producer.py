@@ -48,6 +48,7 @@ class KafkaWriter:
         """Connect in the background."""
         self._producer: Producer = troubles.made(Producer, config)
         self._queue: deque[_QueuedRecords] = deque()
+        self._last: tuple[list[ExternalRecord], list[Callback | None]] = [], []  # of the queue, if it still is there
         self._deliveries: list[Delivery] = []
         self._failure: FrameworkError | None = None
         self._vague = False  # the failure is that of a message given up because of another one
@@ -66,8 +67,13 @@ class KafkaWriter:
         return answered
 
     def send(self, owner: int, token: int, partition: TopicPartition, value: bytes) -> None:
-        """Queue an internal message; the log gives it its time."""
-        self._queue.append(((ExternalRecord(partition, None, value, 0),), (partial(self._sent, owner, token),)))
+        """Queue an internal message; the log gives it its time. Those of a checkpoint are handed over together."""
+        if not (self._queue and self._queue[-1] is self._last and len(self._last[0]) < HANDED_MAX):
+            self._last = [], []
+            self._queue.append(self._last)
+        records, callbacks = self._last
+        records.append(ExternalRecord(partition, None, value, 0))
+        callbacks.append(partial(self._sent, owner, token))
 
     def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
         """Queue plain records with one delivery for all of them.

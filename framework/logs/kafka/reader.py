@@ -1,7 +1,7 @@
 """The reading half of a log on Apache Kafka: two consumers that join no group, and neither a producer nor an admin."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Self
 
 from framework.errors import ConfigError
@@ -90,6 +90,10 @@ class KafkaReader:
     def read_metadata(self, job: str) -> KafkaMetadataReader:
         """Return what the cluster keeps beside a job's topics, to be read; nothing where nothing is kept yet."""
         return KafkaMetadataReader(self, job)
+
+    def share(self, partitions: Collection[TopicPartition]) -> None:
+        """Expect several tasks of this process to read these partitions, each from its own offset."""
+        self._reader.share(partitions)
 
     def leave(self, partition: TopicPartition) -> None:
         """Fetch no more of this partition, until it is read again."""

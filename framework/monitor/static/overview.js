@@ -47,7 +47,7 @@ function findings(now) {
 
 // The lines of the user's code that ended the worker of a finding.
 function traceback(now, finding) {
-  const worker = now.workers.find((each) => `worker ${each.partition}` === finding.where);
+  const worker = now.workers.find((each) => `worker ${each.number}` === finding.where);
   return worker?.traceback && el("pre", {}, worker.traceback);
 }
 
@@ -180,12 +180,12 @@ function workers(now, redraw) {
   const severity = (worker) => (worker.running ? 0 : 1e6) + worker.starts * 10 + (worker.busy ?? 0);
   const shown = all ? now.workers : [...now.workers].sort((a, b) => severity(b) - severity(a)).slice(0, WORST);
   const rows = shown.map((worker) => ({
-    cells: [String(worker.partition), el("span", { class: `tag ${worker.running ? "good" : "bad"}` },
+    cells: [String(worker.number), count(worker.partitions.length), el("span", { class: `tag ${worker.running ? "good" : "bad"}` },
       worker.running ? `runs, pid ${worker.pid}` : worker.fenced ? "fenced" : "does not run"), count(worker.starts),
     worker.busy === null ? "–" : `${Math.min(100, Math.round(worker.busy * 100))} %`, bytes(worker.rocksdb_memory_bytes), bytes(worker.state_disk_bytes)],
   }));
   return [el("h2", {}, "Workers"),
-    table("Workers", ["worker", "state", "starts", "busy", "RocksDB memory", "state on disk"], rows, { class: "rows" }),
+    table("Workers", ["worker", "partitions", "state", "starts", "busy", "RocksDB memory", "state on disk"], rows, { class: "rows" }),
     now.workers.length > FEW && more("/workers", all, now.workers.length, "workers", "started most often, or busiest", redraw)];
 }
 

@@ -74,7 +74,8 @@ def worker(case: str, directory: Path) -> Iterator[Callable[[], int | None]]:
         os.environ["CORPUS_DIRECTORY"] = str(directory)
         spec = WorkerSpec(
             job=package(case),
-            partition=0,
+            number=0,
+            partitions=(0,),
             directory=str(directory),
             log=IN_DIRECTORY.url,
             kafka_config=None,

@@ -65,6 +65,11 @@ def with_workers(plan: Plan) -> Plan:
     return replace(plan, together=not plan.damaged)
 
 
+def with_packed(plan: Plan) -> Plan:
+    """Return the same job with the tasks of several numbers in one process, as ``grete up --processes`` hosts them."""
+    return replace(plan, packed=random.Random(f"packed {plan.seed}").choice((1, 2)))
+
+
 def with_event_time(plan: Plan) -> Plan:
     """Return the same job with event time in the tasks that set timers: all of them, or the last stage's (E1)."""
     if not plan.timers:

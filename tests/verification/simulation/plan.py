@@ -98,6 +98,7 @@ class Plan:
     numbered: frozenset[int] = frozenset()  # of those, the ones that know a record by its number in a session
     wide: bool = False  # some records change all keys of a task, and most records change the same one
     together: bool = False  # the tasks of one number, of all stages, are in one process
+    packed: int = 0  # processes that have all tasks, each those of some numbers, if they are together; 0: of one number
     builds: bool = True  # others may be at work, where the seed says so
     window: str = TUMBLING  # of the tasks that set timers; which of WINDOWS
     priorities: Mapping[str, int] = field(default_factory=dict)  # of topics from outside; 0 where it is not in there
@@ -123,8 +124,13 @@ class Plan:
 
     def together_with(self, task: int) -> tuple[int, ...]:
         """Return the tasks that a process hosts which hosts this one."""
+        number = self.process_of(task)
+        return tuple(t for t in self.wirings if self.process_of(t) == number) if self.together else (task,)
+
+    def process_of(self, task: int) -> int:
+        """Return the number of the process that hosts a task: that of the task itself, unless several are packed."""
         number = split_producer_id(task)[1]
-        return tuple(t for t in self.wirings if split_producer_id(t)[1] == number) if self.together else (task,)
+        return number % self.packed if self.packed else number
 
     def is_aligned(self, task: int) -> bool:
         """Tell whether a task commits by markers: neither deterministic nor at least once."""

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from framework.core.task_topology import TaskWiring
-from protocol.ids import split_producer_id
 from tests.verification.simulation.arrivals import Arrivals
 from tests.verification.simulation.builds import Builds
 from tests.verification.simulation.disk import Hosts
@@ -81,7 +80,7 @@ class Population:
         self, tasks: tuple[int, ...], build: Callable[[TaskWiring], TaskWiring], *, refused: bool = False
     ) -> Worker[Process]:
         """Start one process of these tasks. ``build``: gives a task's wiring as the build of the process has it."""
-        worker = Worker[Process](self._around.log, self._around.ambush, split_producer_id(tasks[0])[1], self._rand)
+        worker = Worker[Process](self._around.log, self._around.ambush, self._plan.process_of(tasks[0]), self._rand)
         for task in tasks:
             self._started += 1
             wiring = build(self._plan.wirings[task])

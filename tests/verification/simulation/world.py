@@ -29,6 +29,7 @@ from tests.verification.simulation.forms import (
     with_joins,
     with_many_keys,
     with_numbers,
+    with_packed,
     with_table,
     with_wall_timers,
     with_windows,
@@ -46,6 +47,7 @@ WITHOUT_JOINS = 10_000_000  # likewise; so the seeds that are known to find muta
 WITHOUT_EXPIRY = 20_000_000  # likewise
 WITHOUT_CALLS = 30_000_000  # likewise
 WITHOUT_WALL = 30_000_000  # likewise, of wall-clock timers
+WITHOUT_PACKED = 30_300_000  # likewise, of processes that have the tasks of several numbers
 WITHOUT_EARLY = 300  # likewise: in deterministic tasks no files get outputs ahead of commits
 
 
@@ -180,6 +182,8 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     plan = with_workers(plan) if has_workers else plan
     has_table = seed >= WITHOUT_TABLES and not plan.damaged and random.Random(f"table {seed}").random() < 0.25
     plan = with_table(plan) if has_table and cut is WHOLE else plan
+    has_packed = seed >= WITHOUT_PACKED and not has_table and random.Random(f"is packed {seed}").random() < 0.5
+    plan = with_packed(plan) if has_packed and has_workers else plan
     has_calls = seed >= WITHOUT_CALLS and random.Random(f"with calls {seed}").random() < 0.3
     plan = with_calls(plan) if has_calls else plan
     has_early = seed >= WITHOUT_EARLY and random.Random(f"early {seed}").random() < 0.4

@@ -1,0 +1,141 @@
+"""Worker processes that host several partitions: who hosts what, and what a person is told of them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from framework.errors import ConfigError, ExitCode, Fenced
+from framework.job.directory import JobDirectory
+from framework.job.loader import load_job
+from framework.settings import Settings
+from framework.worker.local_job import LocalJob
+from framework.worker.packing import packed
+from framework.worker.status_pipe import StatusPipe
+from framework.worker.supervisor import Supervisor
+from tests.monitor.test_server import get, samples, until, url_in
+from tests.worker.test_supervisor import PAIR, poll_until, running
+from tests.worker.workers import LIMIT_S, WorkerUnderTest
+
+COUNT = """
+from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+
+words = Topic("words", key=utf8, value=utf8)
+
+class Split(Task):
+    lines = Input(Topic("lines", key=utf8, value=utf8))
+    out = Output(words)
+    def process(self, record: Record[str, str]) -> None:
+        for word in record.value.split():
+            self.out.send(word, word)
+
+class Count(Task):
+    words = Input(words)
+    counts = Store("counts", key=utf8, value=int64)
+    def process(self, record: Record[str, str]) -> None:
+        self.counts.put(record.key, self.counts.get(record.key, 0) + 1)
+
+job = Job("packed", stages=[Split, Count], partitions=3)
+"""
+
+
+def test_partitions_are_spread_over_the_processes() -> None:
+    """Each partition has one worker, each worker a partition, and neighbours have different workers."""
+    assert packed(3) == {0: (0,), 1: (1,), 2: (2,)}
+    assert packed(5, 2) == {0: (0, 2, 4), 1: (1, 3)}
+    assert packed(4, 1) == {0: (0, 1, 2, 3)}
+    for processes in (0, -1, 4):
+        with pytest.raises(ConfigError, match=f"--processes {processes}: the job has 3 partitions, so write 1 to 3"):
+            packed(3, processes)
+
+
+def test_a_status_that_is_longer_than_the_pipe_arrives_whole(tmp_path: Path) -> None:
+    """It goes out in parts while the supervisor reads; what comes in between is left out, not mixed with it."""
+    supervisor = Supervisor(JobDirectory(tmp_path / "job"), "x", {0: (0,)}, Settings())
+    worker, ended = supervisor.workers[0], list[bool]()
+    worker.pipe, writer = os.pipe()
+    os.set_blocking(worker.pipe, False)
+    pipe = StatusPipe(writer, lambda: ended.append(True))
+    long = {f"task-{number}": {"checkpoint_id": number, "padding": "x" * 1_000} for number in range(300)}
+    pipe.report(dict(long))
+    pipe.report({"another": {"checkpoint_id": 1}})
+    pipe.show_life()
+    for _ in range(20):
+        supervisor._read(worker)
+        pipe.go_on()
+    assert worker.status == long
+    pipe.report({"another": {"checkpoint_id": 1}})
+    supervisor._read(worker)
+    assert worker.status == {"another": {"checkpoint_id": 1}}
+    os.close(worker.pipe)
+    pipe.show_life()
+    assert not ended  # the loop is to notice
+    pipe.report({})
+    assert ended
+    os.close(writer)
+    worker.pipe = -1
+    supervisor.close()
+
+
+def test_a_packed_worker_that_is_fenced_is_not_restarted(tmp_path: Path) -> None:
+    """Another process has one of its partitions: to start it again would take that one back, on and on."""
+    path = tmp_path / "pair.py"
+    path.write_text(PAIR)
+    with LocalJob(load_job(str(path)), str(path), JobDirectory(tmp_path / "job"), Settings(), processes=1) as local:
+        (worker,) = local.supervisor.workers.values()
+        poll_until(local, lambda: running(local))
+        assert worker.status.keys() == {"pass-0", "pass-1"}
+        other = f"--state-directory={tmp_path / 'other'}"
+        with WorkerUnderTest(tmp_path / "job", other, reference=str(path), partition=1, task="pass-1") as thief:
+            with pytest.raises(Fenced, match="worker 0 was fenced: another process has taken a partition of it"):
+                poll_until(local, lambda: False)
+            thief.running()
+        assert (worker.exit_code, worker.starts) == (ExitCode.FENCED, 1)
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """Return the log lines of a worker."""
+    return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
+
+
+@pytest.mark.timeout(600)
+def test_up_runs_all_partitions_in_one_process_and_brings_all_of_them_back(tmp_path: Path) -> None:
+    """The page, the metrics and the log say which worker hosts what; a kill ends all tasks, and all come back."""
+    (tmp_path / "job.py").write_text(COUNT)
+    shown = tmp_path / "up.txt"
+    command = [sys.executable, "-m", "framework.cli", "up", "job.py", "--processes=1", "--http=0", "--directory=here"]
+    with (
+        shown.open("wb") as out,
+        subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=out) as up,
+    ):
+        try:
+            url = until(lambda: url_in(shown))
+            assert "packed: 1 worker for 3 partitions in here" in shown.read_text()
+            until(lambda: get(url, "/readyz")[0] == 200)
+            (worker,) = json.loads(get(url, "/status.json")[1])["workers"]
+            assert (worker["number"], worker["partitions"]) == (0, [0, 1, 2])
+            names = {f"{stage}-{partition}" for stage in ("split", "count") for partition in range(3)}
+            assert worker["tasks"].keys() == names
+            assert b'grete_worker_running{job="packed",partition="",worker="0"} 1.0' in get(url, "/metrics")[1]
+            os.kill(worker["pid"], signal.SIGKILL)
+            until(lambda: samples(url)["grete_worker_starts_total"] == 2)
+            until(lambda: get(url, "/readyz")[0] == 200)
+            (again,) = json.loads(get(url, "/status.json")[1])["workers"]
+            before, after = ([each["tasks"][name]["generation"] for name in names] for each in (worker, again))
+            assert all(map(int.__lt__, before, after)), (before, after)
+            live = json.loads(get(url, "/page/live.json")[1])
+            assert {row["name"]: row["pid"] for row in live["tasks"]} == dict.fromkeys(names, again["pid"])
+            up.send_signal(signal.SIGTERM)
+            assert up.wait(LIMIT_S) == 0, shown.read_text()
+        finally:
+            up.kill()
+    lines = lines_of(tmp_path / "here" / "logs" / "worker-0.log")
+    ready = [(line["worker"], line["stage"], line["partition"]) for line in lines if line["event"] == "ready"]
+    assert sorted(ready) == sorted((0, stage, n) for stage in ("split", "count") for n in range(3) for _ in range(2))
+    started = [line for line in lines if line["event"] == "worker started"]
+    assert [(line["worker"], "partition" in line) for line in started] == [(0, False)] * 2
