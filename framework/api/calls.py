@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
-from framework.api.serdes import Serde, json
+from framework.api.serdes import Serde, json, refuse_unread
 from framework.errors import ConfigError, GraphError, TaskError
 
 P = ParamSpec("P")
@@ -23,6 +23,7 @@ class _Declared:
     def __init__(self, function: Callable[..., Any], result: Serde[Any], timeout_ms: int, attempts: int) -> None:
         self.function, self.result = function, result
         self.timeout_ms, self.attempts = timeout_ms, attempts
+        refuse_unread(result, f"the result of {self.name}")
         for name, value in (("timeout_ms", timeout_ms), ("attempts", attempts)):
             self._check(name, value)
 

@@ -8,6 +8,7 @@ from typing import Any
 from framework.api.graph import StageGraph, checked_count, checked_name, describe, refuse_clashes
 from framework.api.mode import Mode
 from framework.api.outside_arguments import refuse_outside_arguments
+from framework.api.serdes import refuse_unread
 from framework.api.task import Task
 from framework.api.topic import Topic
 from framework.core.topology import Stage, Stream, Topology, stream_topic
@@ -196,6 +197,8 @@ class Job:
                     external[consumer.ordinal] = (*external.get(consumer.ordinal, ()), topic.name)
                 else:
                     refuse_outside_arguments(consumer, topic.name, producers[0].name)
+                    for serde in (topic.key, topic.value):
+                        refuse_unread(serde, f"topic {topic.name} between stages")
                 for producer in producers:
                     log_topic = stream_topic(self.name, producer.name, topic.name, consumer.name)
                     to_all = topic.name in consumer.topics_broadcast()

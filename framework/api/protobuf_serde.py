@@ -97,6 +97,8 @@ def _describe(descriptor: Any, messages: dict[str, Any]) -> None:
         entry = {"name": field.name, "type": kind, "repeated": bool(field.is_repeated)}
         if field.is_required:
             entry["required"] = True
+        if field.has_default_value:
+            entry["default"] = repr(field.default_value)
         oneof = field.containing_oneof
         if oneof is not None and len(oneof.fields) > 1:
             entry["oneof"] = oneof.name
@@ -150,6 +152,8 @@ class _ComparingMessages:
                 texts += self._field(field, new["fields"][number], at)
             elif not _is_reserved(number, new):
                 texts.append(f"{at} is gone, and its number is not reserved")
+        names = [{number: field["name"] for number, field in each["fields"].items()} for each in (old, new)]
+        texts += [f"field {text} of {before}" for text in _moved(*names)]
         for number, field in new["fields"].items():
             at = f"field {number} ({field['name']}) of {now}"
             if number not in old["fields"] and _is_reserved(number, old):
@@ -165,11 +169,14 @@ class _ComparingMessages:
                 if isinstance(kinds[0][1], str):
                     return self.of(kinds[0][1], kinds[1][1])
                 gone = {number: name for number, name in kinds[0][1].items() if number not in kinds[1][1]}
-                return [f"{at} has no value {', '.join(gone.values())} any more"] if gone else []
+                texts = [f"{at} has no value {', '.join(gone.values())} any more"] if gone else []
+                return texts + [f"{at}: value {text}" for text in _moved(kinds[0][1], kinds[1][1])]
+            if "default" in old and "default" in new and old["default"] != new["default"]:
+                return [f"{at} had the default {old['default']} and has {new['default']}"]
             if kinds[0] == kinds[1] or (isinstance(kinds[0], str) and kinds[1] in _WIDER.get(kinds[0], ())):
                 return []
-        texts = (_shown_type(field, names, frozenset()) for field, names in ((old, self._before), (new, self._now)))
-        return [f"{at} was {' and is '.join(texts)}{' (required)' if 'required' in new else ''}"]
+        shown = (_shown_type(field, names, frozenset()) for field, names in ((old, self._before), (new, self._now)))
+        return [f"{at} was {' and is '.join(shown)}{' (required)' if 'required' in new else ''}"]
 
     def _oneofs(self, name: str, old: Any, new: Any) -> list[str]:
         """Return the fields that now exclude one another: of a value that has both, one would be lost."""
@@ -180,6 +187,16 @@ class _ComparingMessages:
             for a, b in pairs
             if new[a]["oneof"] == new[b]["oneof"] and ("oneof" not in old[a] or old[a]["oneof"] != old[b].get("oneof"))
         ]
+
+
+def _moved(old: dict[str, str], new: dict[str, str]) -> list[str]:
+    """Return the names (number → name) that have the number of another one now: its values would be read as theirs."""
+    were = {name: number for number, name in old.items()}
+    return [
+        f"{name} had number {were[name]} and has {number}, which was that of {old[number]}"
+        for number, name in new.items()
+        if number in old and were.get(name, number) != number
+    ]
 
 
 def _is_reserved(number: str, message: Any) -> bool:

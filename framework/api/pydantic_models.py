@@ -67,6 +67,40 @@ def fields_of(model: Any) -> list[Any]:
     ]
 
 
+def unread(type_: Any) -> str:
+    """Return which field of a model in a type is not read under the name by which it is written; empty: none.
+
+    Such a value comes back without what it had there. Raises TypeError as ``holds_model`` does.
+    """
+    parts: list[Any] = [getattr(part, "cls", None) for part in _parts(inspect.type_info(type_), set())]
+    for model in filter(is_model, parts):
+        for name, (written, field) in zip(model.__pydantic_fields__, fields_of(model), strict=True):
+            if not field.exclude and written not in (read := _read_names(config_of(model), name, field)):
+                return f"field {name!r} of {model.__name__} is written as {written!r} and read as {' or '.join(read)}"
+    return ""
+
+
+def _read_names(config: Any, name: str, field: Any) -> list[str]:
+    """Return the names in JSON by which a field is read; a path into what is below it counts as none."""
+    alias = field.validation_alias or field.alias
+    by_name = config.get("validate_by_name") or config.get("populate_by_name")
+    names = [name] if alias is None or by_name else []
+    if alias is not None and config.get("validate_by_alias", True):
+        paths = [getattr(each, "path", [each]) for each in getattr(alias, "choices", [alias])]
+        names += [str(path[0]) for path in paths if len(path) == 1]
+    return names
+
+
+def config_of(model: Any) -> Any:
+    """Return the configuration of a model, or of a dataclass of pydantic."""
+    return getattr(model, "model_config", None) or getattr(model, "__pydantic_config__", None) or {}
+
+
+def bounds_of(field: tuple[str, Any]) -> list[str]:
+    """Return what bounds the values of a field, as texts that are the same in each process: not its validators."""
+    return sorted(text for each in field[1].metadata if " at 0x" not in (text := repr(each)))
+
+
 def type_of(field: tuple[str, Any]) -> Any:
     """Return the description of a field's type; None if msgspec knows none."""
     try:

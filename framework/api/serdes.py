@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 
 import msgspec
 
-from framework.api.pydantic_models import functions, holds_model
+from framework.api.pydantic_models import functions, holds_model, unread
 from framework.errors import ConfigError, SerdeError
 
 T = TypeVar("T")
@@ -137,6 +137,11 @@ int64: Serde[int] = Codec("int64", (_LONG.pack, _decode_int64))
 ordered_int64: Serde[int] = Codec("int64", (_encode_ordered, _decode_ordered), schema="ordered")
 
 
+def topic_serde(serde: Serde[T]) -> Serde[T]:
+    """Undo ``key_serde``: return the serde as it was declared, for what leaves the store."""
+    return int64 if serde is ordered_int64 else serde  # type: ignore[return-value]  # T is int in that branch
+
+
 def key_serde(serde: Serde[T]) -> Serde[T]:
     """Return the serde for keys of a store: where ``serde`` does not sort as its values do, the form that does."""
     return ordered_int64 if serde is int64 else serde  # type: ignore[return-value]  # T is int in that branch
@@ -164,6 +169,19 @@ def _json_codec(type_: type[T]) -> Codec[T]:
     except TypeError as error:
         raise ConfigError(f"{name}: msgspec cannot decode into this type: {error}") from error
     return Codec(name, (encode_json, decode), schema=type_)
+
+
+def refuse_unread(serde: object, where: str) -> None:
+    """Raise ConfigError for a serde whose values come back without a field, where they are both written and read."""
+    if not isinstance(serde, Codec) or serde.schema is Any:
+        return
+    for inner in serde.schema if isinstance(serde.schema, tuple) else (serde.schema,):
+        refuse_unread(inner, where)
+    if serde.name.startswith("json(") and (field := unread(serde.schema)):
+        raise ConfigError(
+            f"{where}: {serde.name}: {field}, so it would be lost: give it one alias, Field(alias=…), or let "
+            "validation_alias have the written name, too: AliasChoices(…)"
+        )
 
 
 class Json(Codec[Any]):

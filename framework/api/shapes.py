@@ -12,7 +12,7 @@ from msgspec import inspect
 
 from framework.api.avro_serde import AvroCodec, same_bytes_and_values, unreadable
 from framework.api.protobuf_serde import message_changes, shown_message
-from framework.api.pydantic_models import default_of, fields_of, is_model, type_of
+from framework.api.pydantic_models import bounds_of, config_of, default_of, fields_of, is_model, type_of
 from framework.api.serdes import Codec, Serde
 
 Shape = Any  # str | list | {"struct": int}
@@ -136,6 +136,7 @@ class _Describing:
             return self._known[model]
         number = self._known[model] = len(self.structs)
         struct: dict[str, Any] = {"name": model.__name__, "as": "object", "tag": None, "omits": False}
+        struct["extra"] = config_of(model).get("extra") or "ignore"
         self.structs.append(struct)
         struct["fields"] = [self._model_field(field) for field in fields_of(model)]
         return number
@@ -143,7 +144,7 @@ class _Describing:
     def _model_field(self, field: Any) -> dict[str, Any]:
         info = type_of(field)
         shape = str(field[1].annotation) if info is None else self.shape(info)
-        return {"name": field[0], "type": shape, **_default(*default_of(field))}
+        return {"name": field[0], "type": shape, "bounds": bounds_of(field), **_default(*default_of(field))}
 
     def _field(self, field: inspect.Field) -> dict[str, Any]:
         default = _default(field.default, field.default_factory)
@@ -283,6 +284,8 @@ class _Comparing:
             if before[what] != now[what]:
                 texts = _written_as(before), _written_as(now)
                 return [f"{where}{before['name']} was written {texts[0]} and is written {texts[1]}"]
+        if before.get("extra") == "allow" != now.get("extra"):
+            return [f"{where}{before['name']} kept fields that it does not name (extra='allow'), and does so no more"]
         fields = {field["name"]: field for field in now["fields"]}
         known = {field["name"]: field for field in before["fields"]}
         changes: list[str] = []
@@ -294,6 +297,9 @@ class _Comparing:
                 changes.append(f"{where}{at} is gone")
                 continue
             changes += self.of(field["type"], fields[name]["type"], f"{at} ")
+            more = {*fields[name].get("bounds", ())} - {*field.get("bounds", fields[name].get("bounds", ()))}
+            if more:  # release 0.2.0 has pinned no bounds of models
+                changes.append(f"{at} has a bound that it had not: {', '.join(sorted(more))}")
             default = fields[name].get("default")
             if field.get("default", default) != default:
                 changes.append(f"{at} had the default {field['default']} and has {default or 'none'}")

@@ -5,7 +5,7 @@ from typing import Generic, TypeVar, overload
 
 from framework.api.avro_serde import refuse_was
 from framework.api.schema_registry import refuse_registry
-from framework.api.serdes import Serde, key_serde
+from framework.api.serdes import Serde, key_serde, refuse_unread
 from framework.errors import ConfigError, TaskError
 
 K = TypeVar("K")
@@ -34,6 +34,7 @@ class Store(Generic[K, V]):
         refuse_was(key, f"the key of store {name}")
         for serde in (key, value):
             refuse_registry(serde, f"store {name}")
+            refuse_unread(serde, f"store {name}")
         self.name = name
         self.key = key_serde(key)
         self.value = value

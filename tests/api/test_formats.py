@@ -149,6 +149,30 @@ MESSAGES: list[tuple[str, Any, Any, str]] = [
         "fields 1 (id) and 2 (n) of shop.Order are in one oneof now",
     ),
     (
+        "two fields change numbers",
+        message(field(1, "n"), field(2, "m")),
+        message(field(1, "m"), field(2, "n")),
+        "field m had number 2 and has 1, which was that of n of shop.Order",
+    ),
+    (
+        "two values change numbers",
+        message(STATE, enum={"A": 0, "B": 1, "C": 2}),
+        message(STATE, enum={"A": 0, "C": 1, "B": 2}),
+        "field 2 (state) of shop.Order: value C had number 2 and has 1, which was that of B",
+    ),
+    (
+        "a name with a new number",
+        message(ID, field(2, "n", "int64")),
+        message(ID, field(3, "n", "string"), reserved=[2]),
+        "",
+    ),
+    (
+        "another default",
+        message(field(1, "n", default_value="3"), syntax="proto2"),
+        message(field(1, "n", default_value="9"), syntax="proto2"),
+        "field 1 (n) of shop.Order had the default 3 and has 9",
+    ),
+    (
         "required",
         message(ID, syntax="proto2"),
         message(ID, field(2, "n"), syntax="proto2"),
