@@ -296,5 +296,5 @@ def test_headers_have_their_names() -> None:
             f"grete.{name}"
             for name in ("error", "stage", "partition", "topic", "source", "offset", "index", "traceback")
         ),
-        *(f"grete.{name}" for name in ("timer", "window", "start", "end", "final", "join", "side")),
+        *(f"grete.{name}" for name in ("timer", "window", "start", "end", "final", "join", "side", "key_serde")),
     }

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from framework.api.joins import How, Join, Pair
 from framework.api.key_times import KeyTimes, has
-from framework.api.serdes import Codec, Serde, functions_of
+from framework.api.serdes import Codec, Serde, functions_of, topic_serde
 from framework.api.stateful import TIME_MAX, TIME_MIN, ResultLetter, timed_key_serde
 from framework.api.store import Store
 from framework.api.topic import Errors
@@ -116,8 +116,8 @@ class IntervalJoin(Join[K, L, R]):
     def put_left(self, key: K, timestamp: int, value: L) -> bool:
         """Give ``on_join`` the pairs of a record of the left side, and keep it for those to come.
 
-        Return False if it is late. Raises TaskError if there are more than ``matches_max``, or the join is not part of
-        a running task; SerdeError on a bad key or value.
+        Return False if it is late. Raises TaskError if there are more than ``matches_max``, the value is None, or the
+        join is not part of a running task; SerdeError on a bad key or value.
         """
         return self._put(LEFT, key, timestamp, value)
 
@@ -134,11 +134,16 @@ class IntervalJoin(Join[K, L, R]):
         """As of Stateful."""
         side, value = ("left", result.left) if result.right is None else ("right", result.right)
         raw = functions_of(self.serdes[side])[0](value)
-        told = {"grete.join": self.name, "grete.side": side}
-        return functions_of(self.key)[0](result.key), raw, result.timestamp, told
+        told = {"grete.join": self.name, "grete.side": side, "grete.key_serde": self.key.name}
+        return functions_of(topic_serde(self.key))[0](result.key), raw, result.timestamp, told
 
     def _put(self, side: int, key: K, timestamp: int, value: Any) -> bool:
         self.check_runs()
+        if value is None:  # which a Pair has where there is no match
+            raise TaskError(
+                f"join {self.name!r}: the {'right' if side else 'left'} record of key {key!r} at {timestamp} has no "
+                "value: it can be in no pair: test for None before it is put"
+            )
         if timestamp + self.grace_ms < self.stream_time():
             self.late += 1
             return False

@@ -74,6 +74,14 @@ class Stateful(ABC):
         """Do what falls due with the timer (``at``, ``key``). For the runtime."""
 
 
+def no_store(given: object) -> str:
+    """Return the text of an error: what was given to read is no store; of a window or join it names those to give."""
+    if isinstance(given, Stateful):
+        stores = " or ".join(f".{attribute}" for attribute in given.stores())
+        return f"{given.what} {given.name!r} has stores of its own: give one of them, the declaration's {stores}"
+    return f"{given!r} is no store: give its declaration, an attribute of the task's class, such as CountWords.counts"
+
+
 def timed_key_serde(key: Serde[K]) -> Serde[tuple[K, int]]:
     """Return the serde of (key, time in ms): the times of a key are one after another in a store, in their order."""
     encode_key, decode_key = functions_of(key_serde(key))

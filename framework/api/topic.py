@@ -82,8 +82,9 @@ class DeadLetter:
     checkpoint like any other.
 
     Of a timer the letter has the key, no value, and ``grete.timer``, the time that it was set for. Of a window it has
-    the bytes of key and value, and ``grete.window``, ``grete.start``, ``grete.end`` and ``grete.final``. Of a record
-    without a match it has the bytes of key and value, and ``grete.join`` and ``grete.side``.
+    key and value as a topic with their serdes has them, and ``grete.window``, ``grete.start``, ``grete.end``,
+    ``grete.final`` and ``grete.key_serde``. Of a record without a match it has key and value likewise, and
+    ``grete.join``, ``grete.side`` and ``grete.key_serde``.
     """
 
     topic: Topic[Any, Any]

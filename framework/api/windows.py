@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
-from framework.api.serdes import Codec, Serde, functions_of, key_serde
+from framework.api.serdes import Codec, Serde, functions_of, key_serde, topic_serde
 from framework.api.stateful import ResultLetter, Stateful
 from framework.api.store import Store
 from framework.api.topic import Errors
@@ -130,8 +130,9 @@ class WindowStore(Stateful, Generic[K, V]):
             "grete.start": str(result.start),
             "grete.end": str(result.end),
             "grete.final": str(result.final).lower(),
+            "grete.key_serde": self.key.name,
         }
-        key, value = functions_of(self.key)[0](result.key), functions_of(self.value)[0](result.value)
+        key, value = functions_of(topic_serde(self.key))[0](result.key), functions_of(self.value)[0](result.value)
         return key, value, result.end - 1, told
 
     def _changed(self, window: Window[K, V], timestamp: int, closes: int) -> None:

@@ -12,12 +12,13 @@ from typing import Any, Self, TypeVar
 from framework.api.job import Job
 from framework.api.reader import OUTPUT, Once
 from framework.api.record import Record
+from framework.api.stateful import no_store
 from framework.api.store import Store
 from framework.api.topic import Topic
 from framework.client.source import ExternalSource, feed
 from framework.client.writer import Writer
 from framework.errors import ConfigError
-from framework.execution.decoding import decode_of
+from framework.execution.decoding import headers_of, reader_of
 from framework.job.directory import JobDirectory, directory_of
 from framework.logs.address import LogAddress, check_address, open_reader
 from framework.logs.partition_reader import PartitionFollower, rows_left
@@ -25,7 +26,6 @@ from framework.ports import JobLogReader, LogRow
 from framework.state.graph_pinning import know_graph
 from framework.state.newest import NewestReader
 from framework.state.pinning import check_readable
-from protocol.frames import decode_headers
 from protocol.ids import TopicPartition
 
 K = TypeVar("K")
@@ -144,14 +144,17 @@ class Client:
 
         Of several partitions that have the key, as a task that reads a topic whole makes them, the first one answers.
         """
+        store = _checked(store)
         return next((value for _, value in self._state.find(store, key)), default)
 
     def prefix(self, store: Store[K, V], prefix: K) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition."""
+        store = _checked(store)
         return self._state.prefix(store, prefix)
 
     def all(self, store: Store[K, V]) -> Iterator[tuple[K, V]]:
         """Yield every committed (key, value), partition by partition."""
+        store = _checked(store)
         return self._state.all(store)
 
     # --- Connections ---
@@ -187,15 +190,21 @@ class Client:
         self.close()
 
 
+def _checked(store: Store[K, V]) -> Store[K, V]:
+    """Return a store. Raises ConfigError for a window, a join or a name."""
+    if not isinstance(store, Store):
+        raise ConfigError(no_store(store))
+    return store
+
+
 def _decoded(
     topic: Topic[K, V], at: TopicPartition, rows: Iterator[LogRow], once: Once | None
 ) -> Iterator[Record[K, V]]:
     """Yield records; with ``once`` not those that came before."""
-    key_of, value_of = decode_of(topic.key), decode_of(topic.value)
+    record_of = reader_of(topic)
     for row in rows:
-        headers = () if row.headers is None else decode_headers(row.headers)
+        headers = headers_of(row.headers)
         numbered = once is not None and any(name == OUTPUT for name, _ in headers)
         if once is not None and numbered and not once.is_new(*at, headers):
             continue
-        key, value = key_of(row.key, row.headers), value_of(row.value, row.headers)
-        yield Record(key, value, row.timestamp_ms, headers, topic.name, at.partition, row.offset)
+        yield record_of(at.partition, row)

@@ -6,8 +6,10 @@ from typing import Any
 
 from framework.api.record import Record
 from framework.api.schema_registry import RegistrySerde
-from framework.api.serdes import Serde, functions_of
-from framework.api.topic import Input
+from framework.api.serdes import Serde, decode_error, functions_of
+from framework.api.topic import Input, Topic
+from framework.errors import FrameworkError, SerdeError
+from framework.ports import LogRow
 from protocol.frames import decode_headers
 from protocol.record_batch import RecordBatch
 
@@ -47,6 +49,38 @@ def decode_of(serde: Serde[Any]) -> Decode:
         return lambda data, cell: None if data is None else decode_with(data, headers_of(cell))
     decode = functions_of(serde)[1]
     return lambda data, _: None if data is None else decode(data)
+
+
+def reader_of(topic: Topic[Any, Any]) -> Callable[[int, LogRow], Record[Any, Any]]:
+    """Return what makes the record of a partition and a row, for readers outside. It raises SerdeError."""
+    key_of, value_of = decode_of(topic.key), decode_of(topic.value)
+
+    def record_of(partition: int, row: LogRow) -> Record[Any, Any]:
+        try:
+            key, value = key_of(row.key, row.headers), value_of(row.value, row.headers)
+        except Exception as error:
+            if isinstance(error, FrameworkError) and not isinstance(error, SerdeError):
+                raise
+            raise SerdeError(
+                f"topic {topic.name}, partition {partition}, offset {row.offset}: {_refusal(topic, row, error)}: read "
+                "it with the serdes that wrote it; a dead letter has the bytes of what failed: "
+                f"Topic({topic.name!r}, bytes_serde, bytes_serde)"
+            ) from error
+        return Record(key, value, row.timestamp_ms, headers_of(row.headers), topic.name, partition, row.offset)
+
+    return record_of
+
+
+def _refusal(topic: Topic[Any, Any], row: LogRow, error: Exception) -> SerdeError:
+    """Return the error of the end that cannot be decoded."""
+    if isinstance(error, SerdeError):
+        return error
+    for serde, data in ((topic.key, row.key), (topic.value, row.value)):
+        try:
+            decode_of(serde)(data, row.headers)
+        except Exception as refusal:  # noqa: BLE001  # a serde may raise anything
+            return decode_error(serde, data, refusal)
+    return SerdeError(str(error))
 
 
 def _column(serde: Serde[Any]) -> _Column:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from framework.api.interval_join import IntervalJoin
 from framework.api.job import Job
-from framework.api.serdes import Serde, bytes_serde, utf8
+from framework.api.serdes import Serde, bytes_serde, topic_serde, utf8
+from framework.api.topic import DeadLetter
 from framework.api.windows import WindowStore
 from framework.core.partitioners import Partitioner
 from framework.job.key_metadata import pinned, rescaled
@@ -80,6 +81,8 @@ def serdes_of(job: Job, letter: Letter) -> tuple[Serde[Any], Serde[Any]]:
             joins = [j for j in owners if isinstance(j, IntervalJoin) and j.name == letter.told.get("join")]
             found = [(window.key, window.value) for window in windows]
             found += [(join.key, join.serdes[letter.told["side"]]) for join in joins]
+            if "key_serde" in letter.told:  # else of release 0.2.0, which wrote keys as stores have them
+                found = [(topic_serde(key), value) for key, value in found]
         if found:
             return found[0]
     return (utf8, bytes_serde) if "timer" in letter.told else (bytes_serde, bytes_serde)
@@ -122,8 +125,23 @@ def redriven(metadata: MetadataReader, at: TopicPartition) -> Offsets:
     return Offsets(metadata.meta_get(f"{_KEY}{at.topic}/{at.partition}"))
 
 
+def _of_several_letters(job: Job) -> set[str]:
+    """Return the topics of which a record may have several letters: of two stages, or of tasks that read them whole."""
+    asides = Counter[str]()
+    for stage in job.stages:
+        for declared in stage.inputs.values():
+            if isinstance(declared.errors, DeadLetter):
+                asides[declared.topic.name] += stage.partitions if declared.broadcast else 1
+    return {topic for topic, count in asides.items() if count > 1}
+
+
+def _record_id(letter: Letter) -> int:
+    """Return what tells the record of a letter from others; its offset alone is also that of one from a history."""
+    return hash((letter.told.get("source"), letter.told.get("offset"), letter.timestamp_ms, letter.key, letter.value))
+
+
 class Redrive:
-    """One run of ``grete dlq redrive``. ``sent``, ``left``: letters by what failed (``Letter.origin``)."""
+    """One run of ``grete dlq redrive``. ``sent``, ``left``, ``again``: letters by what failed (``Letter.origin``)."""
 
     def __init__(self, job: Job, log: JobLog) -> None:
         """Become the one that sends letters of this job: on Kafka, another one that is at it is fenced."""
@@ -132,36 +150,49 @@ class Redrive:
         self._inputs = {topic for stage in job.stages for topic in job.topology().externals_of(stage.ordinal)}
         self._partitioners = pinned(self._metadata, self._inputs)
         self._moved = any(rescaled(self._metadata, job, stage) is not None for stage in job.stages)
-        self.sent, self.left = Counter[str](), Counter[str]()
+        self.sent, self.left, self.again = Counter[str](), Counter[str](), Counter[str]()
+        self._shared = _of_several_letters(job)
+        self._known = set[int]()  # of records of those topics: which were sent
 
     def run(self, wanted: Callable[[Letter], bool]) -> Iterator[int]:
         """Send the records of the letters that are wanted; yield how many so far, after each transaction.
 
         Each record goes out in one transaction with the note that it did, so a run that is killed at any moment can be
         repeated. Letters of timers, windows and joins, and of records that came from a stream between stages, are left.
+        A record that several tasks have refused has as many letters, and goes out once (``again``: the others).
         """
-        for topic in dict.fromkeys(each.name for stage in self._job.stages for each in stage.dead_letters()):
-            for number in range(self._log.partitions(topic) or 0):
-                yield from self._partition(TopicPartition(topic, number), wanted)
+        topics = dict.fromkeys(each.name for stage in self._job.stages for each in stage.dead_letters())
+        places = [TopicPartition(topic, n) for topic in topics for n in range(self._log.partitions(topic) or 0)]
+        for at in places if self._shared else ():
+            done = redriven(self._metadata, at)
+            self._known.update(_record_id(each) for each in letters_in(self._log, at) if each.offset in done)
+        for at in places:
+            yield from self._partition(at, wanted)
 
     def _partition(self, at: TopicPartition, wanted: Callable[[Letter], bool]) -> Iterator[int]:
         done = redriven(self._metadata, at)
         batch: list[ExternalRecord] = []
-        size = 0
+        size, noted = 0, 0
         for letter in letters_in(self._log, at):
             if letter.offset in done or not wanted(letter):
                 continue
             if letter.topic not in self._inputs:
                 self.left[letter.origin] += 1
                 continue
-            batch.append(self._record(letter))
             done.add(letter.offset)
+            if letter.topic in self._shared:
+                if (record := _record_id(letter)) in self._known:
+                    self.again[letter.topic] += 1
+                    noted += 1
+                    continue
+                self._known.add(record)
+            batch.append(self._record(letter))
             size += len(letter.key or b"") + len(letter.value or b"")
             self.sent[letter.topic] += 1
             if len(batch) >= REDRIVE_RECORDS or size >= REDRIVE_BYTES:
                 yield self._commit(at, batch, done)
-                batch, size = [], 0
-        if batch:
+                batch, size, noted = [], 0, 0
+        if batch or noted:
             yield self._commit(at, batch, done)
 
     def _commit(self, at: TopicPartition, batch: list[ExternalRecord], done: Offsets) -> int:

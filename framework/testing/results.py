@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 from framework.api.graph import stage_name
 from framework.api.record import Record
+from framework.api.stateful import Stateful, no_store
 from framework.api.store import Store
 from framework.api.task import Task
 from framework.api.topic import Topic
 from framework.errors import ConfigError
-from framework.execution.decoding import decode_of
+from framework.execution.decoding import reader_of
 from framework.testing.job_host import JobHost
-from protocol.frames import decode_headers
 from protocol.ids import TopicPartition
 
 K = TypeVar("K")
@@ -61,17 +61,9 @@ class Results:
 
     def records(self, topic: Topic[K, V], partitions: Iterable[int]) -> list[Record[K, V]]:
         """Return what a reader of a topic outside has been given, partition by partition."""
-        key_of, value_of = decode_of(topic.key), decode_of(topic.value)
+        record_of = reader_of(topic)
         return [
-            Record(
-                key=key_of(row.key, row.headers),
-                value=value_of(row.value, row.headers),
-                timestamp=row.timestamp_ms,
-                headers=() if row.headers is None else decode_headers(row.headers),
-                topic=topic.name,
-                partition=partition,
-                offset=row.offset,
-            )
+            record_of(partition, row)
             for partition in partitions
             for row in self._host.data.partition(TopicPartition(topic.name, partition)).rows
         ]
@@ -105,6 +97,8 @@ class Results:
             for declared in each.all_stores()
             if store in (declared, declared.name)
         ]
+        if not found and isinstance(store, Stateful):
+            raise ConfigError(f"state: {no_store(store)}")
         if len(found) != 1:
             where = " in several stages: say which" if found else ": is it declared in a stage of this job?"
             raise ConfigError(f"state: store {getattr(store, 'name', store)!r} is found {len(found)} times{where}")

@@ -8,9 +8,11 @@ import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from framework.client import Client
 from framework.logs.address import LogAddress, open_reader
 from framework.logs.partition_reader import rows_left
 from framework.testing.broker import Broker
@@ -82,9 +84,9 @@ sys.exit(command_line())
 class Shop:
     """A job with letters of two stages, in a folder of its own."""
 
-    def __init__(self, folder: Path, name: str = "shop", log: str = "embedded") -> None:
+    def __init__(self, folder: Path, name: str = "shop", log: str = "embedded", code: str = JOB) -> None:
         self.folder, self.name, self.log = folder, name, log
-        (folder / "shop.py").write_text(JOB.replace("NAME", name))
+        (folder / "shop.py").write_text(code.replace("NAME", name))
 
     def feed(self, orders: list[tuple[str, dict[str, int]]]) -> None:
         """Run the job over these orders."""
@@ -103,7 +105,7 @@ class Shop:
         """Return the records of the input, each with how often it is there."""
         found = Counter[tuple[bytes | None, bytes | None]]()
         with closing(open_reader(LogAddress(self.log), self.folder / ".grete" / self.name / "log.db")) as log:
-            for number in range(2):
+            for number in range(log.partitions(f"{self.name}-orders") or 0):
                 at = TopicPartition(f"{self.name}-orders", number)
                 found.update((row.key, row.value) for row in rows_left(log, at, *log.bounds(at)))
         return found
@@ -196,6 +198,57 @@ def test_letters_of_timers_windows_and_joins_are_shown_and_not_sent(tmp_path: Pa
         "timer: left: 1: no record of an input failed",
         "window hours: left: 1: no record of an input failed",
     ]
+
+
+SHARED = """
+from grete import DeadLetter, Input, Job, Store, Task, Topic, int64, json, utf8
+orders = Topic("NAME-orders", key=int64, value=json)
+rates = Topic("rates", key=int64, value=json)
+refused = Topic("refused", key=int64, value=json)
+
+class Convert(Task):
+    orders = Input(orders, errors=DeadLetter(refused))
+    rates = Input(rates, broadcast=True, errors=DeadLetter(refused))
+    sums = Store("sums", key=int64, value=int64)
+    def process(self, record):
+        self.sums.put(record.key, self.sums.get(record.key, 0) + record.value["n"])
+
+class Count(Task):
+    orders = Input(orders, errors=DeadLetter(refused))
+    def process(self, record):
+        record.value["n"]
+
+job = Job("NAME", stages=[Convert, Count], partitions=3)
+"""
+
+
+def test_a_record_that_several_tasks_refused_is_sent_once(tmp_path: Path) -> None:
+    """Each task that reads a topic whole writes a letter, and so does each stage; a key is given as it is shown."""
+    shop, code = Shop(tmp_path, "shared", code=SHARED), dict[str, Any]()
+    exec(SHARED.replace("NAME", "shared"), code)
+    with Client(code["job"], directory=tmp_path / ".grete" / "shared") as client:
+        for number in (1, 2):
+            client.send(code["rates"], number, {}, timestamp=5)
+            client.send(code["orders"], number, {}, timestamp=5)
+    shop("run", "shop.py")
+    rows = [json.loads(line) for line in shop.dlq("list", "--json").splitlines()]
+    assert Counter((row["stage"], row["topic"], row["letters"]) for row in rows) == Counter(
+        [("convert", "rates", 6), ("convert", "shared-orders", 2), ("count", "shared-orders", 2)]
+    )
+    shown = [json.loads(line)["key"] for line in shop.dlq("show", "--json", "--where=topic=rates").splitlines()]
+    assert shown.count("2") == 3
+    assert shop.dlq("redrive", "--where=key=2", "--where=dlq=refused") == (
+        "rates: sent again: 1\nshared-orders: sent again: 1\n"
+        "rates: more letters of records that were sent: 2\nshared-orders: more letters of records that were sent: 1\n"
+    )
+    assert "no letter to send" in shop.dlq("redrive", "--where=key=2")
+    assert shop.dlq("redrive", "--where=stage=count") == "shared-orders: sent again: 1\n"
+    assert (
+        shop.dlq("redrive", "--where=topic=shared-orders")
+        == "shared-orders: more letters of records that were sent: 1\n"
+    )
+    assert len(shop.orders()) == 2
+    assert set(shop.orders().values()) == {2}
 
 
 def test_a_mistake_in_a_condition_names_the_fields(tmp_path: Path) -> None:

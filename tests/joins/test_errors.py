@@ -5,11 +5,27 @@ from typing import Any
 import pytest
 
 from framework.api.mode import Mode
-from framework.errors import ConfigError, TaskError
+from framework.errors import ConfigError, SerdeError, TaskError
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.state.rescale import check_inputs
 from framework.testing import Kit
-from grete import DeadLetter, Input, Job, Output, Pair, Record, Task, Topic, utf8
+from grete import (
+    Client,
+    DeadLetter,
+    Input,
+    IntervalJoin,
+    Job,
+    Output,
+    Pair,
+    Record,
+    Task,
+    Topic,
+    TumblingWindow,
+    Window,
+    int64,
+    json,
+    utf8,
+)
 from tests.joins.jobs import Joined, interval, job_of, joined, lefts, pairs_topic, rights, tables
 from tests.joins.test_versioned import as_of
 
@@ -96,3 +112,85 @@ def test_stages_with_joins_are_not_rescaled(job: Job, text: str) -> None:
     log: Any = MemoryLog(MemoryLogData(lambda: 0))
     with pytest.raises(ConfigError, match=text):
         check_inputs(log, job, [])
+
+
+def test_letters_have_the_key_as_a_topic_has_it() -> None:
+    """A store keeps int64 in another form, by which it sorts; with the topic's serde that would be a wrong key."""
+    numbers, refused = Topic("numbers", key=int64, value=utf8), Topic("refused", key=int64, value=utf8)
+
+    class Refuse(Task):
+        source = Input(numbers)
+        other = Input(lefts)
+        join = IntervalJoin(
+            "j",
+            before_ms=0,
+            after_ms=1,
+            key=int64,
+            left=utf8,
+            right=utf8,
+            how="left",
+            errors=DeadLetter(refused),
+        )
+        tens = TumblingWindow("tens", 10, key=int64, value=utf8, errors=DeadLetter(refused))
+
+        def process(self, record: Record[int, str]) -> None:
+            if record.topic == "numbers":
+                self.join.put_left(record.key, record.timestamp, record.value)
+                self.tens.update(record.key, record.timestamp, lambda _: record.value)
+
+        def on_join(self, pair: Pair[int, str, str]) -> None:
+            raise ValueError(pair.key)
+
+        def on_window(self, window: Window[int, str]) -> None:
+            raise LookupError(window.key)
+
+    kit = Kit(Job("refuse", stages=[Refuse]))
+    kit.feed(numbers, -7, "seven", timestamp=0)
+    kit.drain()
+    found = [(record.key, record.value, dict(record.headers)["grete.key_serde"]) for record in kit.outputs(refused)]
+    assert found == [(-7, "seven", b"int64"), (-7, "seven", b"int64")]
+
+
+def test_a_letter_that_another_serde_cannot_read_says_with_which() -> None:
+    """The kit and a client say where it is, too."""
+    wrong = Topic(letters.name, key=utf8, value=int64)
+    with pytest.raises(
+        SerdeError, match=r"topic letters, partition 0, offset 0: serde int64 .*: Topic\('letters', bytes_serde"
+    ):
+        run(failing(DeadLetter(letters))).outputs(wrong)
+
+
+def test_a_record_without_a_value_is_in_no_join() -> None:
+    """With JSON it would be stored as null, and its pairs would say that there is no match."""
+    plain = Topic("plain", key=utf8, value=json)
+
+    class Match(Task):
+        source = Input(plain, errors=DeadLetter(letters))
+        join = IntervalJoin("j", before_ms=0, after_ms=1, key=utf8, left=json, right=json, how="outer")
+
+        def process(self, record: Record[str, Any]) -> None:
+            self.join.put_left(record.key, record.timestamp, record.value)
+
+        def on_join(self, pair: Pair[str, Any, Any]) -> None: ...
+
+    kit = Kit(Job("valueless", stages=[Match]))
+    kit.feed(plain, "a", None, timestamp=3)
+    kit.run()
+    (letter,) = kit.outputs(letters)
+    told = b"TaskError: join 'j': the left record of key 'a' at 3 has no value: it can be in no pair: test for None"
+    assert dict(letter.headers)["grete.error"].startswith(told)
+
+
+def test_to_read_a_join_names_its_stores() -> None:
+    """A name or a join is no store: the kit and a client say what is to be given."""
+    job = failing("drop")
+    join: Any = job.stages[0].stateful["join"]
+    told = r"join 'texts' has stores of its own: give one .* \.lefts or \.rights"
+    with pytest.raises(ConfigError, match=told):
+        run(job).state(join)
+    with Client(job) as client:
+        with pytest.raises(ConfigError, match=told):
+            client.get(join, "a")
+        name: Any = "texts-left"
+        with pytest.raises(ConfigError, match="'texts-left' is no store: give its declaration, an attribute"):
+            client.all(name)

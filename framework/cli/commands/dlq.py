@@ -65,18 +65,20 @@ def dlq_show(
     reference: str, where: Sequence[str], count: int, directory: Path | None, address: LogAddress, *, as_json: bool
 ) -> None:
     """Print letters whole: error, traceback, and the record as it came."""
-    wanted = condition(where)
+    check_condition(where)
     with existing_log(reference, directory, address) as (job, log):
         _check_has_letters(job)
+        wanted = condition(where, job)
         found = [letter for letter in letters(log, job) if wanted(letter)][-count:]
         _print_letters(job, log, found, as_json=as_json)
 
 
 def dlq_redrive(reference: str, where: Sequence[str], directory: Path | None, address: LogAddress) -> None:
     """Send the records of letters to their topic again, each once."""
-    wanted = condition(where)
+    check_condition(where)
     with existing_log_to_write(reference, directory, address) as (job, log):
         _check_has_letters(job)
+        wanted = condition(where, job)
         place = JobDirectory(directory_of(job, directory, address), address=address)
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, place.lock_redrive())
@@ -91,18 +93,29 @@ def dlq_redrive(reference: str, where: Sequence[str], directory: Path | None, ad
     for origin, count in sorted(redrive.left.items()):
         why = "the job reads no topic of this name from outside" if origin in topics else "no record of an input failed"
         print(f"{origin}: left: {count:,}: {why}")
-    if not redrive.sent and not redrive.left:
+    for topic, count in sorted(redrive.again.items()):
+        print(f"{topic}: more letters of records that were sent: {count:,}")
+    if not redrive.sent and not redrive.left and not redrive.again:
         print("no letter to send: none matches, or all were sent before")
 
 
-def condition(where: Sequence[str]) -> Callable[[Letter], bool]:
-    """Return what FIELD=TEXT asks for; all must hold. Raises ConfigError naming the fields."""
-    asked: list[tuple[str, str]] = []
+def check_condition(where: Sequence[str]) -> None:
+    """Raise ConfigError, naming the fields, for what is no FIELD=TEXT."""
     for each in where:
-        field, equals, text = each.partition("=")
+        field, equals, _ = each.partition("=")
         if not equals or field not in FIELDS:
             raise ConfigError(f"--where {each}: write FIELD=TEXT, with one of the fields {', '.join(FIELDS)}")
-        asked.append((field, text))
+
+
+def condition(where: Sequence[str], job: Job) -> Callable[[Letter], bool]:
+    """Return what FIELD=TEXT asks for; all must hold. A key is given as its text, or as `show` prints it."""
+    asked = [(field, text) for field, _, text in (each.partition("=") for each in where)]
+
+    def has_key(letter: Letter, text: str) -> bool:
+        raw = letter.key or b""
+        return raw.decode(errors="replace") == text or (
+            letter.key is not None and decoded(serdes_of(job, letter)[0], raw, encode_headers(letter.headers)) == text
+        )
 
     def wanted(letter: Letter) -> bool:
         has = {
@@ -115,9 +128,15 @@ def condition(where: Sequence[str]) -> Callable[[Letter], bool]:
             "join": letter.told.get("join", ""),
             "timer": letter.told.get("timer", ""),
             "source": letter.told.get("source", ""),
-            "key": (letter.key or b"").decode(errors="replace"),
         }
-        return all(text in letter.told["error"] if field == "error" else text == has[field] for field, text in asked)
+        return all(
+            text in letter.told["error"]
+            if field == "error"
+            else has_key(letter, text)
+            if field == "key"
+            else text == has[field]
+            for field, text in asked
+        )
 
     return wanted
 
