@@ -1,5 +1,8 @@
 """Grete: exactly-once stream processing. This is the whole public API; `framework` may change."""
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 from framework.api.avro_serde import avro
 from framework.api.calls import BatchCall, Call, CallError
 from framework.api.context import Context
@@ -27,16 +30,21 @@ from framework.api.trace_ids import TraceIds
 from framework.api.versioned import VersionedStore
 from framework.api.windows import Every, HoppingWindow, TumblingWindow, Window
 
+if TYPE_CHECKING:
+    from framework.client import Client, ExternalSource, SourceRecord, Writer
+
 __all__ = [
     "BatchCall",
     "ById",
     "BySequence",
     "Call",
     "CallError",
+    "Client",
     "Context",
     "DeadLetter",
     "Every",
     "External",
+    "ExternalSource",
     "Files",
     "HoppingWindow",
     "Http",
@@ -51,6 +59,7 @@ __all__ = [
     "Serde",
     "SessionWindow",
     "SlidingWindow",
+    "SourceRecord",
     "Store",
     "Table",
     "TableJoin",
@@ -62,11 +71,36 @@ __all__ = [
     "TumblingWindow",
     "VersionedStore",
     "Window",
+    "Writer",
     "avro",
     "bytes_serde",
+    "client",
     "int64",
     "json",
     "protobuf",
     "repartition",
     "utf8",
 ]
+
+_OUTSIDE = ("Client", "ExternalSource", "SourceRecord", "Writer")  # of jobs: they need the log and the stores
+
+
+def client(
+    job: Job, *, log: str = "embedded", kafka_config: Path | None = None, directory: Path | None = None
+) -> "Client":
+    """Return a Client of a job, for a program that writes its inputs, reads its outputs and its state.
+
+    ``log``, ``kafka_config``, ``directory``: as for `grete run`. Raises ConfigError: a log of another kind.
+    """
+    from framework.client import Client
+
+    return Client(job, log=log, kafka_config=kafka_config, directory=directory)
+
+
+def __getattr__(name: str) -> Any:
+    """Import what programs outside of jobs use when it is asked for: a task needs none of it."""
+    if name not in _OUTSIDE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import framework.client
+
+    return getattr(framework.client, name)
