@@ -122,7 +122,7 @@ class IntervalJoin(Join[K, L, R]):
         return self._put(LEFT, key, timestamp, value)
 
     def put_right(self, key: K, timestamp: int, value: R) -> bool:
-        """As ``put_left``, of the right side."""
+        """As ``put_left``, of the right side. Raises what that raises: TaskError, SerdeError."""
         return self._put(RIGHT, key, timestamp, value)
 
     def which(self, result: Pair[K, L, R]) -> str:

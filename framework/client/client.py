@@ -148,12 +148,15 @@ class Client:
         return next((value for _, value in self._state.find(store, key)), default)
 
     def prefix(self, store: Store[K, V], prefix: K) -> Iterator[tuple[K, V]]:
-        """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition."""
+        """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition.
+
+        Raises ConfigError as ``get`` does.
+        """
         store = _checked(store)
         return self._state.prefix(store, prefix)
 
     def all(self, store: Store[K, V]) -> Iterator[tuple[K, V]]:
-        """Yield every committed (key, value), partition by partition."""
+        """Yield every committed (key, value), partition by partition. Raises ConfigError as ``get`` does."""
         store = _checked(store)
         return self._state.all(store)
 
