@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain, pairwise
-from typing import Protocol
+from itertools import accumulate, chain, pairwise
+from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.batch.channels import channels_of
+from framework.batch.check import has_timed_batches
 from framework.batch.frames import Frame, SentFrames
 from framework.batch.logical_order import LogicalOrder
 from framework.batch.record_order import Piece
@@ -35,6 +36,20 @@ from protocol.ids import TopicPartition
 from protocol.record_batch import RecordBatch
 
 
+class LiveTime(NamedTuple):
+    """How far a live task was at the end of the history, as far as its clock has decided that; None: it has not.
+
+    ``event_time_ms``: its clock has decided which inputs were idle (E4). ``logical_us``: the logical time of what it
+    had processed last; wall-clock timers of later times have not fired (E8).
+    """
+
+    event_time_ms: int | None = None
+    logical_us: int | None = None
+
+
+HISTORY_ALONE = LiveTime()  # no live task was there
+
+
 class Pass(Protocol):
     """One pass over a task's history. ``refused``: rows that were no record; ``records``: all others, by partition."""
 
@@ -50,7 +65,7 @@ class Pass(Protocol):
         """Process a piece. Raises TaskError."""
         ...
 
-    def end(self, live_ms: int | None) -> None:
+    def end(self, live: LiveTime) -> None:
         """End the history, as ``BatchTask.finish`` says."""
         ...
 
@@ -70,8 +85,16 @@ class Pass(Protocol):
 class AlignedPass:
     """A task in aligned mode: it takes its channels as they come."""
 
-    def __init__(self, job: Job, stage: StageGraph, partition: int, processor: Processor, untold_bytes: int) -> None:
-        """``untold_bytes``: of input after which event time is told."""
+    def __init__(
+        self,
+        job: Job,
+        stage: StageGraph,
+        partition: int,
+        processor: Processor,
+        untold_bytes: int,
+        until_us: int,
+    ) -> None:
+        """``untold_bytes``: of input after which event time is told; ``until_us``: no record was taken in later."""
         self.processor = processor
         self.records: Counter[TopicPartition] = Counter()
         self.refused = 0
@@ -80,6 +103,12 @@ class AlignedPass:
         self._sent = SentFrames(wire(job.topology(), stage.ordinal, partition))
         self._told = BEFORE_ALL, False  # the last watermark
         self._untold_bytes, self._untold_bytes_max = 0, untold_bytes
+        self._timed_batches, self._until_us = has_timed_batches(stage), until_us
+        self._intake = {
+            source: 0
+            for producer, source in self._sources.values()
+            if producer == OUTSIDE and stage.topics_timed().get(source.topic) == "intake"
+        }
 
     def take(self, piece: Piece) -> None:
         """Process a piece."""
@@ -91,15 +120,23 @@ class AlignedPass:
             self.processor.refuse(records, piece.refused)
             self.refused += 1
         else:  # of several channels, maybe, if those are of one stream partition: only their watermarks move time
-            self.processor.process_batch(source[0], records)
+            taken_in = self._taken_in(records) if records.source in self._intake else records
+            for batch in _one_by_one(taken_in) if self._timed_batches else [taken_in]:
+                self.processor.process_batch(source[0], batch)
             self.records[records.source] += len(records.keys)
         cells = filter(None, chain(records.keys, records.values))
         self._untold_bytes += 1 + len(records.keys) + sum(map(len, cells))
 
-    def end(self, live_ms: int | None) -> None:
+    def _taken_in(self, batch: RecordBatch) -> RecordBatch:
+        """Let records of history have been taken in as deterministic tasks take them: each as it came, by timestamp."""
+        times = [*accumulate((1_000 * at for at in batch.timestamps), max, initial=self._intake[batch.source])][1:]
+        self._intake[batch.source] = times[-1]
+        return batch._replace(logical=([min(at, self._until_us) for at in times], (0,) * len(times)))
+
+    def end(self, live: LiveTime) -> None:
         """Inputs without any record are idle; what was idle live, a clock has decided (E4)."""
-        if live_ms is not None:
-            self.processor.catch_up(live_ms)
+        if live.event_time_ms is not None:
+            self.processor.catch_up(live.event_time_ms)
             return
         for producer, source in self._sources.values():
             if producer == OUTSIDE and not self.records[source]:
@@ -160,17 +197,18 @@ class LogicalPass:
             sinks=no_sinks,
             told_at=None if is_recorded else _not_recorded,
             caller=caller,
-            fires_after=NEVER,  # history sets wall-clock timers, and the live task lets them fire
         )
+        self.processor.fires_after = NEVER  # history sets wall-clock timers, and the live task lets them fire
         self.records: Counter[TopicPartition] = Counter()
         self.refused = 0
         channels = channels_of(topology, stage.ordinal, partition)
         self._sources = {channel: source for source, channel in channels.items()}
         self._sent = SentFrames(self._wiring)
         self._hands_outputs = outputs
+        self._has_clock, self._timed_batches = "wall" in stage.timers, has_timed_batches(stage)
         self._order, self._in_history = order, order.until_us >= 0
         if not self._in_history:
-            self._recall()
+            self._go_live()
         self._marks: list[tuple[TimeSource, int, bool]] = []  # of one logical time
         self._marked_at = -1
 
@@ -196,17 +234,26 @@ class LogicalPass:
             self.processor.process_merged([piece.batch], -1)
             self.records[piece.batch.source] += len(piece.batch.keys)
         else:
-            for batch in _by_step(piece.batch) if self._in_history and self._wiring.timed_outputs else [piece.batch]:
+            for batch in self._cut(piece.batch) if self._in_history else [piece.batch]:
                 self.processor.process_taken(batch)
             self.records[piece.batch.source] += len(piece.batch.keys)
 
-    def end(self, live_ms: int | None) -> None:
+    def _cut(self, batch: RecordBatch) -> Sequence[RecordBatch]:
+        """Cut records of history so that nothing depends on how they came."""
+        if self._timed_batches:
+            return _one_by_one(batch)
+        return _by_step(batch) if self._wiring.timed_outputs else [batch]
+
+    def end(self, live: LiveTime) -> None:
         """Take watermarks that wait, and end the history; tell all that is due by then."""
         self._take_watermarks()
-        if live_ms is None:
+        if live.event_time_ms is None:
             self._end_history()
         else:
-            self.processor.catch_up(live_ms)
+            self.processor.catch_up(live.event_time_ms)
+        if live.logical_us is not None:
+            self.processor.process_merged((), live.logical_us)
+        self.processor.fires_after = NEVER
         self.processor.process_merged((), self._order.told_us)
 
     def frames(self, *, tell: bool) -> list[Frame]:  # event time is told at fixed times (E2)
@@ -229,6 +276,8 @@ class LogicalPass:
 
     def _take_watermarks(self) -> None:
         if self._marks:
+            if self._marked_at > self._order.until_us:
+                self._end_history()
             self.processor.process_merged([MergedWatermarks(self._marked_at, tuple(self._marks))], -1)
             self._marks = []
 
@@ -237,15 +286,22 @@ class LogicalPass:
         if not self._in_history:
             return
         self._in_history = False
-        self._recall()
+        self._go_live()
         for producer, source in self._sources.values():
             if producer == OUTSIDE and not self.records[source]:
                 self.processor.process_idle(source, self._order.until_us)
+        if self._has_clock and self._order.until_us < NEVER - 1:
+            self.processor.be_at(self._order.until_us)  # its timers fire live, and consumers are at that time
 
-    def _recall(self) -> None:
-        """Take what calls have returned live from here on: those of history are recorded nowhere."""
+    def _go_live(self) -> None:
+        """From here on take what calls have returned, and let timers fire: what history did is recorded nowhere."""
         if self._order.is_live:
+            self.processor.fires_after = self._order.until_us
             self.processor.recall_all(self._order.calls)
+
+
+def _one_by_one(batch: RecordBatch) -> Sequence[RecordBatch]:
+    return [part_of(batch, index, index + 1) for index in range(len(batch.keys))]
 
 
 def _by_step(batch: RecordBatch) -> Sequence[RecordBatch]:

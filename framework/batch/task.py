@@ -14,7 +14,7 @@ from framework.batch.channels import channels_of
 from framework.batch.frames import Frame
 from framework.batch.logical_order import LogicalOrder
 from framework.batch.no_calls import NoCalls
-from framework.batch.passes import AlignedPass, LogicalPass, Pass
+from framework.batch.passes import HISTORY_ALONE, AlignedPass, LiveTime, LogicalPass, Pass
 from framework.batch.record_order import Piece, merged
 from framework.batch.temporary_store import Scratch
 from framework.execution.build import store_names
@@ -91,7 +91,7 @@ class BatchTask:
             self._outputs = Outputs(stage, topology, settings, outside.get, drop_external=not outputs)
             own = stage, topology, partition, self._overlay, self._outputs, settings
             processor = Processor(*own, sinks=no_sinks, caller=caller)
-            self._pass = AlignedPass(job, stage, partition, processor, settings.batch_bytes_max)
+            self._pass = AlignedPass(job, stage, partition, processor, settings.batch_bytes_max, order.until_us)
         self._processor = self._pass.processor
         channels, first = channels_of(job.topology(), stage.ordinal, partition), stage.topics_read_first()
         self._channels = len(channels)
@@ -127,13 +127,13 @@ class BatchTask:
                 self._make_room()
             yield from self._sent(tell=False)
 
-    def finish(self, live_ms: int | None = None) -> Iterator[list[Frame] | list[ExternalRecord]]:
+    def finish(self, live: LiveTime = HISTORY_ALONE) -> Iterator[list[Frame] | list[ExternalRecord]]:
         """End the history; yield what is still sent. Raises TaskError.
 
-        Event time stays where the inputs are, since they go on live. Inputs without any record are idle. ``live_ms``:
-        a live task was here, and that was its event time; which of its inputs were idle, its clock has decided (E4).
+        Event time stays where the inputs are, since they go on live. Inputs without any record are idle. ``live``: a
+        live task was here.
         """
-        self._pass.end(live_ms)
+        self._pass.end(live)
         self._wait_for_calls(until_none=True)
         yield from self._sent(tell=True)
         self._done = True

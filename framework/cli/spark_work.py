@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from framework.api.job import Job
-from framework.batch.check import check_batch
 from framework.cli.job_target import JobTarget
 from framework.spark.backfill.backfill import Wanted, sources_of
 from framework.spark.backfill.ranges import LOG
@@ -12,8 +11,7 @@ from framework.spark.format.options import Where
 
 
 def wanted_of(found: JobTarget, sources: Sequence[str], work: str | None) -> Wanted:
-    """Return the work for Spark, with paths that executors understand. Raises ConfigError: the job does not suit it."""
-    check_batch(found.job)
+    """Return the work for Spark, with paths that executors understand. Raises ConfigError: ``sources`` are wrong."""
     reference, address = found.reference, found.job_directory.address
     if reference.endswith(".py"):
         reference = str(Path(reference).absolute())

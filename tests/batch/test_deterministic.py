@@ -1,7 +1,7 @@
 """Deterministic stages in batch: the rest live is as if all had been live; and the order of a live run, made again."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from random import Random
 
 import pytest
@@ -9,21 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framework.api.job import Job
-from framework.batch.logical_order import recorded_order
+from framework.batch.logical_order import LogicalOrder, recorded_order
 from framework.execution.deterministic.announced_time import AnnouncedTime
-from framework.execution.deterministic.outputs import is_of_outputs
-from framework.execution.reserved_stores import META, OUTBOX
+from framework.execution.deterministic.outputs import AT, is_of_outputs, logical_time_of
+from framework.execution.reserved_stores import META, OUTBOX, TIMERS
 from framework.logs.memory import MemoryLog
 from framework.settings import Settings
 from framework.state.commits import all_wirings
 from framework.state.recorded_task import recorded_task
 from framework.testing import Kit
-from protocol.ids import TopicPartition
+from protocol.ids import TopicPartition, producer_id
 from protocol.notes import IdleNote
 from protocol.partitioner import partition_of
 from tests.batch.taking_over import Seen, live, taken_over
 from tests.support import delays, matches, watching
 from tests.support.local_batch import run_job
+from tests.support.parity_clocks import Remind, Reminded
+from tests.support.parity_topics import events, told
+
+Entries = dict[tuple[int, int, int, bytes], bytes]  # stage, partition, store, key → value
 
 records = st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 9), st.integers(0, 60)), min_size=1, max_size=60)
 EVENTS = [TopicPartition("events", number) for number in range(3)]
@@ -64,7 +68,7 @@ def plain(seen: Seen) -> tuple[object, ...]:
 
 def at_rest(
     state: Mapping[tuple[int, int], Mapping[int, Mapping[bytes, bytes | None]]],
-) -> dict[tuple[int, int, int, bytes], bytes]:
+) -> Entries:
     """Return the entries that a batch makes: no numbers of outputs, and nothing of event time that was to be told."""
     return {
         (*task, store, key): value
@@ -97,6 +101,13 @@ def test_the_order_of_a_live_run_is_made_again(name: str) -> None:
     kit = fed(JOBS[name], history)
     kit.run(crashes=6, seed=3)
     kit.run()
+    made, found, orders = made_again(kit)
+    assert made == found
+    assert any(isinstance(each, IdleNote) for order in orders for each in order.decisions)
+
+
+def made_again(kit: Kit) -> tuple[Entries, Entries, Collection[LogicalOrder]]:
+    """Return what a batch makes in the recorded order, what live tasks have, and the orders of the tasks."""
     found = {
         (kit.job.stage(stage).ordinal, partition): {store: view.values for store, view in hosted.disk.stores.items()}
         for (stage, partition), hosted in kit._tasks.items()
@@ -104,10 +115,47 @@ def test_the_order_of_a_live_run_is_made_again(name: str) -> None:
     log = MemoryLog(kit._data)
     tasks = {w.producer: recorded_task(log, w.changelog) for w in all_wirings(kit.job)}
     orders = {producer: recorded_order(task, task.commits[-1]) for producer, task in tasks.items()}
-    results = run_job(kit.job, lambda source: kit._data.partition(source).rows, orders=orders)
+    reached = {producer_id(*task): logical_time_of(stores[META][AT] or b"") for task, stores in found.items()}
+    results = run_job(kit.job, lambda source: kit._data.partition(source).rows, orders=orders, reached_us=reached)
     made = {
         task: {store: {k: v for s, k, v in result.state if s == store} for store in found[task]}
         for task, result in results.items()
     }
-    assert at_rest(made) == at_rest(found)
-    assert any(isinstance(each, IdleNote) for order in orders.values() for each in order.decisions)
+    return at_rest(made), at_rest(found), orders.values()
+
+
+CLOCK = Job("clock", [Remind, Reminded], partitions=2, mode="deterministic")
+
+
+def ring(kit: Kit, numbers: range) -> None:
+    """Feed records, some time apart: timers that they set fire between them and behind them."""
+    for number in numbers:
+        kit.feed(events, "abcdef"[number % 6], number % 11, timestamp=1_500_000_000_000 + number)
+        if number % 3 == 0:
+            kit.run()
+            kit.advance(13)
+
+
+def test_wall_clock_timers_fire_again_at_their_places() -> None:
+    """Between records and behind the last one, through crashes: the same state to the byte."""
+    kit = Kit(CLOCK)
+    ring(kit, range(30))
+    kit.run(crashes=6, seed=3)
+    kit.advance(50)
+    ring(kit, range(30, 40))
+    made, found, _ = made_again(kit)
+    assert made == found
+    assert sum(entry[2] == TIMERS for entry in found) >= 3  # those that wait for years
+    assert len(kit.pairs(told("reminded"))) > 30
+
+
+def test_timers_of_history_fire_behind_it() -> None:
+    """They are long due, and the stage behind has passed their time: each fires once the job is live."""
+    kit = Kit(CLOCK)
+    for number in range(20):
+        kit.feed(events, "abcdef"[number % 6], number % 7, timestamp=1_500_000_000_000 + number)
+    taken_over(kit, {place: len(kit._data.partition(place).rows) for place in EVENTS[:2]})
+    kit.advance(200)
+    again = [number for number in range(20) if number % 10 == 7]  # those set themselves thrice
+    expected = Counter("abcdef"[number % 6] for number in [*range(20), *3 * again])
+    assert Counter(key for key, _ in kit.pairs(told("reminded"))) == expected

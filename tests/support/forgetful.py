@@ -55,3 +55,4 @@ def expected(records: Iterable[tuple[int, int]]) -> tuple[list[int], dict[int, i
 job = forgetting("aligned")
 deterministic = forgetting("deterministic")
 batches = Job(NAME, [ForgetBatch], partitions=PARTITIONS)
+deterministic_batches = Job(NAME, [ForgetBatch], partitions=PARTITIONS, mode="deterministic")

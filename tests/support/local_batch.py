@@ -9,6 +9,7 @@ from framework.api.job import Job
 from framework.batch.channels import channels_of, stages_in_order
 from framework.batch.frames import Frame
 from framework.batch.logical_order import LogicalOrder
+from framework.batch.passes import LiveTime
 from framework.batch.record_order import Piece, before_others, piece_of_message, pieces_of_rows
 from framework.batch.task import BatchTask, StateRow
 from framework.core.deterministic.logical_watermarks import NEVER
@@ -36,10 +37,12 @@ def run_job(
     checkpoint_id: int = 1,
     outbox: bool = True,
     orders: Mapping[int, LogicalOrder] = {},
+    reached_us: Mapping[int, int] = {},
 ) -> dict[tuple[int, int], TaskResult]:
     """Run every task of a job over its history; return (stage ordinal, partition) → its result. Raises TaskError.
 
-    ``orders``: producer id → the logical order of its inputs; without it, all of them are history.
+    ``orders``: producer id → the logical order of its inputs; without it, all of them are history. ``reached_us``:
+    producer id → the logical time of what its live task had processed last.
     """
     settings, topology = settings or Settings(), job.topology()
     outside = dict.fromkeys(job.external_sinks(), job.partitions)
@@ -48,7 +51,11 @@ def run_job(
     for stage in stages_in_order(job):
         logical = stage.mode == "deterministic"
         for partition in range(stage.partitions):
-            order = orders.get(producer_id(stage.ordinal, partition), LogicalOrder(checkpoint_id * 1_000))
+            number = producer_id(stage.ordinal, partition)
+            order, reached = (
+                orders.get(number, LogicalOrder(checkpoint_id * 1_000)),
+                LiveTime(None, reached_us.get(number)),
+            )
             task, result = BatchTask(job, stage, partition, settings, outside, order=order), TaskResult()
             times = {declared.topic.name: order_of(declared) for declared in stage.inputs.values()}
             channels = channels_of(topology, stage.ordinal, partition)
@@ -69,7 +76,7 @@ def run_job(
                 pieces.append(found)
             if logical:
                 pieces.append(order.idle({source: channel for (_, source), channel in channels.items()}))
-            for sent in chain(task.run(merge(*pieces, key=lambda piece: piece[:3])), task.finish()):
+            for sent in chain(task.run(merge(*pieces, key=lambda piece: piece[:3])), task.finish(reached)):
                 for each in sent:
                     if isinstance(each, Frame):
                         streams.setdefault(each.partition, []).append(each)

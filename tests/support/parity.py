@@ -31,22 +31,19 @@ from grete import (
     repartition,
     utf8,
 )
-
-PARTITIONS = 2
-BEGIN_MS = 1_700_000_000_000  # of the first record
-START_MS = BEGIN_MS + 1_200  # where the stage with start= begins: in the middle of the history
-
-events = Topic("events", key=utf8, value=int64)  # key → number
-prices = Topic("prices", key=utf8, value=int64)  # key → price
-alarms = Topic("alarms", key=utf8, value=int64)
-spread = Topic("spread", key=utf8, value=int64)  # between the stages of two rows
-delayed = Topic("delayed", key=utf8, value=int64)  # the same
-letters = Topic("letters", key=utf8, value=int64)
-
-
-def told(name: str) -> Topic[str, int]:
-    """Return the topic that a row's tasks write."""
-    return Topic(f"told-{name}", key=utf8, value=int64)
+from tests.support.parity_clocks import Recent, Remind, Reminded, TakenIn
+from tests.support.parity_topics import (
+    BEGIN_MS,
+    PARTITIONS,
+    START_MS,
+    alarms,
+    delayed,
+    events,
+    letters,
+    prices,
+    spread,
+    told,
+)
 
 
 class Sums(Task):
@@ -286,6 +283,9 @@ ROWS = [
     Row("`priority=`", [Alarms]),
     Row("`start=`, `process_batch`", [Begun]),
     Row("`time=`, `out_of_order_ms=`", [Timed]),
+    Row('`time="intake"`', [TakenIn], ["deterministic"], same=False),
+    Row("`process_batch` with `ttl_ms`", [Recent], ["deterministic"], same=False),
+    Row("wall-clock timers", [Remind, Reminded], ["deterministic"], same=False),
 ]
 
 
@@ -293,6 +293,11 @@ def job_of(mode: Mode) -> Job:
     """Return the job of all rows in a mode."""
     stages = [stage for row in ROWS if mode in row.modes for stage in row.stages]
     return Job(f"parity-{mode}", stages, partitions=PARTITIONS, mode=mode)
+
+
+def left_out() -> Job:
+    """Return an aligned job of which an audit can recompute the first stage alone."""
+    return Job("parity-left-out", [Sums, TakenIn, Recent, Remind, Reminded], partitions=PARTITIONS)
 
 
 def both_modes(suffix: str) -> Job:

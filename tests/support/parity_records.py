@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from framework.ports import ExternalRecord
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
-from tests.support.parity import BEGIN_MS, PARTITIONS, alarms, events, prices
+from tests.support.parity_topics import BEGIN_MS, PARTITIONS, alarms, events, prices
 
 PRICE_PARTITIONS = 3
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from framework.api.mode import Mode
-from framework.batch.check import check_audit
+from framework.batch.check import left_out
 from framework.errors import ConfigError, GraphError, TaskError
 from framework.execution.reserved_stores import TIMERS
 from framework.execution.timers import WALL, _encode
@@ -287,7 +287,7 @@ class Asks(Remind):
     [
         (lambda: Job("j", stages=[Asks]), "has an async process and declares Timers"),
         (lambda: Job("j", stages=[Twice]), "'alarms' and 'more': keep one"),
-        (lambda: check_audit(reminding()), "stage remind has wall-clock timers"),
+        (lambda: left_out(reminding(), is_recorded=True), "stage remind has wall-clock timers"),
         (lambda: Timers(clock="sun"), "need one of 'event', 'wall'"),  # type: ignore[arg-type]  # that is refused
         (lambda: Kit(reminding(), processing_guarantee="at-most-once").run(), "a timer could fire twice"),
     ],

@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from framework.api.job import Job
-from framework.batch.check import check_audit
 from framework.cli.job_target import JobTarget, existing_log
 from framework.cli.progress import Screen
 from framework.cli.spark_work import of_stages, wanted_of
@@ -44,7 +43,6 @@ def compare(
         made = [path for path in (job_directory.directory / "spark", job_directory.directory) if not path.exists()]
         try:
             settings = pinned_settings(job, log, settings)
-            check_audit(job)
             found = JobTarget(job, reference, job_directory, settings)
             aligned = settings.processing_guarantee == "exactly-once"
             wanted = wanted_of(found, sources or [LOG], work)
@@ -66,6 +64,8 @@ def tell_audit(screen: Screen, job: Job, result: Audited, *, aligned: bool) -> b
         f"{job.name}: checkpoint {result.checkpoint_id}: {keys:,} keys recomputed from {records:,} "
         f"records{of_stages(job)}: " + ("nothing differs" if not result.wrong else f"{result.wrong:,} keys differ")
     )
+    if result.left_out:
+        screen.say(f"not compared: {', '.join(result.left_out)}, for the reasons above")
     if result.wrong:
         table = Table("stage", "partition", "store", "key", "in the changelog", "recomputed")
         for difference in result.differences:

@@ -258,6 +258,12 @@ class LogicalOutputs:
         return default if raw is None else int(_NUMBER.unpack(raw)[0])
 
 
+def logical_time_of(raw: bytes) -> int:
+    """Return the logical time in µs of what was processed last, of the entry AT."""
+    at, _ = _KEY.unpack(raw)
+    return int(at)
+
+
 def is_of_outputs(key: bytes) -> bool:
     """Tell whether an entry of META is about outputs: a number, a digest, how far they are released."""
     return key == ONE or key.startswith((b"digest ", b"sent ", b"released ", b"end "))

@@ -51,12 +51,10 @@ class LogicalProcessor(Processor):
         sinks: MakeSinks = sinks_of,
         told_at: Callable[[], TimeAndSource] | None = None,
         caller: Caller | None = None,
-        fires_after: int = -1,
     ) -> None:
         """``logical``: the mode of ``outputs``. ``executor`` runs what the outbox does to its ``sinks``.
 
-        ``told_at`` gives ``ctx`` the logical time, by default that of ``logical``. ``fires_after``: the logical time in
-        µs from which on wall-clock timers fire (E8).
+        ``told_at`` gives ``ctx`` the logical time, by default that of ``logical``.
         """
         name = f"{topology.job}/{stage.name}/{partition}"
         self._ctx = LogicalContext(name, told_at or (lambda: logical.at))
@@ -74,7 +72,8 @@ class LogicalProcessor(Processor):
             early_us=(lambda: logical.at[0]) if settings.sink_delivery == "early" else None,
             caller=caller,
         )
-        self._logical, self._fires_after = logical, fires_after
+        self.fires_after = -1  # the logical time in µs from which on wall-clock timers fire (E8)
+        self._logical = logical
         self._kept = KeptResults(overlay.store(META))
         self._producer = producer_id(stage.ordinal, partition)
         timed = wire(topology, stage.ordinal, partition).timed_outputs
@@ -162,7 +161,7 @@ class LogicalProcessor(Processor):
 
     def refuse_at(self, batch: RecordBatch, reason: str, t: int) -> None:
         """Let the input's error policy have one row of history that is no record, as of logical time ``t`` µs."""
-        self._then(partial(self._be_at, t))
+        self._then(partial(self.be_at, t))
         self.refuse(batch, reason)
 
     def process_idle(self, partition: TopicPartition, t: int, *, ended: bool = False) -> None:
@@ -192,7 +191,7 @@ class LogicalProcessor(Processor):
         """Tell what is due before logical time ``t``; what timers send from now on has this time."""
         self._fire_wall_by(t)
         self._announced.pass_to(t - 1)
-        self._be_at(t)
+        self.be_at(t)
 
     def _fire_wall_by(self, t: int) -> None:
         """Let wall-clock timers fire up to logical time ``t``, in turns of a ms; none is later than ``t`` to come (E8).
@@ -201,14 +200,15 @@ class LogicalProcessor(Processor):
         depends on the records and timers before it alone, not on when it is known that time has passed.
         """
         wall = self.wall
-        while wall is not None and t > self._fires_after and wall.move_to_next(t // 1_000):
+        while wall is not None and t > self.fires_after and wall.move_to_next(t // 1_000):
             turn = self.next_wall
             if turn > t:
                 return
-            self._be_at(turn)
+            self.be_at(turn)
             self._firing.fire_wall_once(turn // 1_000)
 
-    def _be_at(self, t: int) -> None:
+    def be_at(self, t: int) -> None:
+        """Move to logical time ``t`` µs: later records, and turns of timers, are behind it."""
         self._logical.at = max((t, self._producer), self._logical.at)
 
     def take_advances(self) -> list[Advance]:

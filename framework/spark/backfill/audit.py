@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
-from framework.batch.check import check_calls
+from framework.batch.check import check_calls, left_out
 from framework.errors import ConfigError
 from framework.ports import JobLogReader, LogReader
 from framework.spark.backfill.backfill import Plans, Telling, Wanted, Watching, check_starts, histories_of
@@ -20,11 +20,16 @@ from framework.state.commits import all_wirings
 from framework.state.pinning import output_counts
 from framework.state.snapshots import snapshots
 from framework.state.start_pinning import know_starts
+from protocol.ids import split_producer_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SHOWN_MAX = 100  # differences that a person can look at
+_UNRECORDED = (
+    "the changelogs do not hold all input decisions any more (setting changelog_retention_ms): deterministic tasks "
+    "take their inputs in the order of time, so state that depends on the order may differ"
+)
 
 
 class StateDifference(NamedTuple):
@@ -39,12 +44,13 @@ class StateDifference(NamedTuple):
 
 
 class Audited(NamedTuple):
-    """What was compared, and what differs: how many keys, and the first of them."""
+    """What was compared, and what differs: how many keys, and the first of them. ``left_out``: stage → why."""
 
     checkpoint_id: int
     reports: list[TaskReport]
     wrong: int
     differences: list[StateDifference]
+    left_out: dict[str, str]
 
 
 def audit(
@@ -58,8 +64,9 @@ def audit(
 ) -> Audited:
     """Recompute and compare, at the newest checkpoint that every task has committed; the job may run meanwhile.
 
-    ``makes_calls`` whose results are not recorded. Raises ConfigError: there is no such checkpoint, or its inputs are
-    not there any more, or calls; TaskError.
+    A stage whose state depends on what no log holds is left out. ``makes_calls`` whose results are not recorded. Raises
+    ConfigError: there is no such checkpoint, or its inputs are not there any more, or calls, or no stage is left;
+    TaskError.
     """
     job = wanted.job
     histories = histories_of(spark, job, wanted.sources)
@@ -68,15 +75,15 @@ def audit(
     if "deterministic" in job.modes:  # no checkpoint spans its tasks: they are of one moment when all is used up
         check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), found, strict=True)])
         is_recorded = not any(log.bounds(wiring.changelog)[0] for wiring in all_wirings(job) if wiring.deterministic)
-    if not is_recorded:
-        telling.say(_check_unrecorded(job))
+    reasons = _tell_left_out(job, telling, is_recorded=is_recorded)
+    compared = [stage for stage in job.stages if stage.name not in reasons]
     if not makes_calls:
-        check_calls(job, is_recorded=is_recorded)
+        check_calls(compared, is_recorded=is_recorded)
     settled = know_starts(job, log)
     check_starts(job, settled, histories)
     ends = {topic: history.ends for topic, history in histories.items()}
     covered = cover(log, [(wiring, each.commit) for wiring, each in zip(all_wirings(job), found, strict=True)], ends)
-    check_whole(log, wanted, covered.begins)
+    check_whole(log, wanted, {each: at for each, at in covered.begins.items() if _stage_of(job, each) not in reasons})
     check_placed(log, job, covered, ends)
     checkpoint_id = max(snapshot.commit.checkpoint_id for snapshot in found)
     work = f"{wanted.work}/audit-{uuid.uuid4().hex}"
@@ -96,14 +103,15 @@ def audit(
                     makes_calls=makes_calls,
                 ),
                 lambda name: telling.say(f"stage {name} …"),
+                left_out=reasons,
             )
-            for stage in job.stages:
+            for stage in compared:
                 rows, room = stages.rows(stage, STATE), SHOWN_MAX - len(differences)
                 differences += (shown := list(_shown(stage, rows, room)))
                 wrong += len(shown) if len(shown) < room else rows.count()
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return Audited(checkpoint_id, reports, wrong, differences)
+    return Audited(checkpoint_id, reports, wrong, differences, reasons)
 
 
 def _shown(stage: StageGraph, rows: "DataFrame", count: int) -> Iterator[StateDifference]:
@@ -114,21 +122,18 @@ def _shown(stage: StageGraph, rows: "DataFrame", count: int) -> Iterator[StateDi
         yield StateDifference(stage.name, row["task"], names[row["store"]], key or b"", value, expected)
 
 
-def _check_unrecorded(job: Job) -> str:
-    """Return what a person should know of an audit without the recorded order. Raises ConfigError: it cannot be."""
-    for stage in job.stages:
-        if stage.mode == "deterministic" and "intake" in stage.topics_timed().values():
-            raise ConfigError(
-                f"stage {stage.name} has time='intake', and the changelogs do not hold all input decisions any more "
-                "(setting changelog_retention_ms): when its records were taken in is not known, so the stage cannot be "
-                "recomputed. grete check-determinism replays its recent history",
-                stage=stage.name,
-                setting="changelog_retention_ms",
-            )
-    return (
-        "the changelogs do not hold all input decisions any more (setting changelog_retention_ms): deterministic tasks "
-        "take their inputs in the order of time, so state that depends on the order may differ"
-    )
+def _tell_left_out(job: Job, telling: Telling, *, is_recorded: bool) -> dict[str, str]:
+    """Say what is not compared, and return it: stage → why. Raises ConfigError: nothing would be."""
+    if not is_recorded:
+        telling.say(_UNRECORDED)
+    reasons = left_out(job, is_recorded=is_recorded)
+    for name, reason in reasons.items():
+        telling.say(f"not compared: stage {name} {reason}")
+    return reasons
+
+
+def _stage_of(job: Job, read: TaskInput) -> str:
+    return job.stages[split_producer_id(read[0])[0]].name
 
 
 def check_whole(log: LogReader, wanted: Wanted, begins: Mapping[TaskInput, int]) -> None:

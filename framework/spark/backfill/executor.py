@@ -15,6 +15,7 @@ from framework.api.job import Job
 from framework.batch.channels import channels_of
 from framework.batch.frames import Frame
 from framework.batch.logical_order import LogicalOrder, recorded_order
+from framework.batch.passes import HISTORY_ALONE
 from framework.batch.record_order import Piece, piece_of_message
 from framework.batch.task import BatchTask
 from framework.core.task_topology import wire
@@ -57,8 +58,8 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
         yield from _sent(plan, job, report, task.run(_pieces(plan, job, partition, order, batches, report)))
         if plan.snapshots is not None:
             recorded = Recorded(plan, plan.snapshots[partition], job)
-        live_ms = recorded.event_time_ms if recorded and not order.is_live else None
-        yield from _sent(plan, job, report, task.finish(live_ms))
+        live = recorded.reached(is_live=order.is_live) if recorded else HISTORY_ALONE
+        yield from _sent(plan, job, report, task.finish(live))
         state = counted(report, task.state(plan.checkpoint_id, outbox=plan.outputs))
         if plan.bulk_write is not None:
             write(plan, plan.bulk_write, job, partition, attempt, state, report)

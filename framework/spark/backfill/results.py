@@ -6,11 +6,12 @@ from typing import Any
 
 from framework.api.graph import RESERVED_STORES
 from framework.api.job import Job
+from framework.batch.passes import LiveTime
 from framework.batch.task import StateRow
 from framework.execution.build import store_names
 from framework.execution.calls.kept_results import is_kept
 from framework.execution.deterministic.announced_time import AnnouncedTime
-from framework.execution.deterministic.outputs import is_of_outputs
+from framework.execution.deterministic.outputs import AT, is_of_outputs, logical_time_of
 from framework.execution.reserved_stores import EVENT_TIME, STREAM_TIME
 from framework.spark.backfill.plans import StagePlan, TaskReport
 from framework.spark.backfill.schema import STATE, batch
@@ -94,7 +95,8 @@ class Recorded:
         finally:
             log.close()
         raw, _ = self._found[_META].get(STREAM_TIME, (None, 0))
-        self.event_time_ms: int | None = None if raw is None else event_time_of(raw)
+        at, _ = self._found[_META].get(AT, (None, 0))
+        self._reached = None if raw is None else event_time_of(raw), None if at is None else logical_time_of(at)
         least = horizon(event_time_of(raw))
         for store in stage.expiring_ids():  # when it is deleted depends on commits
             entries = self._found[store].items()
@@ -105,6 +107,11 @@ class Recorded:
             self._left_out = _is_not_made_again
             if not plan.is_recorded:  # the logical times were others
                 del self._found[_META]
+
+    def reached(self, *, is_live: bool) -> LiveTime:
+        """Return how far the task was, as far as its inputs do not tell; ``is_live``: they have their logical times."""
+        event_time_ms, logical_us = self._reached
+        return LiveTime(None, logical_us) if is_live else LiveTime(event_time_ms)
 
     def differences(self, task: int, state: Iterator[StateRow]) -> Iterator[Any]:
         """Yield a row for each key that differs: ``value`` is the changelog's, ``headers`` what it should be."""

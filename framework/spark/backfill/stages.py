@@ -4,7 +4,7 @@ What a stage gives is written down (Parquet in a working directory that all exec
 it: user code may give something else when it runs again, and the state of one attempt must not meet another's output.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,13 +40,21 @@ class Stages(NamedTuple):
     histories: Histories
     work: str  # a directory that all executors share
 
-    def run(self, plan_of: Callable[[StageGraph], StagePlan], done: Callable[[str], None]) -> list[TaskReport]:
+    def run(
+        self,
+        plan_of: Callable[[StageGraph], StagePlan],
+        done: Callable[[str], None],
+        *,
+        left_out: Collection[str] = (),
+    ) -> list[TaskReport]:
         """Run stage by stage; return every task's report. Raises what a task raises.
 
-        ``done`` is told of each stage.
+        ``done`` is told of each stage. ``left_out``: stages that do not run; none of the others reads of them.
         """
         reports: list[TaskReport] = []
         for stage in stages_in_order(self.job):
+            if stage.name in left_out:
+                continue
             plan = plan_of(stage)
             done(stage.name)
             with unpacked(), _every_task(self.spark):

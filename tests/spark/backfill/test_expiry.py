@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from framework.batch.check import check_batch
+from framework.batch.check import left_out
 from framework.errors import ConfigError
 from framework.job.directory import JobDirectory
 from framework.ports import ExternalRecord
@@ -83,7 +83,9 @@ def test_history_in_batch_and_the_rest_live_is_as_all_of_it_live(spark: "SparkSe
         frame.write.format("changelog").options(**options).mode("append").save()
 
 
-def test_what_batch_cannot_recompute_is_refused() -> None:
-    """A batch's time depends on where it begins and ends."""
-    with pytest.raises(ConfigError, match=r"stage forget has process_batch and a store with ttl_ms: its entries live"):
-        check_batch(forgetful.batches)
+def test_what_an_audit_cannot_recompute_is_refused() -> None:
+    """A batch's time depends on where it begins and ends, which only deterministic tasks record, for a while."""
+    for job, is_recorded in [(forgetful.batches, True), (forgetful.deterministic_batches, False)]:
+        with pytest.raises(ConfigError, match=r"stage forget has process_batch and a store with ttl_ms: its entries"):
+            left_out(job, is_recorded=is_recorded)
+    assert left_out(forgetful.deterministic_batches, is_recorded=True) == {}

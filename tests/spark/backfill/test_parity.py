@@ -1,6 +1,7 @@
 """All that a live task may use, in batch: a job from history, taken live, equals one that was live all along."""
 
 import random
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import groupby
@@ -36,8 +37,9 @@ from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from tests.spark.backfill.damage import damage
 from tests.spark.backfill.scene import NOW_MS, Silent, drain
-from tests.support.parity import BEGIN_MS, ROWS, job_of, prices
+from tests.support.parity import ROWS, job_of
 from tests.support.parity_records import PRICE_PARTITIONS, Fed, fed, records_of, table
+from tests.support.parity_topics import BEGIN_MS, FAR, PARTITIONS, prices
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +69,7 @@ class Side:
         """Make its topics; ``before``: records that are there before the job is, all of them later by ``shift_ms``."""
         directory.mkdir()
         file = directory / "job.py"
-        file.write_text(f"from tests.support.parity import both_modes, job_of\n\njob = {made_by}\n")
+        file.write_text(f"from tests.support.parity import both_modes, job_of, left_out\n\njob = {made_by}\n")
         self.suffix, self.shift_ms = suffix, shift_ms
         self.reference, self.job = str(file), load_job(str(file))
         self.directory = JobDirectory(directory / "job", address=LogAddress(log))
@@ -197,6 +199,51 @@ def check(result: Compared, what: str, stages: Sequence[StageGraph], *, same: bo
     differences = [each for each in result.audited.differences if each.stage in names]
     assert {(each.stage, each.partition, each.key) for each in differences} == damaged, what
     assert len(differences) == len(damaged) > 0, what
+
+
+def test_an_audit_leaves_out_what_aligned_tasks_have_from_a_clock_alone(spark: "SparkSession", tmp_path: Path) -> None:
+    """The job is built from history, and goes on; of what the clock has told, nothing is compared, and all else is."""
+    side, history = Side(tmp_path / "built", "left_out()"), files(tmp_path)
+    backfill(spark, side.wanted(history), Until(now=False, offsets={}), side.log, Silent())
+    events_ = [(key, value, at) for topic, key, value, at in HISTORY if topic == "events"]
+    built, stages = side.state(), {stage.name: stage.store_ids() for stage in side.job.stages}
+    last = {key: at for key, _, at in events_}
+    assert stored(built, "taken-in", stages["taken-in"]["last"]) == last  # as if each had come at its time
+    seen = {f"{key}{value}": at for key, value, at in events_}
+    alive = {key: at for key, at in seen.items() if at + 400 > max(last.values())}
+    assert stored(built, "recent", stages["recent"]["seen"]) == alive
+    expiries = {
+        entry[3].decode(): int.from_bytes(value[:8]) - (1 << 63)
+        for entry, value in built.items()
+        if entry[0] == "recent"
+    }
+    assert expiries == {key: at + 400 for key, at in alive.items()}  # each from its own time on
+    assert not stored(built, "remind", stages["remind"]["fired"])
+    side.run(TAIL)
+    near = {f"{key} {at}" for key, value, at in events_ if value != FAR}
+    assert stored(side.state(), "remind", stages["remind"]["fired"]).keys() >= near
+    damaged, told = side.damaged(), Silent()
+    audited = audit(spark, side.wanted(history), side.log, told, aligned=True)
+    assert set(audited.left_out) == {"taken-in", "recent", "remind", "reminded"}
+    assert {(each.stage, each.partition, each.key) for each in audited.differences} == {
+        each for each in damaged if each[0] == "sums"
+    }
+    assert audited.wrong == PARTITIONS
+    assert any(
+        re.fullmatch(r"not compared: stage remind has wall-clock timers: .*, which aligned mode does not record", line)
+        for line in told.said
+    )
+    assert "not compared: stage reminded reads what stage remind sends" in told.said
+    side.log.close()
+
+
+def stored(state: State, stage: str, store: int) -> dict[str, int]:
+    """Return a store of a stage, all tasks together: key → the number in its value."""
+    return {
+        entry[3].decode(): int.from_bytes(value[-8:])
+        for entry, value in state.items()
+        if (entry[0], entry[2]) == (stage, store)
+    }
 
 
 def of(state: State, stages: Collection[str]) -> State:
