@@ -24,7 +24,7 @@
 #                              WRITE=1 (the seeds counted, or the hunts of all mutants, into docs)
 #   make model   small jobs in every order                    FULL=1 (wide bounds)
 #   make chaos KILLS=N         real workers, killed N times   LOG=kafka (a broker of its own) or kafka://host:9092
-#              MINUTES=N       random jobs under random troubles, each through an upgrade, instead
+#              MINUTES=N       random jobs under random troubles, each through an upgrade, instead (LOG=kafka: brokers of its own)
 #                              WRITE=1 (the run into docs, as for MUTANTS=1)
 
 SHELL := /bin/bash
@@ -97,8 +97,8 @@ model: $(VENV)/.installed
 	$(BIN)/python -m tests.verification.model $(if $(FULL),--full)
 
 chaos: $(VENV)/.installed
-	$(BIN)/python -m tests.verification.chaos.$(if $(MINUTES),jobs --minutes $(MINUTES),kills --log $(or $(LOG),embedded) \
-		--kills $(or $(KILLS),100))
+	$(BIN)/python -m tests.verification.chaos.$(if $(MINUTES),jobs --minutes $(MINUTES),kills \
+		--kills $(or $(KILLS),100)) --log $(or $(LOG),embedded)
 
 bench: $(VENV)/.installed $(if $(filter latency paper intervals,$(EXPERIMENT)),$(VENV)/.installed-bench) \
 		$(if $(filter backfill,$(EXPERIMENT)),$(VENV)/.installed-spark) \

@@ -6,7 +6,7 @@ knows which it has.
 """
 
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor
 from functools import partial
@@ -68,6 +68,7 @@ class Outbox:
 
         ``logical_us`` returns the logical time of an output: sinks that can do so get it ahead of the commit (D5).
         """
+        self.sent_to = Counter[str]()  # attribute of the task → outputs since the process started; some count again
         self.ready = False  # the sinks have been seen to take what they are declared for
         self._owner = owner
         self._store = store
@@ -117,10 +118,12 @@ class Outbox:
     def sender(self, attribute: str, target: SinkTarget) -> Callable[..., None]:
         """Return Output.send for what is no topic. After ``reload``."""
         encode, name, early = encoder_of(target), target_of(attribute, target), self.early
+        sent_to = self.sent_to
         if early is not None and isinstance(self._sinks.by_target[name], EarlySink):
 
             def release(_key: object, value: object, **_: object) -> None:
                 early.add(name, encode(value))
+                sent_to[attribute] += 1
 
             return release
         index = len(self._targets)
@@ -129,6 +132,7 @@ class Outbox:
         def send(_key: object, value: object, **_: object) -> None:
             raw = encode(value)
             self._open.append((index, raw))
+            sent_to[attribute] += 1
             size = len(raw) + _HELD_BYTES
             self._size += size
             self._open_bytes += size

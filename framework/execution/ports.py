@@ -107,7 +107,7 @@ class Runner(Protocol):
 
     @property
     def sent_to(self) -> Mapping[str, int]:
-        """Topic of the log → records sent to it since the process started."""
+        """Topic of the log, or "sink:" and an Output's attribute → records sent since the process started."""
         ...
 
     @property

@@ -246,8 +246,8 @@ class Processor:
 
     @property
     def sent_to(self) -> Mapping[str, int]:
-        """Topic of the log → records sent to it since the process started."""
-        return self._site.outputs.sent_to
+        """Topic of the log, or "sink:" and an Output's attribute → records sent since the process started."""
+        return self._site.sent_to
 
     @property
     def waiting_timers(self) -> int:

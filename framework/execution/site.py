@@ -1,6 +1,6 @@
 """What all calls of a task's methods need: its state, outputs and time, and a way to take back what a call did."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -77,7 +77,13 @@ class Site:
     @property
     def counts(self) -> dict[str, int]:
         """Records in, records out and dead letters since the process started; after a rollback some count again."""
-        return {"in": self.reading.records, "out": self.outputs.sent, "dead letters": self.failed.letters}
+        out = self.outputs.sent + self.outbox.sent_to.total()
+        return {"in": self.reading.records, "out": out, "dead letters": self.failed.letters}
+
+    @property
+    def sent_to(self) -> Mapping[str, int]:
+        """Topic of the log, or "sink:" and an Output's attribute → records sent since the process started."""
+        return {**self.outputs.sent_to, **{f"sink:{name}": count for name, count in self.outbox.sent_to.items()}}
 
     def mark(self) -> None:
         """Begin to remember what one call does."""

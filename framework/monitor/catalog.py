@@ -107,7 +107,7 @@ TASK_METRICS = (
     TaskMetric(
         name="grete_records_out_total",
         kind="counter",
-        text="records that the task has sent, to topics and to other stages; after a rollback some count again",
+        text="records that the task has sent, to other stages and outside; after a rollback some count again",
         of=_measure("records_out"),
     ),
     TaskMetric(

@@ -80,12 +80,12 @@ class History:
         (before_ms, before), (now_ms, now) = samples[0], samples[-1]
         return (now[key] - before.get(key, 0.0)) * 1_000 / (now_ms - before_ms)
 
-    def rate_of(self, task: str, topic: str, *, outgoing: bool) -> float | None:
-        """Return the records a second that a task sends to a topic of the log, or takes from one outside."""
+    def rate_of(self, task: str, counted: str, *, outgoing: bool) -> float | None:
+        """Return the records a second that a task sends, or takes from outside; ``counted``: as an edge names it."""
         if outgoing:
-            sent = self.rate(f"to {task} {topic}")
+            sent = self.rate(f"to {task} {counted}")
             return sent if sent is not None or self.rate(f"out {task}") is None else 0.0  # nothing was sent there yet
-        begin = f"from {task} {topic}["
+        begin = f"from {task} {counted}["
         samples = list(self._samples)
         rates = [self.rate(key) for key in (samples[-1][1] if samples else ()) if key.startswith(begin)]
         known = [rate for rate in rates if rate is not None]

@@ -34,12 +34,12 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """What flows from a node to another. ``topic``: that of the log, by which it is counted; empty: it is not."""
+    """What flows from a node to another. ``counted``: a topic of the log, or "sink:" and the attribute of an Output."""
 
     source: str
     target: str
     name: str
-    topic: str = ""
+    counted: str
 
 
 class StoreShown(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ def graph_of(
             if (what := _sink(output.target)) is not None:
                 sink = f"sink:{stage.name}.{attribute}"
                 nodes[sink] = Node(sink, "sink", attribute, text=what)
-                edges.append(Edge(here, sink, attribute))
+                edges.append(Edge(here, sink, attribute, f"sink:{attribute}"))
     names = [f"{stage.name}-{partition}" for stage, partition in job.tasks()]
     stores = [(f"{stage.name}/{store.name}", store) for stage in job.stages for store in stage.all_stores()]
     return JobGraph(

@@ -98,15 +98,15 @@ def _state(host: WorkerView | None, worker: WorkerView | None, status: Mapping[s
 
 
 def edge_rates(graph: JobGraph, history: History) -> list[float | None]:
-    """Return records a second of each edge of the graph; None: not known, or not counted."""
+    """Return records a second of each edge of the graph; None: not known yet."""
     rates: list[float | None] = []
     for edge in graph.edges:
         kind, _, stage = edge.source.partition(":")
         reader = edge.target.partition(":")[2]
         names = [name for name in graph.tasks if name.rpartition("-")[0] == (stage if kind == "stage" else reader)]
-        found = [history.rate_of(name, edge.topic, outgoing=kind == "stage") for name in names]
+        found = [history.rate_of(name, edge.counted, outgoing=kind == "stage") for name in names]
         known = [rate for rate in found if rate is not None]
-        rates.append(sum(known) if known and edge.topic else None)
+        rates.append(sum(known) if known else None)
     return rates
 
 

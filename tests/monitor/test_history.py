@@ -14,7 +14,7 @@ from framework.settings import Settings
 from tests.monitor.views import AT_MS, status, view
 
 GRAPH = graph_of(load_job("tests/monitor/page_job.py"), Settings())
-STREAM = next(edge.topic for edge in GRAPH.edges if edge.name == "words")
+STREAM = next(edge.counted for edge in GRAPH.edges if edge.name == "words")
 
 
 def at(ms: int, tasks: dict[str, dict[str, Any]], **changed: Any) -> JobView:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from framework.job.directory import JobDirectory
@@ -111,7 +112,7 @@ def test_each_view_of_a_job_that_runs_and_a_kill_as_it_happens(ran: Path, browse
         browser.shows("word-count", "4 of 4", "Nothing is wrong")
         browser.until(lambda: browser.script(RATES)[:1] == ["0/s"])  # it is measured
         feed(ran, *["one two three"] * 50)
-        browser.until(lambda: [e for e in browser.script(RATES) if e not in ("", "0/s")])
+        browser.until(lambda: [rate for rate in browser.script(RATES) if rate in ("", "0/s")] == ["0/s"])  # of letters
         state_is_read(browser, url)
         stored_is_read(browser, url)
         browser.open(f"{url}/#/tasks")
@@ -277,15 +278,38 @@ def large(ms: int) -> JobView:
     return JobView(job="shop", at_ms=at_ms, workers=all_, checkpoint_interval_ms=200, host="host-1", ends=ends)
 
 
+VIEWS = "Overview", "Tasks", "Checkpoint", "History", "State", "Topics", "Dead letters", "Changelog"
+
+
+def reached_by_tab(browser: Browser, url: str) -> None:
+    """The link past the navigation, each view, and then what the view has; a view opens with the focus on it."""
+    browser.open(f"{url}/#/")
+    browser.shows("127 of 128")
+    keys = ActionChains(browser.driver)
+    reached = []
+    for _ in range(len(VIEWS) + 2):
+        keys.send_keys(Keys.TAB).perform()
+        reached.append(browser.script("return document.activeElement.textContent"))
+    assert reached[:-1] == ["To the content", *VIEWS]
+    assert browser.script("return document.querySelector('main').contains(document.activeElement)")
+    keys.key_down(Keys.SHIFT).send_keys(Keys.TAB * 7).key_up(Keys.SHIFT).send_keys(Keys.ENTER).perform()
+    browser.shows("All 64 tasks")
+    assert browser.script("return document.activeElement.id") == "content"
+
+
 @pytest.mark.timeout(600)
 def test_64_partitions_and_three_hours_of_points(tmp_path: Path, browser: Browser, pictures: bool) -> None:
-    """Tasks are grouped by stage, the worst first; a chart shows the one that was held up; nothing is too wide."""
+    """Tasks are grouped by stage, the worst first; a chart shows the one that was held up; nothing is too wide.
+
+    What the Tab key reaches comes in the order of the page, and Enter opens it.
+    """
     job = Job("shop", stages=[Wide, Slow], partitions=PARTITIONS)
     page = Page(graph_of(job, Settings()), Browse(job, tmp_path, lambda: EmbeddedReader(tmp_path / "log.db")))
     monitor = Monitor(60, page)
     with serving(monitor, "0") as url:
         for ms in [*range(0, HOURS_MS - 20_000, 5_000), *range(HOURS_MS - 20_000, HOURS_MS, 1_000)]:
             monitor.show(large(ms))
+        reached_by_tab(browser, url)
         for width, dark in ((DESK, False), (PHONE, True)):
             browser.sized(width, dark=dark)
             browser.open(f"{url}/#/tasks")

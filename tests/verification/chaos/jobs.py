@@ -1,17 +1,18 @@
 """Random jobs × random faults × an upgrade × outages, on real workers, checked from outside by a plain recount.
 
-python -m tests.verification.chaos.jobs --minutes 5 [--seed N]
+python -m tests.verification.chaos.jobs --minutes 5 [--log embedded|kafka] [--seed N]
 
 Each job is drawn from a seed, and so is the plan of its troubles: SIGKILL, SIGSTOP, a state directory that is gone or
-an older one, a log that takes no write for a while, a graceful stop and a second build of the job with one more stage.
+an older one, a log that is away for a while (the file is locked; the broker is killed or frozen), a graceful stop and a
+second build of the job with one more stage.
 Exit code 1 if an output or a state is not what the recount says; the line names the seed.
 """
 
 import argparse
+import math
 import random
 import shutil
 import signal
-import sqlite3
 import sys
 import tempfile
 import time
@@ -24,18 +25,19 @@ import msgspec
 
 from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord, LogReader
+from framework.logs.address import EMBEDDED, KAFKA
 from framework.settings import Settings
 from framework.state.local_reader import LocalReader
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
+from tests.verification.chaos.drawn_log import DrawnLog, drawn_log
 from tests.verification.chaos.random_job import HOT, KEYS, Amount, Recount, Shape, Total, drawn
 
 FAULTS = {"kill": 8, "kill all": 2, "freeze": 3, "wipe": 2, "older state": 2, "log away": 2}
 QUIET_S_MAX = 0.4  # between two troubles
-FROZEN_S_MAX, AWAY_S_MAX = 1.5, 1.5
+FROZEN_S_MAX = 1.5
+AWAY_S_MEAN, AWAY_S_MAX = 1.5, 20.0  # most outages are short
 BATCH = 60  # records fed at a time
 STALL_S = 120.0  # without an end: nothing goes on any more
 
@@ -50,27 +52,33 @@ class Ran(NamedTuple):
 
 
 class Trouble:
-    """One job under troubles. ``step`` again and again."""
+    """One build of a job under troubles, of which an outage of the log is the first. ``step`` again and again."""
 
-    def __init__(self, local: LocalJob, directory: Path, rng: random.Random, seen: Counter[str]) -> None:
+    def __init__(self, local: LocalJob, log: DrawnLog, rng: random.Random, seen: Counter[str]) -> None:
         self.local = local
-        self._directory = directory
+        self._log = log
+        self._directory = log.job_directory.directory
         self._rng = rng
         self._seen = seen
         self._frozen: list[tuple[int, float]] = []  # process id's worker, when it goes on
-        self._lock: tuple[sqlite3.Connection, float] | None = None
+        self._back = math.inf  # when the log comes back
         self._next = 0.0
 
+    @property
+    def away(self) -> bool:
+        """Whether the log does not answer."""
+        return self._back < math.inf
+
     def step(self) -> None:
-        """Go on with what was frozen or locked, and strike if it is time."""
+        """Go on with what was frozen or away, and strike if it is time."""
         now = time.monotonic()
         for each in [each for each in self._frozen if now >= each[1]]:
             self._frozen.remove(each)
             self._signal(each[0], signal.SIGCONT)
-        if self._lock is not None and now >= self._lock[1]:
-            self._unlock()
+        if now >= self._back:
+            self._come_back()
         if now >= self._next:
-            kind = self._rng.choices(tuple(FAULTS), weights=tuple(FAULTS.values()))[0]
+            kind = self._rng.choices(tuple(FAULTS), weights=tuple(FAULTS.values()))[0] if self._next else "log away"
             self._next = now + self._rng.uniform(0.05, QUIET_S_MAX)
             self._strike(kind, self._rng.randrange(self.local.job.partitions))
             self._seen[kind] += 1
@@ -80,8 +88,8 @@ class Trouble:
         for partition, _ in self._frozen:
             self._signal(partition, signal.SIGCONT)
         self._frozen = []
-        if self._lock is not None:
-            self._unlock()
+        if self.away:
+            self._come_back()
 
     def _strike(self, kind: str, partition: int) -> None:
         supervisor = self.local.supervisor
@@ -92,10 +100,12 @@ class Trouble:
             case "freeze":
                 self._signal(partition, signal.SIGSTOP)
                 self._frozen.append((partition, time.monotonic() + self._rng.uniform(0.05, FROZEN_S_MAX)))
-            case "log away" if self._lock is None:
-                connection = sqlite3.connect(self._directory / "log.db", timeout=5.0, isolation_level=None)
-                connection.execute("BEGIN IMMEDIATE")
-                self._lock = connection, time.monotonic() + self._rng.uniform(0.1, AWAY_S_MAX)
+            case "log away":
+                if not self.away:
+                    self._seen[self._log.go_away()] += 1
+                    away_s = min(AWAY_S_MAX, self._rng.expovariate(1 / AWAY_S_MEAN))
+                    self._back = time.monotonic() + away_s
+                    self._seen["seconds away"] += round(away_s)
             case _:
                 supervisor.kill(partition)
                 self._change_state(kind, partition)
@@ -118,25 +128,30 @@ class Trouble:
         if process is not None and process.poll() is None:
             process.send_signal(number)
 
-    def _unlock(self) -> None:
-        assert self._lock is not None
-        self._lock[0].rollback()
-        self._lock[0].close()
-        self._lock = None
+    def _come_back(self) -> None:
+        self._back = math.inf
+        self._log.come_back()
 
 
-def run(seed: int, directory: Path, *, records: int = 600) -> Ran:
+def run(seed: int, directory: Path, *, records: int = 600, log: str = EMBEDDED) -> Ran:
     """Run the job of a seed from its first record to its end, through both of its builds; return what is wrong."""
-    shape, rng, seen = drawn(seed), random.Random(f"troubles {seed}"), Counter[str]()
     directory.mkdir(parents=True)
-    job_directory, recount, fed = JobDirectory(directory / "job"), Recount(shape), 0
+    rng = random.Random(f"troubles {seed}")
+    with drawn_log(log, directory) as made:
+        return _run(seed, directory, records, made, rng)
+
+
+def _run(seed: int, directory: Path, records: int, log: DrawnLog, rng: random.Random) -> Ran:
+    shape, seen = drawn(seed), Counter[str]()
+    recount, fed, begun_ms = Recount(shape), 0, int(time.time() * 1000)
     upgrade_at = int(records * rng.uniform(0.3, 0.7))
     for build, upto in ((1, upgrade_at), (2, records)):
-        with _started(seed, build, directory, job_directory, shape) as local:
-            trouble = Trouble(local, directory / "job", rng, seen)
+        with _started(seed, build, directory, log.job_directory, shape) as local:
+            trouble = Trouble(local, log, rng, seen)
             while fed < upto:
+                _until(lambda trouble=trouble: not trouble.away, local, trouble)  # type: ignore[misc]  # mypy gives a default no type
                 batch = [_record(rng, fed + n) for n in range(min(BATCH, upto - fed))]
-                _feed(local, batch, shape.partitions, trouble)
+                log.feed([_row(key, value, shape.partitions, begun_ms) for key, value in batch])
                 recount.feed(batch)
                 fed += len(batch)
                 for _ in range(rng.randrange(1, 12)):
@@ -147,7 +162,7 @@ def run(seed: int, directory: Path, *, records: int = 600) -> Ran:
                 _until(lambda local=local: local.drained(local.ends()), local)  # type: ignore[misc]  # mypy gives a default no type
             local.stop()
             seen["graceful stops"] += 1
-    wrong = _check(seed, directory, job_directory, shape, recount)
+    wrong = _check(seed, directory, log, shape, recount)
     return Ran(shape, seen, fed, wrong)
 
 
@@ -171,36 +186,26 @@ def _record(rng: random.Random, number: int) -> tuple[str, Amount]:
     return f"a{key}", Amount(number, rng.randrange(1000))
 
 
-def _feed(local: LocalJob, batch: Sequence[tuple[str, Amount]], partitions: int, trouble: Trouble) -> None:
-    """Append from outside, when the log takes it."""
-    trouble.take_back()
-    records = [
-        ExternalRecord(
-            TopicPartition("orders", partition_of(key.encode(), partitions)),
-            key.encode(),
-            msgspec.json.encode(value),
-            value.number,
-        )
-        for key, value in batch
-    ]
-    local.metadata.produce_with_meta(records, {})
+def _row(key: str, value: Amount, partitions: int, begun_ms: int) -> tuple[TopicPartition, bytes, bytes, int]:
+    at = TopicPartition("orders", partition_of(key.encode(), partitions))
+    return at, key.encode(), msgspec.json.encode(value), begun_ms + value.number
 
 
-def _until(condition: Callable[[], bool], local: LocalJob) -> None:
+def _until(condition: Callable[[], bool], local: LocalJob, trouble: Trouble | None = None) -> None:
     deadline = time.monotonic() + STALL_S
     while not condition():
         local.poll(20)
+        if trouble is not None:
+            trouble.step()
         if time.monotonic() > deadline:
             raise TimeoutError(f"the job does not end within {STALL_S:.0f} s: {local.waits()} {local.troubles()}")
 
 
-def _check(seed: int, directory: Path, job_directory: JobDirectory, shape: Shape, recount: Recount) -> list[str]:
+def _check(seed: int, directory: Path, log: DrawnLog, shape: Shape, recount: Recount) -> list[str]:
     """Compare outputs, files and stores with the recount."""
-    log = EmbeddedLog(job_directory.directory / "log.db", create=False)
     steps: dict[str, list[Total]] = defaultdict(list)
-    for key, value in _all_of(log, "shown"):
+    for key, value in log.all_of("shown"):
         steps[key].append(msgspec.json.decode(value, type=Total))
-    log.close()
     wrong = recount.check_steps("topic", steps)
     if shape.files:
         archived: dict[str, list[Total]] = defaultdict(list)
@@ -210,7 +215,7 @@ def _check(seed: int, directory: Path, job_directory: JobDirectory, shape: Shape
                 archived[key].append(Total(*step))
         wrong += recount.check_steps("files", archived)
     job = load_job(str(_reference(seed, 2, directory)))
-    with LocalReader(job_directory.state_directory, job) as reader:
+    with LocalReader(log.job_directory.state_directory, job) as reader:
         for level, stage in enumerate(job.stages):
             (store,) = stage.stores.values()
             found = {key: (total.count, total.amount) for key, total in reader.all(store)}
@@ -220,29 +225,20 @@ def _check(seed: int, directory: Path, job_directory: JobDirectory, shape: Shape
     return wrong
 
 
-def _all_of(log: LogReader, topic: str) -> list[tuple[str, bytes]]:
-    found = []
-    for number in range(log.partitions(topic) or 0):
-        position = 0
-        while rows := log.read(TopicPartition(topic, number), position, 1 << 20):
-            found += [((row.key or b"").decode(), row.value or b"") for row in rows]
-            position = rows[-1].offset + 1
-    return found
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run jobs until the time is over, a line each."""
     parser = argparse.ArgumentParser(
         prog="tests.verification.chaos.jobs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--log", choices=(EMBEDDED, KAFKA.removesuffix("://")), default=EMBEDDED)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     asked = parser.parse_args(arguments)
     until, failed, seed, total = time.monotonic() + 60 * asked.minutes, 0, asked.seed, Counter[str]()
     while seed == asked.seed or time.monotonic() < until:
         with tempfile.TemporaryDirectory(prefix="grete-jobs-") as scratch:
             started = time.monotonic()
-            ran = run(seed, Path(scratch) / "drawn")
+            ran = run(seed, Path(scratch) / "drawn", log=asked.log)
         failed += bool(ran.wrong)
         total += ran.faults
         said = "; ".join(ran.wrong[:3]) or f"{ran.records} records, {ran.faults.total()} troubles"

@@ -16,7 +16,18 @@ def test_a_random_job_comes_out_as_its_recount(tmp_path: Path, seed: int) -> Non
     ran = run(seed, tmp_path / "drawn", records=240)
     assert ran.wrong == []
     assert ran.faults["graceful stops"] == 2
+    assert ran.faults["log locked"] >= 2
     assert ran.faults.total() > 2
+
+
+@pytest.mark.chaos
+@pytest.mark.kafka
+@pytest.mark.timeout(600)
+def test_a_random_job_on_a_broker_that_is_killed_and_frozen(tmp_path: Path) -> None:
+    """The same on Kafka: the one broker is away again and again, among the other troubles."""
+    ran = run(5, tmp_path / "drawn", records=240, log="kafka")
+    assert ran.wrong == []
+    assert min(ran.faults["broker killed"], ran.faults["broker frozen"]) > 0
 
 
 def test_seeds_draw_different_jobs_of_both_modes() -> None:
