@@ -235,3 +235,32 @@ def test_draining_does_not_wait_for_idle_inputs(tmp_path: Path, monkeypatch: pyt
     out = grete("run", "job.py", "--drain", "--input", "lines=-", "--keys", cwd=tmp_path, stdin="ann\tx\n")
     assert "draining: firing what waits for a later record (1 timer)" in out
     assert "ann\t1" in grete("topic", "read", "job.py", "counts", cwd=tmp_path)
+
+
+HANGS = """
+import os, time
+from grete import Input, Job, Record, Task, Topic, utf8
+class Slow:
+    name = "slow"
+    def encode(self, value): return value.encode()
+    def decode(self, data):
+        os.write(1, b"it hangs\\n")
+        time.sleep(3600)
+class Read(Task):
+    lines = Input(Topic("lines", key=utf8, value=Slow()))
+    def process(self, record: Record[str, str]) -> None: pass
+job = Job("hangs", stages=[Read])
+"""
+
+
+def test_a_serde_that_hangs_does_not_outlive_a_stop(tmp_path: Path) -> None:
+    """Lines are decoded before they are appended: SIGTERM ends the command, and it shows where it hung."""
+    (tmp_path / "hangs.py").write_text(HANGS)
+    (tmp_path / "lines.txt").write_text("a\n")
+    process = start("run", "hangs.py", "--input", "lines=lines.txt", "--set", "shutdown_timeout_ms=100", cwd=tmp_path)
+    assert process.stdout is not None
+    assert any(line == "it hangs\n" for line in process.stdout)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 1
+    assert 'hangs.py", line 9 in decode' in error

@@ -15,6 +15,7 @@ from rich.console import Console
 from framework.api.job import Job
 from framework.api.topic import Topic
 from framework.cli.feeding import (
+    MARGIN_S,
     Feeding,
     StopSignal,
     described,
@@ -66,14 +67,15 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
         ready_s: float | None = None  # when all tasks took input: a start is no part of a rate
         with screen:
             warn(found.job, screen)
-            while not stop.asked:
-                step(local, feeding, screen)
-                if ready_s is None and local.supervisor.takes_input:
-                    ready_s = time.monotonic()
-                if not follow:
-                    local.require_all()
-                    if feeding.idle and _done(local, feeding.ends(), screen, drain=drain):
-                        break
+            with stop.ends_within(found.settings.shutdown_timeout_ms / 1000 + MARGIN_S):
+                while not stop.asked:
+                    step(local, feeding, screen)
+                    if ready_s is None and local.supervisor.takes_input:
+                        ready_s = time.monotonic()
+                    if not follow:
+                        local.require_all()
+                        if feeding.idle and _done(local, feeding.ends(), screen, drain=drain):
+                            break
             ended_s = time.monotonic()
             screen.say("stopping …")
             local.stop()

@@ -36,7 +36,7 @@ class DrawnLog(Protocol):
         ...
 
     def go_away(self) -> str:
-        """Answer nobody until ``come_back``; return how."""
+        """Answer no question until ``come_back``; return how."""
         ...
 
     def come_back(self) -> None:
