@@ -17,7 +17,7 @@
 #                EXPERIMENT=dead_producer what goes on while a worker is dead, in each mode
 #                EXPERIMENT=shared_channel  early records: kept, read again, and what two other ways would cost
 #                EXPERIMENT=windows|joins each kind of window, or of join, beside the peers, on Kafka (Maven and a JDK)
-#                EXPERIMENT=backfill      on Spark
+#                EXPERIMENT=backfill      on Spark       GROWTH=1 (only by keys and cores)
 #                EXPERIMENT=backlog       jobs with kills on a day's backlog, beside Spark     LOG=kafka
 #   make lint    only the checks that run no code
 #   make simulate SEEDS=A..B   the simulator on these seeds   SEED=N (one, with its trace)  MUTANT=name  MUTANTS=1 (all)

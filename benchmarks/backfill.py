@@ -3,6 +3,7 @@
 Counting (W1): JSON messages of about 95 bytes in Parquet, 10,000 keys, 4 partitions, counts with a changelog.
 Timed from the call to the outcome; the session is there already. Restoring: workers start with nothing on their disks,
 from the files that a backfill leaves, and from the changelogs; with LOG=kafka there, and beside Kafka Streams.
+GROWTH=1: ten million messages of 10⁵ to 10⁷ keys, on one core and on two, and the memory that takes.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.table import Table
 
+from benchmarks.growth import growing, plan, show_growth
 from benchmarks.reading import reading, show_reading
 from benchmarks.restoring import Silent, restoring, show_restoring
 from benchmarks.running import keep, median, run_all, say_where, show, taken, tree_cpu_s
@@ -134,6 +136,7 @@ def main() -> None:
     measurements: dict[str, Callable[..., Result]] = {
         "backfilling": backfilling,
         "executing": executing,
+        "growing": growing,
         "on_kafka": on_kafka,
         "reading": reading,
         "restoring": restoring,
@@ -152,9 +155,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     log = os.environ.get("LOG") or "embedded"
     parser.add_argument("--log", default=log, help="embedded, or kafka: only the restoring, on a broker of its own")
+    growth = bool(os.environ.get("GROWTH"))
+    parser.add_argument("--growth", action="store_true", default=growth, help="only by keys and cores: 10 minutes")
     options = parser.parse_args()
     if options.log not in ("embedded", "kafka"):
         raise SystemExit(f"--log {options.log}: embedded, or kafka, with a broker of its own")
+    if options.growth:
+        results = run_all("benchmarks.backfill", plan(), options.rounds)
+        say_where("pyspark", "pyarrow", "rocksdict")
+        keep("growth", taken("pyspark", "pyarrow", "rocksdict"), [show_growth(results)])
+        return
     if options.log == "kafka":
         results = run_all(
             "benchmarks.backfill", {"restore": ("on_kafka", str(options.keys), str(options.cores))}, options.rounds
@@ -162,13 +172,13 @@ def main() -> None:
         say_where("pyspark", "rocksdict", "confluent-kafka")
         keep("restoring", taken("pyspark", "rocksdict", "confluent-kafka"), [show_restoring(results, options.keys)])
         return
-    plan = {
+    steps = {
         "backfill": ("backfilling", str(options.records), str(options.cores)),
         "execute": ("executing", str(options.records)),
         "restore": ("restoring", str(options.keys), str(options.cores)),
         "read": ("reading", str(options.records), str(options.cores)),
     }
-    results = run_all("benchmarks.backfill", plan, options.rounds)
+    results = run_all("benchmarks.backfill", steps, options.rounds)
     say_where("pyspark", "pyarrow", "rocksdict")
     table = Table(title=f"History of {options.records:,} messages, counted by the job's own task")
     for column in ("", "records/s (median)", "CPU µs a record, of all processes"):

@@ -53,8 +53,17 @@ def median(results: Results, label: str, figure: str) -> float:
     return statistics.median(result[figure] for result in results[label])
 
 
+def tree() -> set[int]:
+    """Return the numbers of this process and all below it (Linux)."""
+    return set(_tree_ticks())
+
+
 def tree_cpu_s() -> float:
     """Return the CPU seconds of this process and all below it, those that have ended among them (Linux)."""
+    return sum(_tree_ticks().values()) / os.sysconf("SC_CLK_TCK")
+
+
+def _tree_ticks() -> dict[int, int]:
     children: dict[int, list[int]] = {}
     ticks: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -63,12 +72,12 @@ def tree_cpu_s() -> float:
             number = int(stat.parent.name)
             children.setdefault(int(fields[1]), []).append(number)
             ticks[number] = sum(map(int, fields[11:15]))
-    total, left = 0, [os.getpid()]
+    found, left = dict[int, int](), [os.getpid()]
     while left:
         number = left.pop()
-        total += ticks.get(number, 0)
+        found[number] = ticks.get(number, 0)
         left += children.get(number, [])
-    return total / os.sysconf("SC_CLK_TCK")
+    return found
 
 
 def say_where(*packages: str) -> None:

@@ -1,0 +1,127 @@
+"""A backfill as its keys grow, on one core and on two: its pace, and the memory of the processes that do it."""
+
+import contextlib
+import os
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.table import Table
+
+from benchmarks import results as kept
+from benchmarks.restoring import Silent
+from benchmarks.running import Results, median, show, tree, tree_cpu_s
+from framework.job.directory import JobDirectory
+from framework.job.topics import create_topics
+from framework.logs.embedded import EmbeddedLog
+from framework.settings import Settings
+
+JOB = "benchmarks.counting"
+RECORDS = 10_000_000
+KEYS = (100_000, 1_000_000, 10_000_000)
+FILE_ROWS = 500_000
+STRIDE = 7_368_787  # a prime: each key comes as often as the others, and neighbours are far apart
+SAMPLE_S = 0.2
+MIB = 1 << 20
+
+
+class Memory(threading.Thread):
+    """Looks again and again what the processes below this one take. ``peak_mib``: by the name of the program."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak_mib: dict[str, float] = {}
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Look until ``end``. A page that processes share counts in parts (PSS)."""
+        while not self._ended.wait(SAMPLE_S):
+            found: dict[str, float] = {}
+            for number in tree() - {os.getpid()}:
+                place = Path("/proc") / str(number)
+                with contextlib.suppress(OSError, StopIteration):  # it has ended
+                    name = "java" if (place / "comm").read_text().strip() == "java" else "python"
+                    rollup = (place / "smaps_rollup").read_text().splitlines()
+                    kib = int(next(line for line in rollup if line.startswith("Pss:")).split()[1])
+                    found[name] = found.get(name, 0) + kib / 1024
+            for name, mib in found.items():
+                self.peak_mib[name] = max(mib, self.peak_mib.get(name, 0))
+
+    def end(self) -> None:
+        """Stop looking."""
+        self._ended.set()
+        self.join()
+
+
+def history(directory: Path, keys: int) -> None:
+    """Write RECORDS messages as Parquet files."""
+    directory.mkdir()
+    note = "n" * 30
+    for begin in range(0, RECORDS, FILE_ROWS):
+        ids = range(begin, begin + FILE_ROWS)
+        names = [f"key-{number * STRIDE % keys:08d}" for number in ids]
+        texts = [
+            f'{{"id":{number},"key":"{key}","amount":{number % 97},"note":"{note}"}}'
+            for number, key in zip(ids, names, strict=True)
+        ]
+        columns = {"key": pa.array(names), "value": pa.array(texts), "timestamp": pa.array(ids, pa.int64())}
+        pq.write_table(pa.table(columns), directory / f"{begin:012d}.parquet")
+
+
+def growing(directory: Path, keys: int, cores: int) -> dict[str, float]:
+    """Backfill the counting job from RECORDS messages of ``keys`` keys, in a new session; check the number of keys."""
+    from framework.spark.backfill.backfill import Wanted, backfill, sources_of
+    from framework.spark.backfill.ranges import parse_until
+    from framework.spark.format.options import Where
+    from framework.spark.session import local_session
+
+    os.environ["BENCH_JOB"] = "process"
+    from benchmarks.counting import job
+
+    history(directory / "history", keys)
+    job_directory = JobDirectory(directory / "job")
+    log = EmbeddedLog(job_directory.directory / "log.db")
+    create_topics(job, log)
+    spark = local_session(f"local[{cores}]")
+    where = Where("embedded", "", str(job_directory.directory / "log.db"))
+    sources = sources_of(job, [str(directory / "history")])
+    wanted = Wanted(job, JOB, where, Settings(), sources, str(directory / "work"))
+    memory, begun, cpu = Memory(), time.perf_counter(), tree_cpu_s()
+    memory.start()
+    done = backfill(spark, wanted, parse_until(None, job), log, Silent())
+    seconds = time.perf_counter() - begun
+    memory.end()
+    found = {
+        "seconds": seconds,
+        "cpu_us": (tree_cpu_s() - cpu) / RECORDS * 1e6,
+        "java_mib": memory.peak_mib["java"],
+        "python_mib": memory.peak_mib["python"],
+    }
+    spark.stop()
+    log.close()
+    stored = sum(report.keys for report in done.reports)
+    if sum(report.records for report in done.reports) != RECORDS or not keys <= stored < keys + 100:
+        raise SystemExit(f"{stored} keys of {keys}: the measurement does not count")
+    return found
+
+
+def plan() -> dict[str, tuple[str, ...]]:
+    """Return what to run."""
+    return {f"{keys} {cores}": ("growing", str(keys), str(cores)) for cores in (1, 2) for keys in KEYS}
+
+
+def show_growth(results: Results) -> kept.Table:
+    """Print the figures."""
+    table = Table(title=f"Growth: {RECORDS:,} messages into 4 tasks, by keys and cores")
+    for column in ("keys", "cores", "seconds", "records/s", "CPU µs a record", "MiB of Java", "MiB of Python workers"):
+        table.add_column(column, justify="right")
+    for label in results:
+        keys, cores = map(int, label.split())
+        seconds, cpu, java, python = (
+            median(results, label, figure) for figure in ("seconds", "cpu_us", "java_mib", "python_mib")
+        )
+        row = f"{keys:,}", str(cores), f"{seconds:.1f}", f"{RECORDS / seconds:,.0f}", f"{cpu:.2f}"
+        table.add_row(*row, f"{java:,.0f}", f"{python:,.0f}")
+    return show(table)
