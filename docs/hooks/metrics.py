@@ -1,6 +1,7 @@
 """The reference of the metrics: a table made from their catalog."""
 
 from docs.hooks.markdown import code, table
+from framework.monitor.audit_metrics import AUDIT_METRICS
 from framework.monitor.catalog import (
     COMMIT_SECONDS,
     COMMIT_TEXT,
@@ -18,6 +19,7 @@ def part() -> str:
     commit = (code(COMMIT_SECONDS), "histogram", "", COMMIT_TEXT, COMMIT_WORRY)
     workers = [(code(m.name), m.kind, code(m.by), m.text, m.worry) for m in WORKER_METRICS]
     jobs = [(code(m.name), m.kind, code(m.by), m.text, m.worry) for m in JOB_METRICS]
+    audits = [(code(m.name), m.kind, code(m.by), m.text, m.worry) for m in AUDIT_METRICS]
     return "\n\n".join(
         [
             "## Of each task",
@@ -29,5 +31,8 @@ def part() -> str:
             "## Of the process that serves",
             "Each has the label `job`.",
             table(columns, jobs),
+            "## Of an audit that goes on",
+            "`grete audit JOB --follow --http PORT` serves them. Each has the label `job`.",
+            table(columns, audits),
         ]
     )

@@ -70,6 +70,7 @@ GROUPS: dict[str, list[str]] = {
     "How does Spark read and write state?": ["framework/spark", "framework/spark/format"],
     "How does state become files?": ["framework/spark/export"],
     "How is a history run again?": ["framework/replay"],
+    "How does an audit follow a running job?": ["framework/replay/audit"],
     "How is a task taken home, and run again there?": ["framework/replay/incident"],
     "How do I test a job, or a back end?": [
         "framework/pytest_plugin.py",

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from framework.cli.main_dlq import dlq_app
+from framework.cli.main_history import audit, backfill
 from framework.cli.main_incident import incident_app
 from framework.cli.main_reading import changelog_app, checkpoints, export, topic_app
 from framework.cli.main_state import fork, replay, rescale, state_app
@@ -209,109 +210,6 @@ def new(
     new_project(name, template)
 
 
-Cluster = Annotated[
-    str, typer.Option("--spark", help="The address of Spark: local[*] for this machine, or spark://…, yarn, k8s://….")
-]
-Work = Annotated[
-    str | None,
-    typer.Option(
-        help="A folder that all executors see, for the records between stages. Default: below the job's directory."
-    ),
-]
-From = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--from",
-        metavar="[TOPIC=]PATH|kafka",
-        help="Where the history of a topic is: Parquet or JSON files, or 'kafka' for all that the log still holds.",
-    ),
-]
-
-
-@app.command()
-def backfill(
-    job: JobName,
-    *,
-    source: From = None,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            metavar="OFFSETS|now",
-            help="The offsets from which the job goes on live: [TOPIC:]PARTITION=OFFSET,…, or 'now' for the end of the "
-            "log. Default: those of its last commit, or the end of the history.",
-        ),
-    ] = None,
-    outputs: Annotated[
-        bool, typer.Option("--outputs", help="Also write the outputs of the history to topics, files and tables.")
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Complete a backfill that died after it had committed all tasks.")
-    ] = False,
-    abort: Annotated[
-        bool, typer.Option("--abort", help="Roll back a backfill that died: nothing of it counts.")
-    ] = False,
-    cluster: Cluster = "local[*]",
-    work: Work = None,
-    directory: Directory = None,
-    log: LogOption = None,
-    kafka_config: KafkaConfig = None,
-    settings: SettingsPath = None,
-    set: Set = None,
-) -> None:
-    """Build a job's state from its history, by its own code, on Spark; the job goes on from there."""
-    if resume and abort:
-        raise ConfigError("--resume and --abort: choose one")
-    from framework.spark import require_extra
-
-    require_extra()
-    from framework.cli.commands.backfill import fill
-    from framework.cli.job_target import target
-
-    found = target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
-    outcome = "resume" if resume else "abort" if abort else None
-    fill(found, source or [], until, outputs=outputs, cluster=cluster, work=work, outcome=outcome)
-
-
-@app.command()
-def audit(
-    job: JobName,
-    *,
-    source: From = None,
-    make_calls: Annotated[
-        bool,
-        typer.Option(
-            "--make-calls",
-            help="Make the calls of async tasks again whose results are not recorded; else such a job is refused.",
-        ),
-    ] = False,
-    cluster: Cluster = "local[*]",
-    work: Work = None,
-    directory: Directory = None,
-    log: LogOption = None,
-    kafka_config: KafkaConfig = None,
-    settings: SettingsPath = None,
-    set: Set = None,
-) -> None:
-    """Compute a job's state again from its inputs, on Spark, and compare it key by key; exit 1 if it differs."""
-    from framework.spark import require_extra
-
-    require_extra()
-    from framework.cli.commands.audit import compare
-
-    address = address_of(log, kafka_config, settings)
-    if not compare(
-        job,
-        directory,
-        address,
-        source or [],
-        settings_of(set, settings),
-        cluster=cluster,
-        work=work,
-        makes_calls=make_calls,
-    ):
-        raise typer.Exit(ExitCode.FAILED)
-
-
 @app.command("check-determinism")
 def check_determinism(
     job: JobName,
@@ -336,5 +234,5 @@ def check_determinism(
     )
 
 
-for command in (checkpoints, export, rescale, fork, replay):
+for command in (backfill, audit, checkpoints, export, rescale, fork, replay):
     app.command()(command)

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import msgspec
 import uvicorn
@@ -24,6 +25,14 @@ from framework.monitor.page import HostGuard, Page
 
 _JSON = "application/json"
 _STARTS_S_MAX = 10.0  # of a thread that binds nothing: milliseconds on an idle machine
+
+
+class Served(Protocol):
+    """What answers."""
+
+    def app(self, host: str) -> ASGIApp:
+        """Return the answers as an ASGI application; ``host``: the address that it is served at."""
+        ...
 
 
 class Monitor:
@@ -90,7 +99,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 @contextmanager
-def serving(monitor: Monitor, address: str) -> Iterator[str]:
+def serving(monitor: Served, address: str) -> Iterator[str]:
     """Serve within the block; yield the URL. Port 0: one that is free. Raises ConfigError if it cannot be had."""
     host, port = parse_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

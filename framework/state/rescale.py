@@ -213,7 +213,7 @@ def _placed(
         if store == META:
             numbers = range(0 if key in (STREAM_TIME, TURN) or key.startswith(EVENT_TIME) else partitions)
         else:
-            numbers = range(at := partition_for(_key_of(store, key), partitions), at + 1)
+            numbers = range(at := partition_for(key_of_entry(store, key), partitions), at + 1)
         for number in numbers:
             into = placed.setdefault(number, ([], [], []))
             into[0].append(store)
@@ -222,8 +222,8 @@ def _placed(
     return placed
 
 
-def _key_of(store: int, key: bytes) -> bytes:
-    """Return the part of a key that decides its partition: of a timer, what the task has called it."""
+def key_of_entry(store: int, key: bytes) -> bytes:
+    """Return the part of an entry's key that is a record's: of a timer, what the task has called it."""
     return key[_TIMER_NAME + 1 + key[_TIMER_NAME] :] if store == TIMERS else key
 
 
@@ -294,7 +294,7 @@ def check_keys(
                 )
             if store == META or now == count:
                 continue
-            if (belongs := places[graph.ordinal](_key_of(store, key), count)) != partition:
+            if (belongs := places[graph.ordinal](key_of_entry(store, key), count)) != partition:
                 raise ConfigError(
                     f"store {name}: key {key!r} is in partition {partition}, and its own key would be in "
                     f"{belongs}: it is not keyed as the records are: {_BACKFILL}",

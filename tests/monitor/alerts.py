@@ -19,6 +19,8 @@ FIRES = {
     "GreteSinkRefuses": (f"grete_sink_trouble{{{TASK}}}", "1x20", "10m"),
     "GreteInputLagGrows": (f'grete_input_lag_records{{{TASK},topic="orders"}}', "20000+100x90", "80m"),
     "GreteBackpressure": (f"grete_backpressure{{{TASK}}}", "1x30", "20m"),
+    "GreteAuditDiffers": ('grete_audit_differences_total{job="shop",stage="add-up"}', "0x5 1x20", "10m"),
+    "GreteAuditBehind": ('grete_audit_age_seconds{job="shop"}', "0+60x30", "20m"),
     "GreteDeadLetters": (f"grete_dead_letters_total{{{TASK}}}", "0x5 1x20", "10m"),
     "GreteRecordsDropped": (f'grete_records_dropped_total{{{TASK},reason="late"}}', "0x5 7x20", "10m"),
 }
@@ -36,6 +38,8 @@ HEALTHY = {
     f"grete_sink_trouble{{{TASK}}}": "0x40 1x1 0x50",  # a moment
     f'grete_input_lag_records{{{TASK},topic="orders"}}': "50000-100x90",  # it catches up
     f"grete_backpressure{{{TASK}}}": "0x30 1x5 0x60",
+    'grete_audit_differences_total{job="shop",stage="add-up"}': "2x90",
+    'grete_audit_age_seconds{job="shop"}': "0+30x10 0x80",  # it was behind, and has caught up
     f"grete_dead_letters_total{{{TASK}}}": "3x90",
     f'grete_records_dropped_total{{{TASK},reason="duplicate"}}': "0+5x90",
 }

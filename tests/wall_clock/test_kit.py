@@ -13,7 +13,7 @@ from framework.logs.memory import MemoryLog
 from framework.ports import LogRow
 from framework.replay.replay import replay
 from framework.settings import Settings
-from framework.state.rescale import _key_of
+from framework.state.rescale import key_of_entry
 from framework.testing import Kit
 from framework.testing.job_host import START_MS
 from grete import DeadLetter, Input, Job, Output, Record, Task, Timer, Timers, Topic, utf8
@@ -309,4 +309,4 @@ def test_at_least_once_fires_too() -> None:
 
 def test_a_rescaled_timer_stays_with_its_key() -> None:
     """The key of a timer is where it is of a timer in event time: what moves it by its key finds it."""
-    assert _key_of(TIMERS, _encode(WALL, 5, "ann")) == b"ann"
+    assert key_of_entry(TIMERS, _encode(WALL, 5, "ann")) == b"ann"

@@ -1,0 +1,104 @@
+"""The state of one task at one of its commits, on the audit's own disk; the changelog brings it to the next one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from framework.api.graph import StageGraph
+from framework.core.changelog_fold import ChangelogFold, Segment
+from framework.errors import ConfigError, FrameworkError
+from framework.execution.build import store_names
+from framework.execution.changelog_writer import apply_segment
+from framework.logs.partition_reader import rows
+from framework.ports import LogReader
+from framework.state.snapshots import Snapshot, segments
+from framework.stores.rocksdb import RocksStore
+from framework.stores.rocksdb_memory import RocksMemory
+from protocol.changelog import REWRITTEN, decode_data
+from protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
+
+EntryPlace = tuple[int, bytes]  # store id, key
+StepWrites = dict[EntryPlace, bytes | None]  # None: deleted
+
+
+class StateReplaced(FrameworkError):
+    """State was written from outside of the job (a backfill, a rescale, a fork, Spark): no input makes it again."""
+
+
+class StateCopy:
+    """One task's state. ``store`` answers for the commit at ``at``; None: it is no state yet."""
+
+    def __init__(self, directory: Path, stage: StageGraph, memory: RocksMemory) -> None:
+        """Open it, or make it empty. Raises TransientError if another process has it open."""
+        self.store = RocksStore(directory, store_names(stage), memory)
+
+    @property
+    def at(self) -> ChangelogPosition | None:
+        """The commit that this is the state of."""
+        raw = self.store.changelog_position()
+        return None if raw is None else decode_changelog_position(raw)
+
+    def build(self, log: LogReader, snapshot: Snapshot) -> None:
+        """Take the state of a commit from its changelog. Raises ConfigError: not retained any more."""
+        self.store.wipe()
+        for segment in segments(log, snapshot):
+            for message in segment.messages:
+                apply_segment(str(snapshot.changelog), self.store, message)
+        self.store.flush()
+        self.store.write((), encode_changelog_position(_position(snapshot)))
+
+    def bring_to(self, log: LogReader, snapshot: Snapshot) -> None:
+        """Bring it to a commit, from whatever it is at, in one step. Raises as ``writes_between`` and ``build``."""
+        at = self.at
+        if at == _position(snapshot):
+            return
+        if at is None or not log.bounds(snapshot.changelog)[0] <= at.offset < snapshot.offset:
+            self.build(log, snapshot)
+            return
+        writes = writes_between(log, at.offset, snapshot)
+        rows_ = ((store, key, value) for (store, key), value in writes.items())
+        self.store.write(rows_, encode_changelog_position(_position(snapshot)))
+
+    def close(self) -> None:
+        """Close the store."""
+        self.store.close()
+
+
+def _position(snapshot: Snapshot) -> ChangelogPosition:
+    commit = snapshot.commit
+    return ChangelogPosition(snapshot.offset, commit.generation, commit.checkpoint_id, commit.nonce)
+
+
+def segments_between(log: LogReader, after: int, snapshot: Snapshot) -> Iterator[Segment]:
+    """Yield what the commits behind that at offset ``after`` have written, up to a snapshot.
+
+    Raises OffsetOutOfRange: trimmed meanwhile; StateReplaced; ConfigError: it is another log.
+    """
+    fold = ChangelogFold(snapshot.changelog, after)
+    for row in rows(log, snapshot.changelog, after, snapshot.offset + 1, acknowledged=snapshot.offset + 1):
+        segment = fold.feed(row.offset, row.value or b"")
+        if fold.in_doubt is not None:
+            raise StateReplaced(f"task {snapshot.task}: state was written from outside of the job")
+        if segment is None or segment.offset <= after:
+            continue
+        if segment.commit.bulk_write_id is not None:
+            raise StateReplaced(f"task {snapshot.task}: state was written from outside of the job")
+        yield segment
+    if fold.last is None or fold.last.checkpoint_id != snapshot.commit.checkpoint_id:
+        raise ConfigError(
+            f"task {snapshot.task}: there is no commit of checkpoint {snapshot.commit.checkpoint_id} behind offset "
+            f"{after} of {snapshot.changelog}: this is the log of another job",
+            task=snapshot.task,
+            partition=snapshot.changelog,
+        )
+
+
+def writes_between(log: LogReader, after: int, snapshot: Snapshot) -> StepWrites:
+    """Return what these commits have written last to each key, what was rewritten included. Raises the same."""
+    writes: StepWrites = {}
+    for segment in segments_between(log, after, snapshot):
+        for message in segment.messages:
+            data = decode_data(message)
+            if data.reset_stores not in (None, REWRITTEN):
+                raise StateReplaced(f"task {snapshot.task}: state was written from outside of the job")
+            writes.update(zip(zip(data.stores, data.keys, strict=True), data.values, strict=True))
+    return writes

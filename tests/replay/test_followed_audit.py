@@ -1,0 +1,204 @@
+"""An audit that follows a running job: no false alarm whatever dies, and a difference is told at its checkpoint."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from framework.api.job import Job
+from framework.errors import ConfigError
+from framework.job.loader import load_job
+from framework.replay.audit import followed
+from framework.replay.audit.refused import check_follow
+from framework.replay.audit.sample import Sample
+from framework.settings import Settings
+from framework.state.commits import all_wirings
+from tests.replay.followed_jobs import COUNTING, HEAD, SETTINGS, WINDOWS, Looked, Scene
+from tests.spark.backfill.damage import damage
+from tests.worker.workers import LIMIT_S
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("text", "on"),
+    [(COUNTING, "embedded"), (WINDOWS, "embedded"), pytest.param(COUNTING, "kafka", marks=pytest.mark.kafka)],
+    ids=["two stages", "event time", "kafka"],
+)
+def test_no_false_alarm_while_workers_and_the_audit_die(
+    request: pytest.FixtureRequest, tmp_path: Path, text: str, on: str
+) -> None:
+    """The audit looks while workers are killed; it is closed at any step and goes on without a gap."""
+    log = f"kafka://{request.getfixturevalue('kafka_broker').bootstrap}" if on == "kafka" else on
+    scene, looked = Scene(tmp_path, text, log, "audit-follow-" if on == "kafka" else ""), Looked()
+    with scene.running() as local:
+        scene.fed_and_drained(local, 40)
+        for turn in range(4):
+            scene.feed(local, 60)
+            with scene.audit() as audit:
+                deadline = time.monotonic() + LIMIT_S
+                steps = len(looked.steps)
+                local.supervisor.kill(turn % 2)
+                while len(looked.steps) < steps + 2:
+                    assert time.monotonic() < deadline, looked.steps[-1:]
+                    local.poll(20)
+                    if not looked.look(audit):
+                        scene.feed(local, 5)
+        scene.fed_and_drained(local, 100, kill=1)
+        with scene.audit() as audit:
+            looked.to_end(audit)
+    assert [begun.why for begun in looked.begun] == [""]
+    assert looked.differences == []
+    assert looked.wrong == 0
+    assert looked.keys > 100
+    for before, after in zip(looked.steps, looked.steps[1:], strict=False):
+        assert before.checkpoint_id == after.after, "a step was left out"
+
+
+def test_each_record_behind_the_beginning_is_made_again_once(tmp_path: Path) -> None:
+    """Steps of a bounded number of records come to the same end as one step."""
+    scene, looked = Scene(tmp_path), Looked()
+    with scene.running() as local, scene.audit() as audit:
+        scene.fed_and_drained(local, 20)
+        looked.to_end(audit)
+        before = looked.records
+        for _ in range(4):
+            scene.fed_and_drained(local, 50)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(followed, "STEP_RECORDS_MAX", 60)
+            looked.to_end(audit)
+    assert looked.records - before == 200 * 4, "200 lines, and three words of each"
+    assert len(looked.steps) >= 3
+    assert [step.caught_up for step in looked.steps].count(False) >= 2
+    assert looked.steps[-1].caught_up
+    assert looked.wrong == 0
+
+
+def test_a_task_that_is_not_deterministic_is_told_once(tmp_path: Path) -> None:
+    """The step in which it went wrong differs; the next one starts from what is there, and does not."""
+    scene, looked = Scene(tmp_path), Looked()
+    with scene.running() as local, scene.audit() as audit:
+        scene.fed_and_drained(local, 60)
+        looked.to_end(audit)
+        scene.wrong.touch()
+        scene.fed_and_drained(local, 60)
+        looked.to_end(audit)
+        scene.wrong.unlink()
+        first = looked.differences
+        scene.fed_and_drained(local, 60)
+        looked.to_end(audit)
+    assert {(each.stage, each.store, each.key) for each in first} == {("count", "counts", b"w7")}
+    assert all(each.found != each.expected for each in first)
+    assert looked.differences == first
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_a_changed_entry_of_a_changelog_is_told(tmp_path: Path, share: float) -> None:
+    """With all digests right, as a disk of a worker would do it; of a share, if its key is drawn."""
+    scene, looked = Scene(tmp_path), Looked()
+    with scene.running() as local:
+        scene.fed_and_drained(local, 60)
+        with scene.audit(share) as audit:
+            looked.to_end(audit)
+        scene.fed_and_drained(local, 60)
+    wiring = all_wirings(scene.job)[2]
+    with scene.audit(share) as audit:
+        store = scene.job.stages[1].store_ids()["counts"]
+        sample = Sample(scene.job.name, share)
+        keys = [(store, b"w%d" % number) for number in range(29) if sample.has(b"w%d" % number)]
+        changed = damage(scene.log, scene.job_directory.directory / "log.db", wiring.changelog, keys)
+        assert changed is not None
+        looked.to_end(audit)
+    assert [(each.partition, each.store, each.key) for each in looked.differences] == [(0, "counts", changed[1])]
+    assert looked.wrong == 1
+
+
+def test_a_share_compares_the_drawn_keys(tmp_path: Path) -> None:
+    """Half of the words; all of the stage before, whose outputs they need."""
+    scene, whole, half = Scene(tmp_path), Looked(), Looked()
+    with scene.running() as local:
+        scene.fed_and_drained(local, 60)
+        with scene.audit() as audit:
+            whole.to_end(audit)
+        scene.audit_directory = tmp_path / "half"
+        with scene.audit(0.5) as audit:
+            half.to_end(audit)
+        scene.fed_and_drained(local, 200)
+        with scene.audit(0.5) as audit:
+            half.to_end(audit)
+        scene.audit_directory = tmp_path / "audit"
+        with scene.audit() as audit:
+            whole.to_end(audit)
+    assert (whole.wrong, half.wrong) == (0, 0)
+    assert 200 < half.records < whole.records == 800
+
+
+def test_a_share_of_a_job_that_is_not_keyed_is_refused(tmp_path: Path) -> None:
+    """Its records write entries of other keys, which records that are not drawn write, too."""
+    text = COUNTING.replace("self.counts.put(record.key", 'self.counts.put("all " + record.key')
+    scene, looked = Scene(tmp_path, text), Looked()
+    with scene.running() as local, scene.audit(0.5) as audit:
+        scene.fed_and_drained(local, 20)
+        looked.to_end(audit)
+        scene.fed_and_drained(local, 60)
+        with pytest.raises(ConfigError, match=r"its store counts is not keyed as its records are.*leave --share out"):
+            looked.to_end(audit)
+    assert looked.wrong == 0
+
+
+def test_the_log_of_another_job_is_another_beginning(tmp_path: Path) -> None:
+    """What was compared of a job that is gone says nothing of the one that has its name."""
+    first, looked = Scene(tmp_path / "first"), Looked()
+    with first.running() as local:
+        first.fed_and_drained(local, 60)
+        with first.audit() as audit:
+            looked.to_end(audit)
+    second = Scene(tmp_path / "second")
+    second.audit_directory = first.audit_directory
+    with second.running() as local, second.audit() as audit:
+        second.fed_and_drained(local, 10)
+        looked.to_end(audit)
+        second.fed_and_drained(local, 10)
+        looked.to_end(audit)
+    assert len(looked.begun) == 2
+    assert looked.begun[1].why
+    assert looked.wrong == 0
+
+
+def _job(tmp_path: Path, text: str) -> Job:
+    (tmp_path / "job.py").write_text(HEAD + text)
+    return load_job(str(tmp_path / "job.py"))
+
+
+REFUSED = [
+    ("deterministic", COUNTING.replace("partitions=2)", 'partitions=2, mode="deterministic")'), "is deterministic"),
+    ("process_batch", COUNTING.replace("def process(self, record: Record[str, int]) -> None:",
+                                       "def process_batch(self, records: list[Record[str, int]]) -> None:\n"
+                                       "        for record in records:\n            self.one(record)\n\n"
+                                       "    def one(self, record: Record[str, int]) -> None:"), "process_batch"),
+    ("calls", COUNTING.replace("def process(self, record: Record[str, int])",
+                               "async def process(self, record: Record[str, int])"), "results are not recorded"),
+    ("tables", COUNTING.replace("read = Input(words)",
+                                "read = Input(words)\n    more = Input(lines, broadcast=True)"), "shares the table"),
+    ("inputs", COUNTING.replace("read = Input(words)", "read = Input(words)\n    more = Input(totals)")
+     .replace("out = Output(totals)", ""), "several inputs"),
+    ("time behind a stage", COUNTING.replace('Store("counts", key=utf8, value=int64)',
+                                             'Store("counts", key=utf8, value=int64, ttl_ms=1_000)'), "event time"),
+    ("wall-clock timers", WINDOWS.replace("timers = Timers()", 'timers = Timers(clock="wall")'), "wall-clock"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "why"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED])
+def test_what_the_log_does_not_tell_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    """The error names the stage and the declaration."""
+    with pytest.raises(ConfigError, match=why):
+        check_follow(_job(tmp_path, text), SETTINGS, draws=False)
+
+
+def test_a_share_of_event_time_and_repeats_are_refused(tmp_path: Path) -> None:
+    """Event time is moved by all records; a job at least once repeats some."""
+    job = _job(tmp_path, WINDOWS)
+    check_follow(job, SETTINGS, draws=False)
+    with pytest.raises(ConfigError, match=r"all records move.*leave --share out"):
+        check_follow(job, SETTINGS, draws=True)
+    with pytest.raises(ConfigError, match="repeat records after a crash"):
+        check_follow(job, Settings(processing_guarantee="at-least-once"), draws=False)
