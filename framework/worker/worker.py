@@ -41,7 +41,7 @@ from framework.worker.watchdog import Watchdog
 from protocol.ids import TopicPartition
 
 STATUS_MS = 100  # between two statuses: what a person sees moves
-STATUS_TASK_MS = 10  # the same for each task, where there are many: statuses are little of the work
+STATUS_TASK_MS = 20  # the same for each task, where there are many: statuses are little of the work
 DROPPED_LEVELS = {"late": logging.WARNING, "duplicate": logging.INFO, "failed": logging.WARNING}  # by reason
 DROPPED_LOG_MS = 60_000  # between two lines about records dropped for the same reason
 STATUS_RESTORING_MS = 20  # a restore may be over soon, and a person watches its bar

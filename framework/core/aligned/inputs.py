@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from framework.core.actions import DropSpilled, Process, Spill
 from framework.core.aligned.channel import Channel
+from framework.core.aligned.channel_totals import ChannelTotals
 from framework.core.aligned.deterministic_channel import LogicalChannel
 from framework.core.aligned.early_buffer import EarlyBuffer, EarlyFrame
-from framework.core.aligned.least_marker import LeastMarker
 from framework.core.aligned.rollbacks import Rollbacks
 from framework.core.events import Message
 from framework.core.halts import halted, undecodable, went_back
@@ -46,7 +46,7 @@ class Inputs:
         ordered = sorted(task.channels)
         self.channels = {key: Channel(task.name, *key) for key in ordered if key[0] not in task.logical}
         self.logical = {key: LogicalChannel(task.name, *key) for key in ordered if key[0] in task.logical}
-        self._least = LeastMarker(self.channels)
+        self._totals = ChannelTotals(self.channels)
         self.position: dict[TopicPartition, int] = {partition: 0 for _, partition in ordered}
         self.rollbacks = Rollbacks((producer for producer, _ in self.channels), task.fingerprints)
         # (producer, generation) -> greatest checkpoint id in the open write batch
@@ -138,7 +138,7 @@ class Inputs:
         if self.aligned and header.checkpoint_id > frozen + 1:
             if not self.early.fits(frame.size):
                 self.seen["early frames skipped"] += 1
-                channel.skip_checkpoint, channel.skip_offset = header.checkpoint_id, frame.offset
+                self._totals.skips(channel, header.checkpoint_id, frame.offset)
                 return None
             self.seen["early records"] += count - frame.skip
             self.seen["early watermarks"] += count == 0
@@ -185,8 +185,8 @@ class Inputs:
         channel.check_complete(offset, marker.header, "marker")
         if marker.header.checkpoint_id <= channel.marker:
             self.seen["duplicate markers"] += 1
-        channel.ended = marker.at_end
-        self._least.proves(channel, marker.header.checkpoint_id, offset, frozen)
+        self._totals.ends(channel, at_end=marker.at_end)
+        self._totals.proves(channel, marker.header.checkpoint_id, offset, frozen)
 
     def rollback_marker(self, partition: TopicPartition, offset: int, marker: RollbackMarker, frozen: int) -> bool:
         """Take a rollback marker (R4).
@@ -202,7 +202,7 @@ class Inputs:
         if generation <= channel.generation:
             self.seen["stale rollback markers"] += 1
             if generation == channel.generation and self.aligned:
-                self._least.proves(channel, restored, offset, frozen)  # read again after a commit below it (0013)
+                self._totals.proves(channel, restored, offset, frozen)  # read again after a commit below it (0013)
             return False
         fresh = self.rollbacks.is_new(header)
         if fresh and (other := self.rollbacks.other_graph(marker)) is not None:
@@ -212,14 +212,14 @@ class Inputs:
         if fresh:
             self._learn_rollback(partition, offset, marker, frozen)
         if channel.skip_checkpoint is not None and channel.skip_checkpoint > restored:
-            channel.skip_checkpoint = None  # all that it skipped was rolled back
+            self._totals.skips_no_more(channel)
         channel.check_complete(offset, header, "rollback marker")
         if not self.aligned:
             channel.next_seq, channel.included = header.seq, header.seq - 1
             return False
         if channel.skip_checkpoint is None:
             channel.next_seq = header.seq
-        self._least.proves(channel, restored, offset, frozen)
+        self._totals.proves(channel, restored, offset, frozen)
         return fresh and self.rollbacks.takes_back(producer, self.included)
 
     def _learn_rollback(self, partition: TopicPartition, offset: int, marker: RollbackMarker, frozen: int) -> None:
@@ -237,12 +237,12 @@ class Inputs:
 
     def least_marker(self) -> int:
         """Return the checkpoint up to which every producer has sent all of its records (A6)."""
-        return self._least.value()
+        return self._totals.least_marker
 
     @property
     def all_ended(self) -> bool:
         """Whether the inputs of all producers have ended. Of deterministic ones frontiers tell, not a flag (A2b)."""
-        return not self.logical and all(channel.ended for channel in self.channels.values())
+        return not self.logical and self._totals.all_ended
 
     @property
     def greatest_checkpoint(self) -> int:
@@ -298,7 +298,7 @@ class Inputs:
     @property
     def skipping(self) -> bool:
         """Whether a record was skipped since the last commit (A5)."""
-        return any(channel.skip_checkpoint is not None for channel in self.channels.values())
+        return self._totals.skipping
 
     def reset(self, commit: Commit) -> None:
         """Go back to a commit: only the known rollback histories are more than it says, and what is read again."""
@@ -316,7 +316,6 @@ class Inputs:
         Channels of deterministic producers stay: nothing is ever early in them.
         """
         self.early.clear()
-        self._least.forget()
         self.included = {}
         for entry in inputs:
             partition = TopicPartition(entry.topic, entry.partition)
@@ -326,11 +325,12 @@ class Inputs:
                     self.channels[c.producer, partition] = Channel(
                         self.name, c.producer, partition, c.seq + 1, c.seq, c.generation, max(c.checkpoint_id, 0)
                     )
+        self._totals.forget()
 
     def check_invariants(self, frozen: int) -> None:
         """Raise AssertionError unless this holds between any two steps of a task that has frozen ``frozen``."""
         self.early.check_invariants(frozen)
-        self._least.check_invariants()
+        self._totals.check_invariants()
         for channel in self.channels.values():
             channel.check_invariants(frozen)
             assert channel.included < channel.next_seq or self.taken_back, channel

@@ -93,7 +93,7 @@ def _proves_nothing(rollback_marker: Any) -> Any:
         marker, future = channel.marker, list(channel.future)
         rolls_back = bool(rollback_marker(self, partition, offset, message, frozen))
         channel.marker, channel.future = marker, future
-        self._least.forget()
+        self._totals.forget()
         return rolls_back
 
     return mistaken

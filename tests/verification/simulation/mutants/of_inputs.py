@@ -9,9 +9,9 @@ from msgspec import structs
 
 from framework.core.aligned import rollbacks as module
 from framework.core.aligned.channel import Channel
+from framework.core.aligned.channel_totals import ChannelTotals
 from framework.core.aligned.early_buffer import EarlyBuffer
 from framework.core.aligned.inputs import Inputs
-from framework.core.aligned.least_marker import LeastMarker
 from framework.core.aligned.rollbacks import Rollbacks
 from framework.core.aligned.task import TaskCore
 from framework.core.limits import Limits
@@ -104,13 +104,18 @@ def markers_kept(rewind: Any) -> Any:
     return mistaken
 
 
-@mutant(LeastMarker, "forget", "core", "closure", "lost", shows=_aligned)
-def least_marker_kept(_forget: Any) -> Any:
+@mutant(ChannelTotals, "forget", "core", "closure", "lost", shows=_aligned)
+def totals_kept(forget: Any) -> Any:
     """Going back keeps the least marker that was reckoned last (A6)."""
-    return lambda self: None
+
+    def mistaken(self: ChannelTotals) -> None:
+        if not hasattr(self, "_open"):
+            forget(self)
+
+    return mistaken
 
 
-@mutant(LeastMarker, "proves", "core", "closure", "liveness", shows=_aligned)
+@mutant(ChannelTotals, "proves", "core", "closure", "liveness", shows=_aligned)
 def markers_uncounted(_proves: Any) -> Any:
     """A marker that rises stays counted among the least ones (A6)."""
     return lambda self, channel, *proved: channel.proves(*proved)

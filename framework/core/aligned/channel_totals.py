@@ -1,0 +1,76 @@
+"""What is asked of all channels of an alignment with each message (A5, A6), kept as the messages come."""
+
+from collections.abc import Mapping
+
+from framework.core.aligned.channel import Channel
+from protocol.ids import TopicPartition
+
+
+class ChannelTotals:
+    """The least marker of all channels, whether all have ended, and whether one skips. A task has many channels.
+
+    It counts the channels whose marker is the least one, and looks at all of them when none is left. Ids are multiples
+    of the interval, so that is once a checkpoint, not once a marker.
+    """
+
+    def __init__(self, channels: Mapping[tuple[int, TopicPartition], Channel]) -> None:
+        """``channels`` may change; when anything but a method of this class has changed one, ``forget`` is called."""
+        self._channels = channels
+        self.forget()
+
+    def forget(self) -> None:
+        """Look at all channels again."""
+        self._least = self._at_least = 0  # the least marker, and how many channels have it; 0: look at all of them
+        self._open = sum(not channel.ended for channel in self._channels.values())
+        self._skipping = sum(channel.skip_checkpoint is not None for channel in self._channels.values())
+
+    def proves(self, channel: Channel, checkpoint_id: int, offset: int, frozen: int) -> None:
+        """Note that all records of a channel up to ``checkpoint_id`` are before ``offset``."""
+        before = channel.marker
+        channel.proves(checkpoint_id, offset, frozen)
+        if self._at_least and before == self._least < channel.marker:
+            self._at_least -= 1
+
+    def ends(self, channel: Channel, *, at_end: bool) -> None:
+        """Note whether the inputs of a channel's producer have ended."""
+        self._open += channel.ended - at_end
+        channel.ended = at_end
+
+    def skips(self, channel: Channel, checkpoint_id: int, offset: int) -> None:
+        """Note the first record that is skipped (A5)."""
+        channel.skip_checkpoint, channel.skip_offset = checkpoint_id, offset
+        self._skipping += 1
+
+    def skips_no_more(self, channel: Channel) -> None:
+        """Note that all that was skipped is rolled back."""
+        channel.skip_checkpoint = None
+        self._skipping -= 1
+
+    @property
+    def least_marker(self) -> int:
+        """The least marker."""
+        if not self._at_least:
+            markers = [channel.marker for channel in self._channels.values()]
+            self._least = min(markers)
+            self._at_least = markers.count(self._least)
+        return self._least
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether the inputs of all producers have ended."""
+        return not self._open
+
+    @property
+    def skipping(self) -> bool:
+        """Whether a record was skipped since the last commit."""
+        return self._skipping > 0
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two steps of a task."""
+        channels = self._channels.values()
+        markers = [channel.marker for channel in channels]
+        assert not self._at_least or (self._least, self._at_least) == (min(markers), markers.count(self._least)), (
+            markers
+        )
+        assert self._open == sum(not channel.ended for channel in channels), self._open
+        assert self._skipping == sum(channel.skip_checkpoint is not None for channel in channels), self._skipping
