@@ -16,6 +16,20 @@ AssumeKeyed = Annotated[
     ),
 ]
 
+MovedBySpark = Annotated[
+    str | None,
+    typer.Option(
+        "--spark",
+        help="Let Spark move the state: local[*] for this machine, or spark://…, yarn, k8s://…. Default: this process.",
+    ),
+]
+WorkOfSpark = Annotated[
+    str | None,
+    typer.Option(
+        "--work", help="With --spark: a folder that all executors see, for files. Default: below the job's directory."
+    ),
+]
+
 state_app = typer.Typer(no_args_is_help=True, help="Read the committed state of a job, also while it runs.")
 
 
@@ -88,6 +102,8 @@ def rescale(
         str | None, typer.Option(help="Only this stage gets them: it has a number of its own then.")
     ] = None,
     assume_keyed: AssumeKeyed = False,
+    cluster: MovedBySpark = None,
+    work: WorkOfSpark = None,
     directory: Directory = None,
     log: LogOption = None,
     kafka_config: KafkaConfig = None,
@@ -107,6 +123,8 @@ def rescale(
         settings_of(None, settings),
         assume_keyed=assume_keyed,
         stage=stage,
+        cluster=cluster,
+        work=work,
     )
 
 
@@ -126,6 +144,8 @@ def fork(
         Path | None, typer.Option(help="The directory of the new job. Default: as for --directory.")
     ] = None,
     assume_keyed: AssumeKeyed = False,
+    cluster: MovedBySpark = None,
+    work: WorkOfSpark = None,
     log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
@@ -145,6 +165,8 @@ def fork(
         address_of(log, kafka_config, settings),
         settings_of(None, settings),
         assume_keyed=assume_keyed,
+        cluster=cluster,
+        work=work,
     )
 
 

@@ -3,17 +3,22 @@
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from rich.console import Console
 
 from framework.api.job import Job
+from framework.cli.progress import Screen
 from framework.errors import ConfigError, TransientError
 from framework.job.directory import JobDirectory
 from framework.job.metadata import pinned_settings
+from framework.logs.address import LogAddress
 from framework.ports import JobLogReader
 from framework.settings import Settings
+from framework.spark import require_extra
 from framework.state.commits import all_wirings
 from framework.state.entries import Moved
+from framework.state.mover import Mover
 from framework.state.snapshots import Snapshot, snapshots
 from framework.stores.store_directory import StoreDirectory
 
@@ -36,6 +41,27 @@ def standing_still(job_directory: JobDirectory, job: Job) -> Iterator[None]:
                 raise ConfigError(f"a worker of job {job.name!r} is at work: stop it first: {error}") from error
             held.callback(store.close)
         yield
+
+
+@contextlib.contextmanager
+def mover_of(
+    cluster: str | None, address: LogAddress, directory: Path, into: Path, work: str | None
+) -> Iterator[Mover | None]:
+    """Yield what moves the state from the job in one directory to that in another; None: this process does it.
+
+    Raises ConfigError: Spark is not installed.
+    """
+    if cluster is None:
+        if work is not None:
+            raise ConfigError(f"--work={work} is for Spark: add --spark, or leave it out")
+        yield None
+        return
+    require_extra()
+    from framework.cli.spark_work import spark_mover
+
+    screen = Screen(Console(stderr=True))
+    with screen, spark_mover(cluster, address, directory, into, work, screen) as mover:
+        yield mover
 
 
 def tell_moved(moved: Moved, done: str) -> None:

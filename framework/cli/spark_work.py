@@ -5,9 +5,12 @@ from pathlib import Path
 
 from framework.api.job import Job
 from framework.cli.job_target import JobTarget
+from framework.logs.address import LogAddress
 from framework.spark.backfill.backfill import Wanted, sources_of
 from framework.spark.backfill.ranges import LOG
 from framework.spark.format.options import Where
+from framework.spark.moving.spark_mover import SparkMover
+from framework.spark.telling import Telling
 
 
 def wanted_of(found: JobTarget, sources: Sequence[str], work: str | None) -> Wanted:
@@ -15,14 +18,26 @@ def wanted_of(found: JobTarget, sources: Sequence[str], work: str | None) -> Wan
     reference, address = found.reference, found.job_directory.address
     if reference.endswith(".py"):
         reference = str(Path(reference).absolute())
-    config = "" if address.config is None else str(address.config.absolute())
-    where = Where(address.url, config, str((found.job_directory.directory / "log.db").absolute()))
+    where = where_of(found.job_directory.directory, address)
     own = str((found.job_directory.directory / "spark").absolute())
     paths = {
         topic: path if path == LOG or "://" in path else str(Path(path).absolute())
         for topic, path in sources_of(found.job, list(sources)).items()
     }
     return Wanted(found.job, reference, where, found.settings, paths, own if work is None else work)
+
+
+def where_of(directory: Path, address: LogAddress) -> Where:
+    """Return where the log of a job in a directory is, with paths that executors understand."""
+    config = "" if address.config is None else str(address.config.absolute())
+    return Where(address.url, config, str((directory / "log.db").absolute()))
+
+
+def spark_mover(
+    cluster: str, address: LogAddress, directory: Path, into: Path, work: str | None, telling: Telling
+) -> SparkMover:
+    """Return what moves the state of the job in a directory on Spark; ``into``: that of the job which gets it."""
+    return SparkMover(cluster, where_of(directory, address), where_of(into, address), work, telling)
 
 
 def of_stages(job: Job) -> str:

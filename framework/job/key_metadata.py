@@ -45,6 +45,16 @@ def _rescale(metadata: MetadataReader, key: str, partitions: int) -> Rescaled | 
     return Rescaled(entry.get("before"), ends)
 
 
+def counts_of_rescale(metadata: MetadataReader, job: Job) -> set[int]:
+    """Return the numbers of partitions between which the last rescales went, of the job or of a stage alone.
+
+    If such a process has died, topics may have one of them, and the job's code another.
+    """
+    entries = (metadata.meta_get(key) for key in (RESCALED, *(f"{RESCALED} {stage.name}" for stage in job.stages)))
+    found = (json.loads(raw) for raw in entries if raw is not None)
+    return {count for entry in found for count in (entry.get("partitions"), entry.get("before")) if count is not None}
+
+
 def rescale_entry(
     partitions: int, before: int, ends: Mapping[TopicPartition, int], stage: str | None = None
 ) -> dict[str, bytes]:

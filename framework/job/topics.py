@@ -4,8 +4,9 @@ from collections.abc import Collection
 
 from framework.api.job import Job
 from framework.errors import ConfigError
+from framework.job.key_metadata import counts_of_rescale
 from framework.logs.topic_identity import more_partitions
-from framework.ports import Log
+from framework.ports import Log, MetadataReader
 
 
 def create_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> None:
@@ -17,16 +18,22 @@ def create_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> Non
         log.create_topic(topic, partitions, plain=plain)
 
 
-def missing_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> list[tuple[str, int, bool]]:
+def missing_topics(
+    job: Job, log: Log, fed: Collection[str] | None = None, *, metadata: MetadataReader | None = None
+) -> list[tuple[str, int, bool]]:
     """Return (topic, partitions, whether it is plain) of what ``create_topics`` would create; write nothing.
 
-    Raises ConfigError if an external input that is not ``fed`` here is missing, or a topic does not fit: it has another
-    number of partitions, or settings that would lose data.
+    With ``metadata`` topics fit, too, that a rescale left whose process died: before it counted, those of the job have
+    more partitions than the code says; afterwards those from outside have fewer, and are returned, to get more. Raises
+    ConfigError if an external input that is not ``fed`` here is missing, or a topic does not fit: it has another number
+    of partitions, or settings that would lose data.
     """
     topology = job.topology()
     if fed is not None:
         _check_counts(job, log)
     wanted: list[tuple[str, int, bool]] = []
+    inputs: set[str] = set()
+    rescaled = set[int]() if metadata is None else counts_of_rescale(metadata, job)
     for stage in topology.stages:
         for topic in topology.externals_of(stage.ordinal):
             found, needed = log.partitions(topic), job.count_of(topic)
@@ -36,6 +43,7 @@ def missing_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> li
                 ran = log.partitions(topology.changelog(stage.ordinal)) is not None
                 _check_external(job, stage.ordinal, topic, needed, found, fed=topic in fed, ran=ran)
             wanted.append((topic, needed, True))
+            inputs.add(topic)
     wanted += [(topology.changelog(stage.ordinal), stage.partitions, False) for stage in topology.stages]
     wanted += [(stream.topic, stream.partitions, False) for stream in topology.streams]
     for topic in job.external_sinks():
@@ -43,9 +51,11 @@ def missing_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> li
             wanted.append((topic, job.stages[0].pinned_counts.get(topic, job.count_of(topic)), True))
     missing = []
     for topic, partitions, plain in dict.fromkeys(wanted):
-        if log.partitions(topic) is None:
+        found = log.partitions(topic)
+        to_grow = fed is None and plain and found in rescaled and partitions in rescaled and found < partitions
+        if found is None or to_grow:
             missing.append((topic, partitions, plain))
-        else:
+        elif found <= partitions or found not in rescaled or topic in inputs:
             log.create_topic(topic, partitions, plain=plain)  # it is there, so this only looks whether it fits
     return missing
 

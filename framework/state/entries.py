@@ -5,15 +5,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from framework.api.graph import StageGraph
 from framework.errors import FrameworkError
-from framework.execution.build import store_names
 from framework.execution.reserved_stores import META, STREAM_TIME
 from framework.ports import Log, LogReader
 from framework.state.bulk_write import abort
 from framework.state.bulk_write_attempt import BulkWrite
 from framework.state.live_entries import event_time_of
-from framework.state.snapshots import Snapshot, contents, live, segments
+from framework.state.routes import Route
+from framework.state.snapshots import contents, live, segments
 from framework.stores.expiring_store import horizon
 
 ROWS = 10_000  # written or copied at once
@@ -30,17 +29,17 @@ class Moved:
     entries: Counter[str]
 
 
-def entries_of(log: LogReader, graph: StageGraph, snapshot: Snapshot) -> Iterator[EntryRow]:
+def entries_of(log: LogReader, route: Route) -> Iterator[EntryRow]:
     """Yield all state of one task at a checkpoint, store by store, as stored. One task's state is in memory.
 
     What has expired is left out: where the event time is earlier, it would be there again.
     """
-    stores = contents(segments(log, snapshot), frozenset(store_names(graph)))
-    expiring, least = graph.expiring_ids(), horizon(event_time_of(stores[META].get(STREAM_TIME, (None, 0))[0]))
+    stores = contents(segments(log, route.snapshot), frozenset(route.stores))
+    least = horizon(event_time_of(stores[META].get(STREAM_TIME, (None, 0))[0]))
     for store, entries in stores.items():
         keys, values, _ = live(entries)
         for key, value in zip(keys, values, strict=True):
-            if store not in expiring or value >= least:
+            if store not in route.expiring or value >= least:
                 yield store, key, value
 
 

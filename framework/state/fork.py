@@ -1,22 +1,18 @@
 """Starting a new job from a checkpoint of an existing one."""
 
-from collections import Counter
-
 from framework.api.job import Job
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, OffsetOutOfRange
-from framework.execution.build import store_names
-from framework.execution.deterministic.outputs import is_of_outputs
-from framework.execution.reserved_stores import META, OUTBOX
 from framework.job.key_metadata import pin_like, placed_by
 from framework.logs.partition_reader import rows
 from framework.ports import ExternalRecord, JobLog, JobLogReader, JobMetadata
 from framework.settings import Settings
 from framework.state.bulk_write import begin, check_used_up, commit
-from framework.state.bulk_write_attempt import Attempt, Written
 from framework.state.commits import all_wirings
-from framework.state.entries import ROWS, EntryRow, Moved, chunks, entries_of, give_up
-from framework.state.rescale import check_inputs, check_keys, spread_state
+from framework.state.entries import ROWS, Moved, give_up
+from framework.state.mover import InProcess, Mover
+from framework.state.rescale import check_inputs
+from framework.state.routes import routes_of
 from framework.state.snapshots import Snapshot, fold_to_end
 from protocol.ids import TopicPartition
 
@@ -31,21 +27,24 @@ def fork(
     *,
     copy: bool,
     assume_keyed: bool = False,
+    mover: Mover | None = None,
 ) -> Moved:
     """Give a job that has not run yet the state of another one, at the checkpoint of these snapshots.
 
     It reads on from the positions of that checkpoint. ``copy``: the inputs are copied from there into its own log; else
     both jobs read the same topics. Outputs that wait for a sink stay with the first job. A second job with another
     number of partitions has topics of its own, so the checkpoint must include all of the first one's records.
-    ``assume_keyed``: as of ``rescale``. Raises ConfigError: the jobs do not fit, or the second one has run.
+    ``assume_keyed``, ``mover``: as of ``rescale``. Raises ConfigError: the jobs do not fit, or the second one has run.
     """
+    mover = mover or InProcess(log, target_log)
     _check_fit(job, target)
     _refuse_broadcast(target)
     spread = _counts(target)[: len(job.stages)] != _counts(job)
     places = placed_by(log.read_metadata(job.name), job) if spread else {}
+    routes = routes_of(job, target, snapshots, places, is_whole=not spread)
     if spread:
         check_inputs(log, job, [snapshot.commit for snapshot in snapshots])
-        check_keys(log, job, snapshots, target, places, assume_keyed=assume_keyed)
+        mover.check(routes, assume_keyed=assume_keyed)
     check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), snapshots, strict=True)])
     for wiring in all_wirings(target):
         if target_log.bounds(wiring.changelog)[1] and fold_to_end(target_log, wiring).last is not None:
@@ -55,26 +54,16 @@ def fork(
         positions = {} if spread else _copy_inputs(log, target_log.open_metadata(target.name), target_log, positions)
     pin_like(log.read_metadata(job.name), job, target_log.open_metadata(target.name), target)
     bulk_write = begin(target_log, target, settings)
-    entries: Counter[str] = Counter()
-    written: list[Written] = []
     try:
         for task in bulk_write.tasks:
             if task.base is not None:  # by a worker that has started since
                 raise _has_run(target, task.wiring)
-        if spread:
-            written, entries = spread_state(log, job, snapshots, target_log, bulk_write, target, places)
-        for number, snapshot in enumerate(() if spread else snapshots):
-            graph, _ = job.tasks()[number]
-            names = store_names(graph)
-            attempt = Attempt(target_log, bulk_write, number, 1, sorted(names))
-            for chunk in chunks(row for row in entries_of(log, graph, snapshot) if not _stays(row)):
-                attempt.add(*chunk)
-                entries.update(f"{graph.name}/{names[store]}" for store in chunk[0] if store != META)
-            written.append(attempt.close())
-        commit(target_log, bulk_write, written, settings=settings, full=True, external=positions)
+        written, entries = mover.write(routes, bulk_write)
+        changelog_positions = commit(target_log, bulk_write, written, settings=settings, full=True, external=positions)
     except BaseException:
         give_up(target_log, bulk_write)
         raise
+    mover.committed(changelog_positions)
     return Moved(bulk_write.checkpoint_id, entries)
 
 
@@ -87,12 +76,6 @@ def _has_run(target: Job, wiring: TaskWiring) -> ConfigError:
         f"job {target.name!r} has run already: {wiring.name} has commits: give the second job a new name",
         task=wiring.name,
     )
-
-
-def _stays(row: EntryRow) -> bool:
-    """Tell whether an entry counts outputs of the first job: the second one begins to count from 1."""
-    store, key, _ = row
-    return store == OUTBOX or (store == META and is_of_outputs(key))
 
 
 def _refuse_broadcast(target: Job) -> None:

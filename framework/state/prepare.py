@@ -47,7 +47,7 @@ def prepare(
     read = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
     pinned = sorted({*changelogs, *read, *(stream.topic for stream in topology.streams)})
     check_topics(log, found, [topic for topic in pinned if log.partitions(topic) is not None])
-    missing = missing_topics(job, log, None if job_directory.address.embedded else fed)
+    missing = missing_topics(job, log, None if job_directory.address.embedded else fed, metadata=found)
     stages = ((stage, job.stages[stage.ordinal].mode) for stage in topology.stages)
     deterministic = [stage for stage, mode in stages if mode == "deterministic"]
     absent = {topic for topic, _, _ in missing}
@@ -56,7 +56,7 @@ def prepare(
         log.refuse_compacted(topic, reader)
     register_schemas(job)
     for topic, partitions, plain in missing:
-        log.create_topic(topic, partitions, plain=plain)
+        log.create_topic(topic, partitions, plain=plain, grow=log.partitions(topic) is not None)
     metadata = log.open_metadata(job.name)
     pin_guarantee(metadata, job.name, settings, job.modes)
     pin_graph(job, metadata)

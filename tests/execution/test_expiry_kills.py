@@ -13,6 +13,7 @@ from framework.settings import Settings
 from framework.state.entries import entries_of
 from framework.state.local_reader import LocalReader
 from framework.state.newest import NewestReader
+from framework.state.routes import routes_of
 from framework.state.snapshot_reader import SnapshotReader
 from framework.state.snapshots import snapshots
 from framework.worker.local_job import LocalJob
@@ -103,5 +104,5 @@ def _check_readers(log: JobLog, job: Job, directory: Path, wanted: list[dict[int
     found = snapshots(log, job, None, aligned=job.modes == "aligned")
     assert list(SnapshotReader(log, job, found).all(Forget.seen)) == everything
     store = job.stages[0].store_ids()["seen"]
-    moved = [row for snapshot in found for row in entries_of(log, job.stages[0], snapshot)]
+    moved = [row for route in routes_of(job, job, found, {}, is_whole=True) for row in entries_of(log, route)]
     assert sum(number == store for number, _, _ in moved) == len(everything)

@@ -103,15 +103,15 @@ def test_a_pair_that_fails_is_part_of_the_record_that_completes_it() -> None:
     ("job", "text"),
     [
         (job_of(interval(0, 1)), "stage match has joins, closed by a partition's event time: it cannot be rescaled"),
-        (job_of(tables()), "stage match has joins: it cannot be rescaled"),
         (as_of(1), "stage price has versioned stores, closed by a partition's event time: it cannot be rescaled"),
     ],
 )
-def test_stages_with_joins_are_not_rescaled(job: Job, text: str) -> None:
+def test_stages_with_joins_by_time_are_not_rescaled(job: Job, text: str) -> None:
     """Their state is kept by partition; the error says so, and another way."""
     log: Any = MemoryLog(MemoryLogData(lambda: 0))
     with pytest.raises(ConfigError, match=text):
         check_inputs(log, job, [])
+    check_inputs(log, job_of(tables()), [])  # its rows are entries of a store, by key
 
 
 def test_letters_have_the_key_as_a_topic_has_it() -> None:

@@ -22,6 +22,7 @@ from protocol.changelog import ChangelogHeader, ChangelogType, decode_changelog_
 from protocol.ids import TopicPartition
 from tests.spark.cluster import SparkCluster
 from tests.spark.cluster_backfills import play
+from tests.spark.cluster_moves import move
 from tests.spark.kept_classes import JAVA
 from tests.spark.troubles import LIMIT_S, kill_executor
 
@@ -45,6 +46,7 @@ SETTINGS = {
     "spark.python.task.killTimeout": "10m",  # a Python process that cannot be interrupted goes on beside its twin
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",  # a data message for each row
     "spark.sql.shuffle.partitions": "2",
+    "spark.locality.wait": "0s",  # the host that has the rows may be busy for long
 }
 
 Rows = Iterator[pa.RecordBatch]
@@ -184,6 +186,7 @@ def main(directory: Path) -> None:
         write(spark, stands_still, directory / "slow")
         write(spark, dies, directory / "killed")
         write_on(spark, directory / "late")
+        move(cluster.url, directory / "moved", directory / "slow")
         play(spark, directory)
         spark.stop()
 

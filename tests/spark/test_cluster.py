@@ -21,6 +21,8 @@ from protocol.changelog import ChangelogType
 from protocol.changelog_position import ChangelogPosition
 from tests.spark.backfill.scene import plain
 from tests.spark.cluster_backfills import HISTORY, JOBS, LIVE, filled
+from tests.spark.cluster_moves import LATE
+from tests.spark.cluster_moves import headers_in as headers_of
 from tests.spark.cluster_scenes import COUNTED, REFERENCE, WORDS, attempts_at, headers_in
 from tests.spark.troubles import is_gone
 from tests.state.pair_bulk_writes import run
@@ -121,6 +123,28 @@ def test_an_attempt_that_writes_on_behind_the_commit_stops_no_reader(played: Pat
     log.close()
 
 
+def test_a_rescale_on_a_cluster_counts_once(played: Path) -> None:
+    """From 2 partitions to 4, by executors of which one is killed, and one goes on writing behind the commit.
+
+    Workers go on with what the attempts that count have left as files, then from the changelogs alone.
+    """
+    directory = played / "moved"
+    assert is_gone(directory / "killed")
+    headers, lost = headers_of(directory, LATE), int((directory / "late").read_text())
+    first, at = (offset for offset, header in enumerate(headers) if header.type is ChangelogType.COMMIT)
+    assert {header.attempt for header in headers[first:at]} > {0, lost}
+    assert any(header.attempt == lost for header in headers[at:])
+    four = played / "four.py"
+    four.write_text(Path("tests/state/pair_job.py").read_text().replace("partitions=2", "partitions=4"))
+    expected = dict.fromkeys(WORDS, 3)
+    for word in WORDS[:2]:
+        expected[word] += 1
+        assert run(str(four), directory, ("a", word)) == expected
+        shutil.rmtree(JobDirectory(directory).state_directory)
+    logs = (JobDirectory(directory).worker_log(number).read_text() for number in range(4))
+    assert sum(text.count("state taken from files of a backfill") for text in logs) == 8
+
+
 @pytest.mark.parametrize("name", JOBS)
 def test_a_backfill_survives_its_executors(played: Path, name: str) -> None:
     """One stage loses an executor to a SIGKILL, an attempt of the other one gets a twin: each record counts once.
@@ -131,7 +155,9 @@ def test_a_backfill_survives_its_executors(played: Path, name: str) -> None:
     own = Path(scene.reference).parent
     assert is_gone(own / "killed")
     exits = [line for line in (played / "cluster.log").read_text().splitlines() if "exitStatus 137" in line]
-    assert sum("Unknown" not in line for line in exits) == 1 + len(JOBS)  # the write's, and one of each backfill
+    assert sum("Unknown" not in line for line in exits) == 2 + len(
+        JOBS
+    )  # the write's, the rescale's, and one of each backfill
     slow, twin = ((own / which).read_text().split() for which in ("slow", "twin"))
     assert slow[0] == twin[0]  # a stage of Spark
     assert slow[1] != twin[1]  # two attempts in it, at once

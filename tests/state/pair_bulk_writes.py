@@ -5,7 +5,7 @@ from pathlib import Path
 from framework.api.job import Job
 from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
-from framework.job.topics import create_topics
+from framework.job.topics import missing_topics
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
 from framework.settings import Settings
@@ -20,7 +20,8 @@ Lines = tuple[tuple[str, str], ...]  # (key, text)
 def feed(directory: Path, job: Job, *lines: tuple[str, str]) -> None:
     """Append lines to the topic that the job reads, by their keys."""
     log = EmbeddedLog(JobDirectory(directory).directory / "log.db")
-    create_topics(job, log)
+    for topic, partitions, plain in missing_topics(job, log, metadata=log.read_metadata(job.name)):
+        log.create_topic(topic, partitions, plain=plain, grow=True)
     for key, text in lines:
         partition = TopicPartition("observed", partition_of(key.encode(), job.partitions))
         log.produce_with_meta([ExternalRecord(partition, key.encode(), text.encode(), 1)], {})

@@ -4,7 +4,7 @@ from contextlib import closing
 from pathlib import Path
 
 from framework.cli.job_target import existing_log
-from framework.cli.moved_state import at_checkpoint, say, standing_still, tell_moved
+from framework.cli.moved_state import at_checkpoint, mover_of, say, standing_still, tell_moved
 from framework.errors import ConfigError
 from framework.job.directory import JobDirectory, directory_of
 from framework.job.loader import load_job
@@ -26,6 +26,8 @@ def fork(
     settings: Settings,
     *,
     assume_keyed: bool,
+    cluster: str | None,
+    work: str | None,
 ) -> None:
     """Give a new job, of another name, the state of a job at a checkpoint. Raises ConfigError."""
     with existing_log(reference, directory, address) as (job, log):
@@ -34,10 +36,23 @@ def fork(
         if target.name == job.name:
             raise ConfigError(f"both jobs are called {job.name!r}: give the new one another name")
         job_directory = JobDirectory(directory_of(target, second_directory, address), address=address)
-        with standing_still(job_directory, target), closing(job_directory.open_log()) as target_log:
+        first, into = directory_of(job, directory, address), job_directory.directory
+        with (
+            standing_still(job_directory, target),
+            closing(job_directory.open_log()) as target_log,
+            mover_of(cluster, address, first, into, work) as mover,
+        ):
             prepare(target, target_log, job_directory, settings, state_of=job)
             moved = fork_job(
-                log, job, found, target_log, target, settings, copy=address.embedded, assume_keyed=assume_keyed
+                log,
+                job,
+                found,
+                target_log,
+                target,
+                settings,
+                copy=address.embedded,
+                assume_keyed=assume_keyed,
+                mover=mover,
             )
     tell_moved(moved, f"{target.name} has the state of {job.name} at checkpoint {id_of_all(found)}")
     say(f"It reads on from there: grete run {second}")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from framework.cli.job_target import existing_log_to_write
-from framework.cli.moved_state import say, standing_still, tell_moved
+from framework.cli.moved_state import mover_of, say, standing_still, tell_moved
 from framework.job.directory import JobDirectory, directory_of
 from framework.job.metadata import pinned_settings
 from framework.logs.address import LogAddress
@@ -22,15 +22,28 @@ def rescale(
     *,
     assume_keyed: bool,
     stage: str | None,
+    cluster: str | None,
+    work: str | None,
 ) -> None:
     """Give a job, or one stage of it, more partitions. Raises ConfigError: it runs, or it cannot be rescaled."""
     with existing_log_to_write(reference, directory, address) as (job, log):
         check_definition(job, log)
         job_directory = JobDirectory(directory_of(job, directory, address), address=address)
         settings = pinned_settings(job, log, settings)
-        with standing_still(job_directory, job.of(partitions_of(log, job, stage), stage)):
+        own = job_directory.directory
+        with (
+            standing_still(job_directory, job.of(partitions_of(log, job, stage), stage)),
+            mover_of(cluster, address, own, own, work) as mover,
+        ):
             moved = rescale_job(
-                log, job, partitions, settings, embedded=address.embedded, assume_keyed=assume_keyed, stage=stage
+                log,
+                job,
+                partitions,
+                settings,
+                embedded=address.embedded,
+                assume_keyed=assume_keyed,
+                stage=stage,
+                mover=mover,
             )
     done = f"{job.name} has {partitions} partitions" if stage is None else f"{stage} has {partitions} partitions"
     tell_moved(moved, done)

@@ -10,11 +10,12 @@ from framework.api.job import Job
 from framework.batch.check import check_calls, left_out
 from framework.errors import ConfigError
 from framework.ports import JobLogReader, LogReader
-from framework.spark.backfill.backfill import Plans, Telling, Wanted, Watching, check_starts, histories_of
+from framework.spark.backfill.backfill import Plans, Wanted, check_starts, histories_of
 from framework.spark.backfill.plans import TaskInput, TaskReport
 from framework.spark.backfill.ranges import LOG, check_placed, cover
 from framework.spark.backfill.schema import STATE
 from framework.spark.backfill.stages import Stages
+from framework.spark.telling import Telling, Watching
 from framework.state.bulk_write import check_used_up
 from framework.state.commits import all_wirings
 from framework.state.pinning import output_counts

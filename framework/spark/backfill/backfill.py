@@ -6,10 +6,8 @@ decides. Before that nothing counts: a backfill that dies is run again.
 """
 
 import shutil
-import threading
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from framework.api.definition import define, encode_definition
 from framework.api.graph import StageGraph
@@ -22,22 +20,21 @@ from framework.settings import Settings
 from framework.spark.backfill.history import TopicHistory, read_files
 from framework.spark.backfill.plans import StagePlan, TaskReport
 from framework.spark.backfill.ranges import LOG, Cover, Until, check_placed, cover
+from framework.spark.backfill.results import leave_files
 from framework.spark.backfill.schema import OUTPUT
 from framework.spark.backfill.stages import Stages, has_one_channel
 from framework.spark.format.options import Where
+from framework.spark.telling import Telling, Watching
 from framework.state.bulk_write import begin, commit
 from framework.state.bulk_write_attempt import BulkWrite
 from framework.state.pinning import output_counts
 from framework.state.snapshots import Snapshot
 from framework.state.start_pinning import Settled, know_starts
-from framework.stores.sst_snapshot import publish
 from protocol.changelog_position import ChangelogPosition
 from protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-POLL_S = 0.2  # between two looks at Spark's progress: a bar that moves
 
 
 class Wanted(NamedTuple):
@@ -58,18 +55,6 @@ class Done(NamedTuple):
     bulk_write: BulkWrite
     cover: Cover
     reports: list[TaskReport]
-
-
-class Telling(Protocol):
-    """Who is told meanwhile."""
-
-    def say(self, text: str) -> None:
-        """Say something."""
-        ...
-
-    def bar(self, name: str, done: int, total: int) -> None:
-        """Say how far something is."""
-        ...
 
 
 def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, telling: Telling) -> Done:
@@ -115,15 +100,10 @@ def _publish(
     """Leave the tasks' files where workers look; a failure here does not harm the bulk write."""
     job_directory = JobDirectory(wanted.where.directory)
     for report in reports:
-        if report.written is None or not report.built:
-            continue
-        number = report.written.task
-        stores = store_names(wanted.job.tasks()[number][0])
-        name = bulk_write.tasks[number].wiring.name
-        try:
-            publish(Path(report.built), job_directory.prebuilt(name), changelog_positions[number], stores, report.files)
-        except OSError as error:
-            telling.say(f"{name}: its files cannot be put in place, so its worker will read the changelog: {error}")
+        if report.written is not None:
+            number = report.written.task
+            name, stores = bulk_write.tasks[number].wiring.name, store_names(wanted.job.tasks()[number][0])
+            leave_files(job_directory, name, stores, changelog_positions[number], report.built, report.files, telling)
 
 
 def outputs_of(stages: Stages, wanted: Wanted) -> Iterator[ExternalRecord]:
@@ -252,35 +232,3 @@ def sources_of(job: Job, texts: list[str]) -> dict[str, str]:
     if missing:
         raise ConfigError(f"--from says nothing of {', '.join(missing)}: add --from {missing[0]}=PATH, or ={LOG}")
     return sources
-
-
-class Watching:
-    """Shows how many of Spark's tasks are done, as long as the block lasts."""
-
-    def __init__(self, spark: "SparkSession", telling: Telling) -> None:
-        self._tracker = spark.sparkContext.statusTracker()
-        self._telling = telling
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        """Stop looking."""
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        done = total = 0
-        seen: dict[int, tuple[int, int]] = {}
-        while not self._over.wait(POLL_S):
-            for number in self._tracker.getActiveStageIds():
-                info = self._tracker.getStageInfo(number)
-                if info is not None:
-                    seen[number] = info.numCompletedTasks, info.numTasks
-            done, total = (sum(column) for column in zip(*seen.values(), strict=True)) if seen else (0, 0)
-            if total:
-                self._telling.bar("Spark tasks", done, total)
-        if total:
-            self._telling.bar("Spark tasks", total, total)

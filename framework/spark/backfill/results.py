@@ -1,6 +1,6 @@
 """The results of a task's history: state is written to its changelog or compared with it, records are handed on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,16 @@ from framework.execution.calls.kept_results import is_kept
 from framework.execution.deterministic.announced_time import AnnouncedTime
 from framework.execution.deterministic.outputs import AT, is_of_outputs, logical_time_of
 from framework.execution.reserved_stores import EVENT_TIME, STREAM_TIME
+from framework.job.directory import JobDirectory
 from framework.spark.backfill.plans import StagePlan, TaskReport
 from framework.spark.backfill.schema import STATE, batch
+from framework.spark.telling import Telling
 from framework.state.bulk_write_attempt import Attempt, BulkWrite
 from framework.state.live_entries import event_time_of
 from framework.state.snapshots import Entries, Snapshot, contents, segments
 from framework.stores.expiring_store import horizon
-from framework.stores.sst_snapshot import Builder
+from framework.stores.sst_snapshot import Builder, SstFile, publish
+from protocol.changelog_position import ChangelogPosition
 
 _Difference = tuple[int, bytes, bytes | None, bytes | None]  # store id, key, found, expected
 
@@ -73,6 +76,27 @@ def write(
         report.files = [] if builder is None else builder.close()
     finally:
         log.close()
+
+
+def leave_files(
+    job_directory: JobDirectory,
+    task: str,
+    stores: Mapping[int, str],
+    changelog_position: ChangelogPosition,
+    built: str,
+    files: Sequence[SstFile],
+    telling: Telling,
+) -> None:
+    """Put the files that an attempt has built where the task's worker looks; a failure here does not harm its commit.
+
+    ``built``: the folder in which they are; empty: there are none.
+    """
+    if not built:
+        return
+    try:
+        publish(Path(built), job_directory.prebuilt(task), changelog_position, stores, files)
+    except OSError as error:
+        telling.say(f"{task}: its files cannot be put in place, so its worker will read the changelog: {error}")
 
 
 def handed_on(task: int, state: Iterator[StateRow]) -> Iterator[Any]:

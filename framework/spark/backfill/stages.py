@@ -57,7 +57,7 @@ class Stages(NamedTuple):
                 continue
             plan = plan_of(stage)
             done(stage.name)
-            with unpacked(), _every_task(self.spark):
+            with unpacked(), every_task(self.spark):
                 self._input(stage, plan).mapInArrow(_runner(plan), DDL).write.partitionBy("kind").parquet(
                     self.path(stage), mode="overwrite"
                 )
@@ -118,7 +118,7 @@ class Stages(NamedTuple):
 
 
 @contextmanager
-def _every_task(spark: "SparkSession") -> Iterator[None]:
+def every_task(spark: "SparkSession") -> Iterator[None]:
     """Keep Spark from leaving out tasks whose input is empty (adaptive execution does): each must write its state."""
     before = spark.conf.get(_ADAPTIVE)
     spark.conf.set(_ADAPTIVE, "false")

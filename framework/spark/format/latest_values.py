@@ -77,27 +77,41 @@ class Newest:
 
 def entries_of(message: bytes, store: int) -> tuple[bool, Any, Any]:
     """Return (whether it empties the store first, keys, values) of a data message: two large binary arrays."""
-    at = CHANGELOG_HEADER_SIZE
-    flags, count = message[at], int.from_bytes(message[at + 1 : at + 5], "big")
-    at += _PREFIX
-    is_reset = False
-    if flags:
-        resets = int.from_bytes(message[at : at + 2], "big")
-        is_reset = store in np.frombuffer(message, ">i2", resets, at + 2)
-        at += 2 + 2 * resets
-    stores = np.frombuffer(message, ">i2", count, at)
+    resets, stores, at = _stores(message)
+    is_reset = store in resets
     ours = stores == store
     if not ours.any():
         return is_reset, _NONE, _NONE
+    keys, values = _cells(message, at, len(stores))
+    if not ours.all():
+        keys, values = keys.filter(pa.array(ours)), values.filter(pa.array(ours))
+    return is_reset, keys, values
+
+
+def columns_of(message: bytes) -> tuple[Any, Any, Any, Any]:
+    """Return (stores that it empties first, stores, keys, values) of a data message: two of numbers, two as above."""
+    resets, stores, at = _stores(message)
+    return resets, stores, *_cells(message, at, len(stores))
+
+
+def _stores(message: bytes) -> tuple[Any, Any, int]:
+    """Return (stores that a data message empties first, stores of its entries, where these begin)."""
+    at = CHANGELOG_HEADER_SIZE
+    flags, count = message[at], int.from_bytes(message[at + 1 : at + 5], "big")
+    at += _PREFIX
+    resets = np.zeros(0, np.int16)
+    if flags:
+        resets = np.frombuffer(message, ">i2", int.from_bytes(message[at : at + 2], "big"), at + 2)
+        at += 2 + 2 * len(resets)
+    return resets, np.frombuffer(message, ">i2", count, at), at
+
+
+def _cells(message: bytes, at: int, count: int) -> tuple[Any, Any]:
     key_sizes = np.frombuffer(message, ">i4", count, at + 2 * count)
     value_sizes = np.frombuffer(message, ">i4", count, at + 6 * count)
     at += 10 * count
     data = pa.py_buffer(message)
-    keys = _cut(data, at, key_sizes)
-    values = _cut(data, at + int(key_sizes.sum(dtype=np.int64)), value_sizes)
-    if not ours.all():
-        keys, values = keys.filter(pa.array(ours)), values.filter(pa.array(ours))
-    return is_reset, keys, values
+    return _cut(data, at, key_sizes), _cut(data, at + int(key_sizes.sum(dtype=np.int64)), value_sizes)
 
 
 def _cut(data: Any, at: int, sizes: Any) -> Any:

@@ -14,6 +14,7 @@ IMPORTED = (
     "framework.spark.backfill.audit",
     "framework.spark.backfill.backfill",
     "framework.spark.format.sources",
+    "framework.spark.moving.spark_mover",
     "pandas",
     "pyarrow.pandas_compat",
     "pyspark.sql.pandas.serializers",

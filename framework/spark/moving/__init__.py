@@ -1,0 +1,1 @@
+"""A job's state moved by Spark: `grete rescale … --spark`, `grete fork … --spark`."""

@@ -1,0 +1,154 @@
+"""Folds the rows that one task gets, sorted by key, into its state: what is deleted or has expired is left out.
+
+Like ``framework.spark.moving.rows`` it holds a batch at a time, and knows what a rescale in one process knows of the
+entries: which of them count, where they belong, and with which event time the task begins.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from framework.errors import ConfigError
+from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME
+from framework.spark.moving.rows import numbers_of
+from framework.state.live_entries import event_time_of
+from framework.state.routes import Route, least_time
+from framework.stores.expiring_store import horizon
+
+FOLDED = "store int, key binary, value binary, report binary"
+_SCHEMA = pa.schema(
+    [("store", pa.int32()), ("key", pa.binary()), ("value", pa.binary()), ("report", pa.binary())],
+)
+_SOURCES = 1 << 16  # more than a stage has partitions
+
+
+class FoldReport(msgspec.Struct):
+    """What a task's state holds. ``seen``: stores whose keys had to tell their partition → how many keys."""
+
+    task: int
+    counts: dict[int, int] = {}
+    seen: dict[int, int] = {}
+    wrong: dict[str, Any] | None = None  # the first entry that cannot be moved, as ConfigError.plain has it
+
+
+def fold(routes: Sequence[Route], task: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the state of one task, by store and key, and a report as the last row. ``routes``: those to its stage."""
+    state = _Fold(routes, task)
+    held: pa.RecordBatch | None = None  # what there is of the last key: more of it may come
+    for batch in batches:
+        rows = state.without_resets(batch)
+        rows = rows if held is None else pa.concat_batches([held, rows])
+        if len(rows):
+            rows = rows.filter(_last_of(rows, "store", "key", "source"))
+            changes = np.flatnonzero(_last_of(rows, "store", "key")[:-1].to_numpy(zero_copy_only=False))
+            begin = int(changes[-1]) + 1 if len(changes) else 0
+            held = rows.slice(begin)
+            if begin:
+                yield state.live(rows.slice(0, begin))
+    if held is not None:
+        yield state.live(held)
+    yield pa.RecordBatch.from_pylist([{"report": msgspec.json.encode(state.report)}], _SCHEMA)
+
+
+class _Fold:
+    """What is known of a task's state so far."""
+
+    def __init__(self, routes: Sequence[Route], task: int) -> None:
+        self.report = FoldReport(task)
+        self._routes = {route.partition: route for route in routes}
+        self._resets: dict[tuple[int, int], int] = {}  # (store, source) → place: what is before it does not count
+        self._times: dict[int, bytes] = {}  # source → event time that it has saved
+
+    def without_resets(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that have keys; those without one come first of their store."""
+        has_key = batch.column("key").is_valid()
+        if batch.column("key").null_count:
+            for row in batch.filter(pc.invert(has_key)).select(["store", "source", "place"]).to_pylist():
+                place = row["store"], row["source"]
+                self._resets[place] = max(row["place"], self._resets.get(place, -1))
+            batch = batch.filter(has_key)
+        return batch
+
+    def live(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the entries that live of these rows, the last of each key and source."""
+        rows = rows.filter(rows.column("value").is_valid())
+        stores, sources = (rows.column(name).to_numpy().astype(np.int64) for name in ("store", "source"))
+        self._save_times(rows, stores)
+        pairs = stores * _SOURCES + sources
+        alive = np.ones(len(rows), bool)
+        for pair in np.unique(pairs).tolist():
+            alive &= (pairs != pair) | self._counting(rows, *divmod(pair, _SOURCES))
+        rows = rows.filter(pa.array(alive))
+        self._check(rows)
+        rows = rows.filter(_last_of(rows, "store", "key"))
+        stores = rows.column("store").to_numpy()
+        self._count(stores)
+        values = rows.column("value")
+        if self._times and (at := _stream_time(rows, stores)) >= 0:
+            least = pa.array([least_time(self._times.values())], pa.binary())
+            values = pa.concat_arrays([values[:at], least, values[at + 1 :]])
+        columns = [rows.column("store"), rows.column("key"), values, pa.nulls(len(rows), pa.binary())]
+        return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+    def _counting(self, rows: pa.RecordBatch, store: int, source: int) -> Any:
+        """Tell of each row, if it is of this store and source, whether it counts: not emptied, and not expired."""
+        counts = rows.column("place").to_numpy() >= self._resets.get((store, source), -1)
+        if store in self._routes[source].expiring:
+            least = horizon(event_time_of(self._times.get(source)))
+            counts &= pc.greater_equal(rows.column("value"), pa.scalar(least, pa.binary())).to_numpy(
+                zero_copy_only=False
+            )
+        return counts
+
+    def _save_times(self, rows: pa.RecordBatch, stores: Any) -> None:
+        """Take note of the event times: they come before the stores of the user's, whose entries expire by them."""
+        for row in rows.filter(pa.array(stores == META)).to_pylist():
+            if row["key"] == STREAM_TIME and row["place"] >= self._resets.get((META, row["source"]), -1):
+                self._times[row["source"]] = row["value"]
+
+    def _check(self, rows: pa.RecordBatch) -> None:
+        """Take note of how many keys tell their partition, and of the first entry that cannot be moved."""
+        route = next(iter(self._routes.values()))
+        if route.is_whole or self.report.wrong is not None:
+            return
+        stores, sources = rows.column("store").to_numpy(), rows.column("source").to_numpy()
+        wrong = stores == OUTBOX
+        if route.moves:
+            wrong |= numbers_of(route.place, route.before, stores, rows.column("key")) != sources
+        wrong &= stores != META
+        if wrong.any():
+            at = int(np.flatnonzero(wrong)[0])
+            try:
+                self._routes[int(sources[at])].check(int(stores[at]), rows.column("key")[at].as_py())
+            except ConfigError as error:
+                self.report.wrong = error.plain()
+
+    def _count(self, stores: Any) -> None:
+        route = next(iter(self._routes.values()))
+        for store, count in zip(*np.unique(stores, return_counts=True), strict=True):
+            number = int(store)
+            self.report.counts[number] = self.report.counts.get(number, 0) + int(count)
+            if route.tells(number):
+                self.report.seen[number] = self.report.seen.get(number, 0) + int(count)
+
+
+def _last_of(rows: pa.RecordBatch, *names: str) -> Any:
+    """Return which of sorted rows are the last with their values in these columns."""
+    if not len(rows):
+        return pa.array([], pa.bool_())
+    differs = np.zeros(len(rows), bool)
+    differs[-1] = True
+    for name in names:
+        column = rows.column(name)
+        differs[:-1] |= pc.not_equal(column[:-1], column[1:]).to_numpy(zero_copy_only=False)
+    return pa.array(differs)
+
+
+def _stream_time(rows: pa.RecordBatch, stores: Any) -> int:
+    """Return at which of the rows the event time is, -1: at none."""
+    found = (int(at) for at in np.flatnonzero(stores == META) if rows.column("key")[int(at)].as_py() == STREAM_TIME)
+    return next(found, -1)
