@@ -33,7 +33,10 @@ EVENTS = (
     LogEvent("records-dropped", "%s records dropped", "records were late, repeated or failed", "docs/guides/time.md"),
     LogEvent("task-waits", "waits for other tasks", "a task waits for over a minute", "look at the tasks it names"),
     LogEvent(
-        "code-blocks", "your code blocks", "one call takes over a second", "give it a time-out, or make it a Call"
+        "code-blocks",
+        "your code blocks",
+        "one call takes over a second",
+        "give it a time-out, or make it a Call; if it is an async function of a Call, make that a plain one",
     ),
     LogEvent("sink-trouble", "sink in trouble", "a sink does not take its outputs", "look after the sink"),
     LogEvent("source-trouble", "source in trouble", "a source of a client fails", "look after the source"),

@@ -12,6 +12,7 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from framework.execution import user_traceback
+from framework.execution.calls.shared import loop_of_calls
 
 BLOCKS_S = 1.0  # in one call of user code: far more than a record takes that asks no other system
 AGAIN_S = 60.0  # between two lines
@@ -23,7 +24,7 @@ logger = logging.getLogger("grete")
 
 
 class BlockingWatch:
-    """Watches the thread that makes it, until the end of a ``with`` block.
+    """Watches the thread that makes it, and that of async calls, until the end of a ``with`` block.
 
     Nothing is done per record: a second thread looks once in BLOCKS_S whether anything goes on.
     """
@@ -49,9 +50,22 @@ class BlockingWatch:
         self._over.set()
         self._thread.join()
 
+    def _watch_calls(self, turns: int, again: float) -> tuple[int, float]:
+        """Look whether an async function has kept the loop of the calls since ``turns``; return what to give next."""
+        thread, reached = loop_of_calls()
+        if thread is None or reached != turns or (now := time.monotonic()) < again:
+            return reached, again
+        stack = user_stack(sys._current_frames().get(thread), last=True)  # noqa: SLF001  # documented
+        if stack is None:
+            return reached, again
+        logger.warning("your code blocks", extra={"since_s": BLOCKS_S, "stack": stack})
+        return reached, now + AGAIN_S
+
     def _watch(self) -> None:
         seen, since, again = self._progress(), time.monotonic(), 0.0
+        turns, calls_again = -1, 0.0
         while not self._over.wait(BLOCKS_S):
+            turns, calls_again = self._watch_calls(turns, calls_again)
             now, reached = time.monotonic(), self._progress()
             if reached != seen:
                 if reached[0] == seen[0]:
@@ -69,15 +83,20 @@ def user_line_of(frame: FrameType | None) -> str:
     return f"{called[0].filename}, line {called[0].lineno}, in {called[0].name}" if called else ""
 
 
-def user_stack(frame: FrameType | None) -> str | None:
-    """Return the stack from the first line outside of Grete that a task's execution has called; None: there is none."""
-    called = _called(frame)
+def user_stack(frame: FrameType | None, *, last: bool = False) -> str | None:
+    """Return the stack from the first line outside of Grete that a task's execution has called; None: there is none.
+
+    ``last``: from the last such line; those before it are of the library that makes a call's attempts.
+    """
+    called = _called(frame, last=last)
     return "".join(traceback.format_list(called[-FRAMES_MAX:])).rstrip() if called else None
 
 
-def _called(frame: FrameType | None) -> list[traceback.FrameSummary]:
+def _called(frame: FrameType | None, *, last: bool = False) -> list[traceback.FrameSummary]:
     frames = traceback.extract_stack(frame)
-    for index, (above, line) in enumerate(itertools.pairwise(frames), 1):
-        if above.filename.startswith(_EXECUTION) and not user_traceback.in_grete(line.filename):
-            return frames[index:]
-    return []
+    begins = [
+        index
+        for index, (above, line) in enumerate(itertools.pairwise(frames), 1)
+        if above.filename.startswith(_EXECUTION) and not user_traceback.in_grete(line.filename)
+    ]
+    return frames[begins[-1 if last else 0] :] if begins else []

@@ -39,12 +39,33 @@ def said(worker: WorkerUnderTest) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == "your code blocks"]
 
 
+IN_A_CALL = """
+from grete import Call, Output, json
+
+async def question(word):
+    ask_a_service()
+    return word
+
+class AskInACall(Task):
+    name = "ask"
+    words = Input(Topic("words", key=utf8, value=utf8))
+    question = Call(question, timeout_ms=100_000)
+    out = Output(Topic("answers", key=utf8, value=json))
+
+    async def process(self, record: Record[str, str]) -> None:
+        self.out.send(None, await self.question(record.value))
+
+job = Job("asking", stages=[AskInACall])
+"""
+
+
 @pytest.mark.chaos
 @pytest.mark.timeout(LIMIT_S + 60)
-def test_code_that_blocks_is_named_once_with_its_stack(tmp_path: Path) -> None:
-    """The stack begins in the task's own code; the worker goes on once the code does."""
+@pytest.mark.parametrize(("more", "outermost"), [("", "in process"), (IN_A_CALL, "in question")])
+def test_code_that_blocks_is_named_once_with_its_stack(tmp_path: Path, more: str, outermost: str) -> None:
+    """The stack begins in the user's own code, also that of an async call; the worker goes on once the code does."""
     file, directory = tmp_path / "asking.py", tmp_path / "job"
-    file.write_text(CODE)
+    file.write_text(CODE + more)
     log = word_log(directory, load_job(str(file)))
     log.produce(0, 1, [ExternalRecord(TopicPartition("words", 0), None, b"what", 1) for _ in range(3)])
     log.poll()
@@ -56,7 +77,7 @@ def test_code_that_blocks_is_named_once_with_its_stack(tmp_path: Path) -> None:
         worker.until(lambda status: status["positions"] == {"words[0]": 3})
         (line,) = said(worker)
     stack = line["stack"].splitlines()
-    assert stack[0].endswith("in process")
+    assert stack[0].endswith(outermost)
     assert "in ask_a_service" in line["stack"]
     assert line["since_s"] >= 1
 

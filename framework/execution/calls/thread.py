@@ -17,6 +17,7 @@ from framework.execution.calls.batches import Batches
 from framework.execution.calls.threads import DaemonThreads
 
 PAUSE_S, PAUSE_S_MAX = 0.1, 10.0  # between two attempts: the most before the second one, and before any
+TURN_S = 0.2  # of the loop, at least one; of a turn that takes over a second the worker's log tells
 THREADS = 32  # for plain functions of Calls, of which each holds one while it waits
 
 
@@ -29,6 +30,17 @@ class CallThread:
         self._batches: dict[BatchCall[Any, Any], Batches] = {}
         self._thread = threading.Thread(target=self._loop.run_forever, name="grete-calls", daemon=True)
         self._thread.start()
+        self.turns = 0
+        self._loop.call_soon_threadsafe(self._turn)
+
+    @property
+    def ident(self) -> int | None:
+        """Its thread, in which async functions of users run."""
+        return self._thread.ident
+
+    def _turn(self) -> None:
+        self.turns += 1
+        self._loop.call_later(TURN_S, self._turn)
 
     def begin(self, call: AnyCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "Future[Any]":
         """Begin a call, with its time-outs and attempts."""
