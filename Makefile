@@ -10,7 +10,7 @@
 #   make docs-look   the site in Chromium at two widths, as pictures; fails if a page is too wide or a script fails
 #   make bench   the benchmarks           LOG=kafka (a broker of its own) or kafka://host:9092
 #                                         WRITE=1 (figures and tables into docs)
-#                PEERS=1                  Flink, quixstreams, Kafka Streams beside it, on Kafka (needs Maven and a JDK)
+#                PEERS=1                  Flink, quixstreams, Kafka Streams, Spark beside it, on Kafka (needs Maven and a JDK)
 #                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=8 (of a run)  PEERS=1
 #                EXPERIMENT=paper         the formal-model paper's experiments; MINUTES=7 (end and go on later)
 #                EXPERIMENT=intervals     early outputs, and throughput in aligned mode, from 100 ms to 10 minutes

@@ -39,7 +39,7 @@ class Memory(threading.Thread):
         """Look until ``end``. A page that processes share counts in parts (PSS)."""
         while not self._ended.wait(SAMPLE_S):
             found: dict[str, float] = {}
-            for number in tree() - {os.getpid()}:
+            for number in tree(os.getpid()) - {os.getpid()}:
                 place = Path("/proc") / str(number)
                 with contextlib.suppress(OSError, StopIteration):  # it has ended
                     name = "java" if (place / "comm").read_text().strip() == "java" else "python"

@@ -86,7 +86,7 @@ def measure_kafka(log: str, rounds: int, messages: int, keys: int) -> Results:
 def _measure(bootstrap: str, how: str, rounds: int, messages: int, keys: int) -> Results:
     console.print(f"Kafka: {bootstrap} ({how})")
     measure(MODULE, "events", bootstrap, f"messages={messages}")
-    tools = asked_peers()
+    tools = [tool for tool in asked_peers() if TOOLS[tool].counting]
     for tool in tools:
         console.print(f"{tool}: fetching and building it, once")
         TOOLS[tool].command("Count")

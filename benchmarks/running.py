@@ -53,17 +53,18 @@ def median(results: Results, label: str, figure: str) -> float:
     return statistics.median(result[figure] for result in results[label])
 
 
-def tree() -> set[int]:
-    """Return the numbers of this process and all below it (Linux)."""
-    return set(_tree_ticks())
+def tree(top: int) -> set[int]:
+    """Return the numbers of a process and all below it (Linux)."""
+    return set(_tree_ticks(top))
 
 
 def tree_cpu_s() -> float:
     """Return the CPU seconds of this process and all below it, those that have ended among them (Linux)."""
-    return sum(_tree_ticks().values()) / os.sysconf("SC_CLK_TCK")
+    return sum(_tree_ticks(os.getpid()).values()) / os.sysconf("SC_CLK_TCK")
 
 
-def _tree_ticks() -> dict[int, int]:
+def _tree_ticks(top: int) -> dict[int, int]:
+    """Return process → clock ticks, its ended children's among them."""
     children: dict[int, list[int]] = {}
     ticks: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -72,7 +73,7 @@ def _tree_ticks() -> dict[int, int]:
             number = int(stat.parent.name)
             children.setdefault(int(fields[1]), []).append(number)
             ticks[number] = sum(map(int, fields[11:15]))
-    found, left = dict[int, int](), [os.getpid()]
+    found, left = dict[int, int](), [top]
     while left:
         number = left.pop()
         found[number] = ticks.get(number, 0)

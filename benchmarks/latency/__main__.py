@@ -45,13 +45,20 @@ def plan(
             yield from (
                 Cell("steady", log, mode, interval, 2, max(seconds, 3 * interval / 1000))
                 for mode in (*modes, *peers)
-                if mode in PEERS or MODES[mode].checkpoints or interval == 1_000
+                if _has(mode, interval)
             )
         if not quick and log != EMBEDDED:
             yield from (Cell("wide", log, mode, 1_000, 4, seconds) for mode in modes if MODES[mode].checkpoints)
         if not quick or log != EMBEDDED:
             length = (QUICK_KILLS_S if quick else KILLS_S)[-1] + QUIET_S
             yield from (Cell("kills", log, mode, 1_000, 2, length) for mode in modes if MODES[mode].checkpoints)
+
+
+def _has(mode: str, interval_ms: int) -> bool:
+    """Tell whether a mode, or a peer, is measured with an interval."""
+    if mode in PEERS:
+        return interval_ms >= PEERS[mode].tool.interval_ms_min
+    return MODES[mode].checkpoints or interval_ms == 1_000
 
 
 def measure_all(cells: Sequence[Cell], addresses: dict[str, str], found: Found) -> None:

@@ -28,7 +28,7 @@ from framework.logs.embedded import EmbeddedLog
 RATE = 50.0  # documents a second
 WARM_S = 2.0  # of documents whose latency does not count: code, caches and connections are cold
 PEERS_WARM_S = 10.0  # a JVM compiles its code while it runs
-START_S_MAX = 60.0
+START_S_MAX = 120.0
 RUN_S_MAX = 120.0  # beyond the documents' own time
 QUIET_S = 3.0  # before an idle job is measured, and after its start
 Child = subprocess.Popen[str]

@@ -18,6 +18,7 @@ COLOURS = {
     "Flink": "#c2185b",
     "quixstreams": "#d99000",
     "Kafka Streams": "#6a4fa3",
+    "Spark": "#e25a1c",
 }
 
 

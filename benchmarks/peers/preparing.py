@@ -34,6 +34,19 @@ def java_classpath(tool: str, pom: Path, source: Path) -> str:
     return os.pathsep.join([str(built / "classes"), str(built / "jars" / "*")])
 
 
+def jars_of(tool: str, pom: Path) -> Path:
+    """Return a folder with the jars that a Maven file names. Raises ConfigError if Maven is missing, or one of them."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ConfigError(f"{tool}: its jars are fetched with Maven, and there is no mvn: install it")
+
+    def build(draft: Path) -> None:
+        fetch = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+        call(tool, [*fetch, f"-DoutputDirectory={draft}"], FETCH_S_MAX, "fetching its jars with Maven")
+
+    return _once(tool, [pom], build)
+
+
 def python_with(tool: str, requirements: Path) -> str:
     """Return a Python that has these packages, in an environment of its own: they clash with ours."""
 

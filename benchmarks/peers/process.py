@@ -6,6 +6,7 @@ from pathlib import Path
 
 from benchmarks.latency.workers import cpu_s
 from benchmarks.peers.tools import Peer
+from benchmarks.running import tree
 
 CLOSE_S_MAX = 10.0
 TAIL = 4_000  # characters of a log
@@ -38,8 +39,8 @@ class Process:
             raise SystemExit(f"the peer ended: the run does not count\n{self.last_words()}")
 
     def cpu_s(self) -> float:
-        """Return the CPU time of the process."""
-        return cpu_s([self._process.pid])
+        """Return the CPU time of the process and of those that it has started: Spark's is Java's."""
+        return cpu_s(tree(self._process.pid))
 
     def kill(self, partition: int) -> None:
         """Raise SystemExit: no process would start it again."""

@@ -5,16 +5,19 @@ own, guarantee, checkpoint or commit interval in ms, how many threads. It ends w
 documents (number → text) and writes a change for each word of each: word → ``[document, [position, …], version]``.
 *Count* reads events and writes key → ``{"key": …, "count": …}`` for each. *Windows* takes a kind of window, too, and
 writes key → count once a window is over. *Joins* takes both input topics, with a comma, and a kind of join, and writes
-key → ``left number:right number`` for each pair. Flink has neither. Grete's jobs do the same.
+key → ``left number:right number`` for each pair. Flink has neither, and Spark has *Index* alone. Grete's jobs do the
+same.
 """
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.peers.preparing import java_classpath, python_with
+from benchmarks.peers.preparing import jars_of, java_classpath, python_with
+from framework.spark import require_extra
 from framework.spark.java import find_java
 
 HERE = Path(__file__).parent
@@ -30,7 +33,9 @@ class Tool:
     version: str
     command: Callable[[Program], list[str]]  # fetches and builds it the first time; raises ConfigError
     settings: str  # of Index
-    counting: str  # the same of Count
+    counting: str = ""  # the same of Count; empty: it has none
+    guarantees: Sequence[str] = ("at-least-once", "exactly-once")
+    interval_ms_min: int = 0  # what it takes for an interval
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,13 @@ def _quixstreams(program: Program) -> list[str]:
     return [python_with("quixstreams", directory / "requirements.txt"), str(directory / f"{program.lower()}.py")]
 
 
+def _spark(program: Program) -> list[str]:
+    require_extra()
+    directory = HERE / "spark"
+    jars = jars_of("Spark", directory / "pom.xml")
+    return [sys.executable, str(directory / f"{program.lower()}.py"), str(jars)]
+
+
 TOOLS = {
     tool.name: tool
     for tool in (
@@ -91,11 +103,21 @@ TOOLS = {
             "changelog, no cache; linger 0; exactly-once is exactly_once_v2. The interval is the commits'",
             "one JVM (heap 1,000 MB), two threads, state in RocksDB with a changelog, no cache",
         ),
+        Tool(
+            "Spark",
+            "4.3.0",
+            _spark,
+            "Real-time Mode: one JVM (heap 1,500 MB), local, a slot for each task of both stages; words by its own "
+            "pipelined shuffle: no topic between the stages; built-in functions, no Python per record; state in "
+            "RocksDB with changelog checkpointing; Kafka connector 4.2.0 (4.3.0 could not be had), linger 0. The "
+            "interval is the trigger's, 5 s or more. Its Kafka sink is at-least-once",
+            guarantees=("at-least-once",),
+            interval_ms_min=5_000,
+        ),
     )
 }
 PEERS = {
-    peer.name: peer
-    for peer in (Peer(tool, guarantee) for tool in TOOLS.values() for guarantee in ("at-least-once", "exactly-once"))
+    peer.name: peer for peer in (Peer(tool, guarantee) for tool in TOOLS.values() for guarantee in tool.guarantees)
 }
 
 

@@ -104,6 +104,19 @@ def test_peers_run_on_kafka_only_and_beside_our_modes() -> None:
     assert steady == [(ms, mode) for ms in (100, 500, 1_000, 5_000) for mode in ("deterministic", *flink)]
 
 
+def test_a_peer_is_measured_with_the_intervals_that_it_takes() -> None:
+    """Real-time Mode takes 5 s or more, and has no sink that is exactly once."""
+    cells = list(plan(["kafka"], 8.0, ["deterministic"], ["Spark"], quick=False))
+    spark = [(each.checkpoint_interval_ms, each.mode) for each in cells if each.mode in PEERS]
+    assert spark == [(5_000, "Spark, at-least-once")]
+
+
+def test_spark_is_the_one_of_the_extra() -> None:
+    """Its program runs in this environment."""
+    pins = (HERE.parents[1] / "constraints.txt").read_text()
+    assert f"pyspark=={TOOLS['Spark'].version}\n" in pins
+
+
 def test_a_peer_that_fails_is_left_out_and_we_are_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An invalid run of a peer is said and the others go on; an invalid run of ours ends all."""
 
