@@ -13,7 +13,13 @@ from framework.errors import ConfigError
 NOT_SETTINGS = {"GRETE_KAFKA", "GRETE_POSTGRES", "GRETE_LOG", "GRETE_KAFKA_CONFIG", "GRETE_SETTINGS"}
 # what Kubernetes puts into each pod for a service named grete, or grete-NAME
 _KUBERNETES = re.compile(r"GRETE_(\w+_)?(SERVICE_HOST|(SERVICE_)?PORT(_\w+)?)")
-_MAY_BE_0 = "early_bytes_max", "changelog_retention_ms", "early_memory_bytes_max", "traced_per_million"
+_MAY_BE_0 = (
+    "early_bytes_max",
+    "changelog_retention_ms",
+    "stream_retention_ms",
+    "early_memory_bytes_max",
+    "traced_per_million",
+)
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 RENAMED = {  # what settings were called in release 0.1
     "guarantee": "processing_guarantee",
@@ -83,6 +89,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     At least 25 for each partition of a stream: checkpoint markers and progress messages count, too.
     """
+    stream_retention_ms: int = 0
+    """How long a stream keeps records that its consumer has committed, for readers outside of the job (K3)."""
     read_cache_bytes_max: int = 32 * MiB
     """Values read from RocksDB and kept in memory, for each task."""
     rocksdb_bytes: int = 256 * MiB
@@ -170,6 +178,7 @@ GROUPS = {  # the tables of a settings file, by what a person wants to change
         "unacked_bytes_max",
         "send_timeout_ms",
         "downstream_lag_messages_max",
+        "stream_retention_ms",
     ),
     "inputs": ("misplaced_keys", "event_time_idle_ms"),
     "deterministic": (

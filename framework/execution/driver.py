@@ -13,6 +13,7 @@ from framework.execution.modes import TaskMode
 from framework.execution.own_changelog import OwnChangelog
 from framework.execution.pending_sends import CHANGELOG, PRODUCED
 from framework.execution.restorer import Restorer
+from framework.execution.stream_trims import StreamTrims
 from framework.execution.task_parts import COVERED, TaskParts
 from framework.ports import Delivery, StateStore
 from protocol.changelog_position import decode_changelog_position, encode_changelog_position
@@ -41,6 +42,7 @@ class TaskDriver:
         self._changelog_position: bytes | None = None  # of the frozen write batch that is being applied
         self._committed_last = False  # the last step was one of a commit
         self._trimmed: dict[TopicPartition, int] = {}
+        self._stream_trims = StreamTrims(parts.settings.stream_retention_ms)
 
     def start(self, *, nonce: bytes, host: str, pid: int, wall_ms: int) -> None:
         """Begin: nothing is written before the claim (C1)."""
@@ -267,9 +269,12 @@ class TaskDriver:
         return True
 
     def _trim(self, action: do.Trim) -> None:
-        if self._trimmed.get(action.partition, 0) < action.offset:
-            self.parts.log.trim(action.partition, action.offset)
-            self._trimmed[action.partition] = action.offset
+        partition, offset = action.partition, action.offset
+        if partition != self.wiring.changelog:
+            offset = self._stream_trims.due(partition, offset, self.parts.mono_ms())
+        if self._trimmed.get(partition, 0) < offset:
+            self.parts.log.trim(partition, offset)
+            self._trimmed[partition] = offset
 
     def _read_changelog(self) -> bool:
         event = self.restore.read(starting=self.core.status is TaskStatus.STARTING)

@@ -1,4 +1,4 @@
-"""Spark reads what a job has committed: state as of a checkpoint, its changes, the commits, the records of its streams.
+"""Spark reads what a job has committed: state as of a checkpoint, its changes, commits, records of streams and topics.
 
     from framework.spark import register
 
@@ -27,10 +27,11 @@ def require_extra() -> None:
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the formats ``changelog``, ``commits`` and ``stream`` known to a session. Raises ConfigError: no extra."""
+    """Make the formats ``changelog``, ``commits``, ``stream`` and ``topic`` known. Raises ConfigError: no extra."""
     require_extra()
     from framework.spark.format.sources import ChangelogSource, CommitsSource, StreamSource
+    from framework.spark.format.topic_source import TopicSource
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # off unless asked for
-    for source in (ChangelogSource, CommitsSource, StreamSource):
+    for source in (ChangelogSource, CommitsSource, StreamSource, TopicSource):
         spark.dataSource.register(source)

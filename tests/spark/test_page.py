@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("page", "count"), [("spark", 3), ("changes", 2)])
+@pytest.mark.parametrize(("page", "count"), [("spark", 3), ("changes", 3)])
 def test_the_code_of_the_page_runs(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str, count: int
 ) -> None:
@@ -44,7 +44,7 @@ def test_the_code_of_the_page_runs(
     directory = str(job_directory.directory.absolute())  # the session of the tests was started in another one
     for block in blocks:
         there = block.replace('(job="tasks.word_count"', f'(directory={directory!r}, job="tasks.word_count"')
-        for own in ("offsets", "changes"):
+        for own in ("offsets", "changes", "offsets-of-totals", "totals"):
             there = there.replace(f'"{own}")', f'"{tmp_path / own}")')
         exec(there.replace('{"job":', f'{{"directory": {directory!r}, "job":'), names)
     assert names["spark"] is spark

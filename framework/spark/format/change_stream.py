@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxFiles,
-    SupportsTriggerAvailableNow,
 )
 
 from framework.api.graph import StageGraph
@@ -21,6 +20,7 @@ from framework.errors import ConfigError
 from framework.ports import JobLogReader
 from framework.spark.format.change_rows import StoreColumns, change_rows
 from framework.spark.format.columns import column
+from framework.spark.format.following import FollowingReader
 from framework.spark.format.options import Options, find_store
 from framework.spark.format.parts import Part
 from framework.spark.format.reader import StatePlan, state
@@ -52,31 +52,27 @@ class _Table(NamedTuple):
     snapshot: Snapshot
 
 
-class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class ChangeStreamReader(FollowingReader):
     """Plans batches on the driver, reads their parts in the executors."""
 
     def __init__(self, options: Options) -> None:
         """Raise ConfigError for an option that is wrong."""
-        self._options = options
+        super().__init__(options)
         self._start = _starting(options.own.get("startingcheckpoint", _SNAPSHOT))
         self._limit = _limit(options.own.get("maxcheckpointsperbatch"))
         self._target: Position | None = None  # of a query that reads what is available now
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Take nothing to the executors: a part says all, and the job's code need not be there."""
-        return {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return where a new query begins. Raises ConfigError: no such checkpoint."""
         if self._start == _SNAPSHOT:
             return BEGINNING.encode() | {_SNAPSHOT: True}
-        with closing(self._options.where.open()) as log:
+        with self.log() as log:
             stage, aligned = self._stage(log)
             if self._start == "earliest":
-                found = earliest(log, self._options.job, stage, aligned=aligned)
+                found = earliest(log, self.options.job, stage, aligned=aligned)
             else:
                 wanted = None if self._start == "latest" else int(self._start)
-                found = position_at(log, self._options.job, stage, wanted, aligned=aligned)
+                found = position_at(log, self.options.job, stage, wanted, aligned=aligned)
         return found.encode()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
@@ -85,25 +81,25 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Note where the query is to end."""
-        with closing(self._options.where.open()) as log:
+        with self.log() as log:
             self._target = self._newest(log)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return the end of the next batch: a checkpoint that all tasks have committed."""
         at = decode_position(start)
-        with closing(self._options.where.open()) as log:
+        with self.log() as log:
             newest = self._target or self._newest(log)
             if newest.places == at.places or newest == BEGINNING or newest.checkpoint_id < at.checkpoint_id:
                 return start
             if isinstance(limit, ReadMaxFiles) and _SNAPSHOT not in start:
                 stage, aligned = self._stage(log)
-                newest = later(log, self._options.job, stage, at, newest, limit.max_files, aligned=aligned)
+                newest = later(log, self.options.job, stage, at, newest, limit.max_files, aligned=aligned)
         return newest.encode()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Part]:
         """Plan a batch: every task of the store's stage. Raises ConfigError: trimmed, and how to go on."""
-        options, last = self._options, decode_position(end)
-        with closing(options.where.open()) as log:
+        options, last = self.options, decode_position(end)
+        with self.log() as log:
             stage, aligned = self._stage(log)
             columns = _columns(options)
             if _SNAPSHOT in start:
@@ -133,20 +129,20 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise ConfigError(f"{error}: {_WAY_ON}") from error
 
     def _stage(self, log: JobLogReader) -> tuple[StageGraph, bool]:
-        check_readable(self._options.job, log)  # stores get the ids that their state has
-        stage = find_store(self._options)[0]
-        there = log.partitions(self._options.job.topology().changelog(stage.ordinal)) or 0
+        check_readable(self.options.job, log)  # stores get the ids that their state has
+        stage = find_store(self.options)[0]
+        there = log.partitions(self.options.job.topology().changelog(stage.ordinal)) or 0
         if there > stage.partitions:
             raise ConfigError(
                 f"stage {stage.name} has {stage.partitions} partitions in its code, and {there} in its changelog: if "
                 "the job was rescaled, start the query again with the code of now: it goes on where it is",
                 stage=stage.name,
             )
-        return stage, self._options.is_aligned(log)
+        return stage, self.options.is_aligned(log)
 
     def _newest(self, log: JobLogReader) -> Position:
         stage, aligned = self._stage(log)
-        return position_at(log, self._options.job, stage, None, aligned=aligned)
+        return position_at(log, self.options.job, stage, None, aligned=aligned)
 
 
 def _columns(options: Options) -> StoreColumns:

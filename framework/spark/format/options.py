@@ -1,5 +1,6 @@
 """The options of the formats: which job, where its log is, what of it."""
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -89,6 +90,19 @@ def checkpoint_of(text: str | None) -> int | None:
     except ValueError as error:
         raise ConfigError(
             f"option checkpoint = {text!r}: a checkpoint is a number, as grete checkpoints shows it"
+        ) from error
+
+
+def starting_offsets(options: Options) -> str | dict[int, int]:
+    """Return where a query begins in a topic: earliest, latest, or offsets by partition. Raises ConfigError."""
+    text = options.own.get("startingoffsets", "earliest")
+    if text in ("earliest", "latest"):
+        return text
+    try:
+        return {int(number): int(offset) for number, offset in json.loads(text).items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ConfigError(
+            f'option startingOffsets = {text!r}: it is earliest, latest, or offsets such as {{"0": 12, "1": 15}}'
         ) from error
 
 

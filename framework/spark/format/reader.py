@@ -1,6 +1,7 @@
 """What a Spark task does: read one partition of the log, yield Arrow batches. Nothing in here needs Spark."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from framework.api.job import Job
 from framework.core.changelog_fold import is_rolled_back
 from framework.core.task_topology import TaskWiring
 from framework.core.topology import Stream
-from framework.errors import Halted, OffsetOutOfRange
+from framework.errors import ConfigError, Halted, OffsetOutOfRange
 from framework.execution.reserved_stores import META, STREAM_TIME
 from framework.halts import HaltCode
 from framework.logs.partition_reader import rows
@@ -23,7 +24,7 @@ from framework.state.live_entries import event_time_of
 from framework.state.snapshots import Snapshot, commits, segments
 from framework.stores.expiring_store import EXPIRY_BYTES, horizon
 from protocol.commit import Commit
-from protocol.envelope import MessageType, decode_header
+from protocol.envelope import Header, MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.frames import decode_columns
 from protocol.ids import RollbackEntry, TopicPartition, producer_id
@@ -181,6 +182,7 @@ class StreamPlan(NamedTuple):
     value: Column
     producers: Mapping[int, Producer]
     aligned: bool
+    seqs: Mapping[int, range] | None = None  # by producer: the records wanted; None: all that are there
 
 
 def producers_of(log: LogReader, job: Job, stream: Stream) -> dict[int, Producer]:
@@ -198,7 +200,7 @@ def stream(where: Where, plan: StreamPlan, partition: TopicPartition) -> Iterato
     log = where.open()
     try:
         start, end = log.bounds(partition)
-        reader = _Frames(plan, partition)
+        reader = FrameReader(plan, partition)
         for row in rows(log, partition, start, end):
             batch = reader.batch(row.offset, row.value or b"")
             if batch is not None:
@@ -213,8 +215,11 @@ def stream(where: Where, plan: StreamPlan, partition: TopicPartition) -> Iterato
         log.close()
 
 
-class _Frames:
-    """Decides which records of a partition count: committed ones of a valid incarnation, each once."""
+class FrameReader:
+    """Decides which records of a partition count: committed ones of a valid incarnation, each once.
+
+    If seqs are wanted, a record that is missing among them is an error.
+    """
 
     def __init__(self, plan: StreamPlan, partition: TopicPartition) -> None:
         self._plan = plan
@@ -222,28 +227,25 @@ class _Frames:
         self._next: dict[tuple[int, int], int] = {}  # by producer (and generation, where repeats are allowed): next seq
 
     def batch(self, offset: int, message: bytes) -> pa.RecordBatch | None:
-        """Return the records of one message that count, None if there are none. Raises Halted: damaged, or a gap."""
-        try:
-            header = decode_header(message)
-            producer = self._plan.producers.get(header.producer)
-            if header.type is not MessageType.FRAME or producer is None:
-                return None
-            if self._plan.aligned and (
-                header.checkpoint_id > producer.checkpoint_id
-                or is_rolled_back(producer.rollback_history, header.generation, header.checkpoint_id)
-            ):
-                return None
+        """Return the records of one message that count, None if there are none.
+
+        Raises Halted: damaged, or a gap; ConfigError: a record that is wanted has been trimmed.
+        """
+        found = self._counting(offset, message)
+        if found is None:
+            return None
+        header, producer = found
+        with self._damaged(offset):
             columns = decode_columns(message)
-        except DecodeError as error:
-            raise Halted(
-                f"{self._partition} offset {offset}: {error}; the stream is damaged",
-                partition=self._partition,
-                offset=offset,
-                code=HaltCode.STREAM_DAMAGED,
-            ) from error
         channel = (header.producer, 0 if self._plan.aligned else header.generation)
-        known = self._next.get(channel, header.seq)
-        if header.seq > known:
+        seqs = None if self._plan.seqs is None else self._plan.seqs.get(header.producer, range(0))
+        known = self._next.get(channel, header.seq if seqs is None else seqs.start)
+        behind = header.seq + len(columns.keys)
+        if seqs is not None:
+            if header.seq > known and known < seqs.stop:
+                raise self._trimmed(producer, known, min(header.seq, seqs.stop))
+            behind = min(behind, seqs.stop)
+        elif header.seq > known:
             raise Halted(
                 f"{self._partition} offset {offset}: seq {header.seq} after {known - 1} of {producer.name}: "
                 "records are lost",
@@ -251,21 +253,67 @@ class _Frames:
                 offset=offset,
                 code=HaltCode.STREAM_DAMAGED,
             )
-        skip = known - header.seq
-        self._next[channel] = max(known, header.seq + len(columns.keys))
-        count = len(columns.keys) - skip
-        if count <= 0:
+        self._next[channel] = max(known, behind)
+        if behind <= known:
             return None
+        here, count = slice(known - header.seq, behind - header.seq), behind - known
         plan = self._plan
         return pa.RecordBatch.from_arrays(
             [
-                plan.key.array(columns.keys[skip:]),
-                plan.value.array(columns.values[skip:]),
-                pa.array([1000 * time_ms for time_ms in columns.timestamps[skip:]], pa.timestamp("us", "UTC")),
+                plan.key.array(columns.keys[here]),
+                plan.value.array(columns.values[here]),
+                pa.array([1000 * time_ms for time_ms in columns.timestamps[here]], pa.timestamp("us", "UTC")),
                 pa.repeat(pa.scalar(self._partition.partition, pa.int32()), count),
                 pa.repeat(producer.name, count),
                 pa.repeat(pa.scalar(header.checkpoint_id, pa.int64()), count),
                 pa.array(range(known, known + count), pa.int64()),
             ],
             names=["key", "value", "timestamp", "partition", "producer", "checkpoint_id", "seq"],
+        )
+
+    def first_seq(self, offset: int, message: bytes) -> tuple[int, int] | None:
+        """Return (producer id, number of the first record) of a message that counts."""
+        found = self._counting(offset, message)
+        return None if found is None else (found[0].producer, found[0].seq)
+
+    def _counting(self, offset: int, message: bytes) -> tuple[Header, Producer] | None:
+        """Return the header of a frame that is committed and not rolled back, and its producer."""
+        with self._damaged(offset):
+            header = decode_header(message)
+        producer = self._plan.producers.get(header.producer)
+        if header.type is not MessageType.FRAME or producer is None:
+            return None
+        if self._plan.aligned and (
+            header.checkpoint_id > producer.checkpoint_id
+            or is_rolled_back(producer.rollback_history, header.generation, header.checkpoint_id)
+        ):
+            return None
+        return header, producer
+
+    @contextmanager
+    def _damaged(self, offset: int) -> Iterator[None]:
+        try:
+            yield
+        except DecodeError as error:
+            raise Halted(
+                f"{self._partition} offset {offset}: {error}; the stream is damaged",
+                partition=self._partition,
+                offset=offset,
+                code=HaltCode.STREAM_DAMAGED,
+            ) from error
+
+    def finish(self) -> None:
+        """Raise ConfigError if a record that is wanted has not come."""
+        for producer, seqs in (self._plan.seqs or {}).items():
+            known = self._next.get((producer, 0), seqs.start)
+            if known < seqs.stop:
+                raise self._trimmed(self._plan.producers[producer], known, seqs.stop)
+
+    def _trimmed(self, producer: Producer, first: int, behind: int) -> ConfigError:
+        return ConfigError(
+            f"{self._partition}: records {first} to {behind - 1} of {producer.name} are trimmed: the job keeps what "
+            "its consumers have committed for stream_retention_ms: raise it, and begin again with another "
+            "checkpointLocation and startingOffsets = earliest, the records that are there, or latest",
+            partition=self._partition,
+            setting="stream_retention_ms",
         )

@@ -1,4 +1,4 @@
-"""The three data sources. Planning looks into the log on the driver; each changelog or stream partition is one task."""
+"""The data sources of a job's own topics. The driver plans with a look into the log; each partition is one task."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -12,6 +12,7 @@ from framework.spark.format.columns import Column, column
 from framework.spark.format.options import Options, checkpoint_of, find_store, read_options
 from framework.spark.format.parts import Part
 from framework.spark.format.reader import COMMITS_DDL, StatePlan, StreamPlan, commits_of, producers_of, state, stream
+from framework.spark.format.stream_follower import StreamFollower
 from framework.spark.format.writer import StateWriter, state_writer
 from framework.state.pinning import check_readable
 from framework.state.snapshots import id_of_all, snapshots
@@ -166,8 +167,9 @@ class _CommitsReader(_Reader):
 class StreamSource(DataSource):
     """The committed records that a stream between two stages still holds. Options: job, topic, directory or log.
 
-    What every consumer has committed is trimmed (K3), so this is the recent part. ``topic``: the name in the job's
-    code, or ``producer/topic/consumer`` where several stages write or read it.
+    What every consumer has committed is trimmed (K3), after the setting ``stream_retention_ms``, so this is the recent
+    part. ``topic``: the name in the job's code, or ``producer/topic/consumer`` where several stages write or read it.
+    A stream takes startingOffsets, too.
     """
 
     @classmethod
@@ -177,7 +179,7 @@ class StreamSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns; key and value as their serdes say."""
-        key, value = _topic_columns(read_options(self.options, self.name(), {"topic"}))[1:]
+        key, value = _topic_columns(read_options(self.options, self.name(), {"topic", "startingoffsets"}))[1:]
         return (
             f"{key.ddl}, {value.ddl}, timestamp timestamp, partition int, producer string, checkpoint_id bigint, "
             "seq bigint"
@@ -186,6 +188,11 @@ class StreamSource(DataSource):
     def reader(self, schema: Any) -> "_StreamReader":
         """Return the reader of one query."""
         return _StreamReader(read_options(self.options, self.name(), {"topic"}))
+
+    def streamReader(self, schema: Any) -> StreamFollower:  # noqa: N802  # Spark's name
+        """Return what reads what is committed from now on (framework.spark.format.stream_follower)."""
+        options = read_options(self.options, self.name(), {"topic", "startingoffsets"})
+        return StreamFollower(options, *_topic_columns(options))
 
 
 class _StreamReader(_Reader):

@@ -34,10 +34,10 @@ def feed(metadata: JobMetadata, job: Job, seed: int, count: int) -> None:
     dice = random.Random(seed)
     lines = [b" ".join(b"word-%d" % dice.randrange(WORDS) for _ in range(3)) for _ in range(count)]
     keys = [b"%d" % (number % 5) for number in range(count)]
-    topic = all_wirings(job)[0].external[0].topic
+    topic, now_ms = all_wirings(job)[0].external[0].topic, int(time.time() * 1000)  # a broker deletes what is old
     metadata.produce_with_meta(
         [
-            ExternalRecord(TopicPartition(topic, partition_of(key, job.partitions)), key, line, 1)
+            ExternalRecord(TopicPartition(topic, partition_of(key, job.partitions)), key, line, now_ms)
             for key, line in zip(keys, lines, strict=True)
         ],
         {},
@@ -50,11 +50,12 @@ def run(
     killed_at: frozenset[int] = frozenset(),
     reference: str = REFERENCE,
     address: LogAddress = IN_DIRECTORY,
+    settings: Settings = SETTINGS,
 ) -> None:
     """Feed and run the job; in some bursts a worker is killed as it works."""
     job = load_job(reference)
     job_directory, fed = JobDirectory(directory, address=address), all_wirings(job)[0].external[0].topic
-    with LocalJob(job, reference, job_directory, SETTINGS, fed=(fed,)) as local:
+    with LocalJob(job, reference, job_directory, settings, fed=(fed,)) as local:
         for burst in range(bursts):
             before = _committed(local.log, job)
             feed(local.metadata, job, burst, 10)
@@ -78,7 +79,7 @@ def _committed(log: JobLogReader, job: Job) -> int:
     return min(-1 if last is None else last.commit.checkpoint_id for last in lasts)
 
 
-def positions(log: JobLogReader) -> list[Position]:
+def positions(log: JobLogReader, job: Job = job) -> list[Position]:
     """Return the position of each checkpoint that can be read, oldest first."""
     stage, found = job.stages[1], [BEGINNING]
     newest = position_at(log, job, stage, None, aligned=True)
@@ -87,7 +88,7 @@ def positions(log: JobLogReader) -> list[Position]:
     return found
 
 
-def counts_at(log: JobLogReader, position: Position) -> Counts:
+def counts_at(log: JobLogReader, position: Position, job: Job = job) -> Counts:
     """Return what the store of counts held at a position."""
     found: Counts = {}
     offsets = {number: place.offset for number, place in position.places.items() if place != NOTHING}

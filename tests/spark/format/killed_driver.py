@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from framework.spark.session import local_session
-from tests.spark.format.test_change_stream import Query
+from tests.spark.format.queries import Query
 
 if __name__ == "__main__":
     spark = local_session("local[2]")

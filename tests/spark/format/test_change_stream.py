@@ -1,6 +1,5 @@
 """``readStream.format("changelog")``: a query that is started again and again, with a real session and real workers."""
 
-import json
 import os
 import random
 import signal
@@ -8,10 +7,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from framework.errors import ConfigError
 from framework.job.directory import JobDirectory
@@ -21,7 +19,8 @@ from framework.spark.format.sources import ChangelogSource
 from framework.state.changes import Position, wirings_of
 from framework.state.rescale import rescale
 from framework.testing.broker import Broker
-from tests.spark.format.history import REFERENCE, SETTINGS, Counts, counts_at, positions, run
+from tests.spark.format.history import SETTINGS, Counts, counts_at, positions, run
+from tests.spark.format.queries import Query, Reader
 from tests.state.pair_job import job
 from tests.worker.workers import LIMIT_S
 
@@ -29,39 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
-
-
-class Query:
-    """A query from a job's changes into Parquet files, with Spark's own commit log."""
-
-    def __init__(self, spark: "SparkSession", directory: Path, out: Path, **options: Any) -> None:
-        self.spark, self.directory, self.out = spark, directory, out
-        self.options = {"job": REFERENCE, "directory": str(directory), "store": "counts"} | options
-
-    def run(self) -> None:
-        """Read all that is there now, batch by batch, and end."""
-        frame = self.spark.readStream.format("changelog").options(**self.options).load()
-        sink = frame.writeStream.format("parquet").option("checkpointLocation", str(self.out / "offsets"))
-        query = sink.trigger(availableNow=True).start(str(self.out / "changes"))
-        query.awaitTermination()
-
-    def batches(self) -> int:
-        """Return how many batches Spark has committed."""
-        return len([path for path in (self.out / "offsets" / "commits").glob("*") if path.name.isdecimal()])
-
-    def rows(self) -> list[Any]:
-        """Return what is in the files, in the order of checkpoints."""
-        return self.spark.read.parquet(str(self.out / "changes")).orderBy("checkpoint_id").collect()
-
-    def state(self) -> Counts:
-        """Return what the changes make, one after another."""
-        found: Counts = {}
-        for row in self.rows():
-            if row.value is None:
-                del found[row.partition, row.key]
-            else:
-                found[row.partition, row.key] = row.value
-        return found
 
 
 def newest(directory: Path) -> tuple[Position, Counts]:
@@ -198,25 +164,3 @@ def test_changes_are_read_from_a_broker(kafka_broker: Broker, tmp_path: Path) ->
     batches = [batch for part in table.partitions() for batch in table.read(part)]
     assert reader.state() == {row["key"]: row["value"] for batch in batches for row in batch.to_pylist()}
     assert len({(row["key"], row["checkpoint_id"]) for row in reader.rows}) == len(reader.rows)
-
-
-class Reader:
-    """What Spark does with a reader, in this process."""
-
-    def __init__(self, code: Path, directory: Path, **more: str) -> None:
-        self.options = {"job": str(code), "directory": str(directory), "store": "counts"} | more
-        options = self.options | {"startingCheckpoint": "earliest"}
-        self.reader = ChangelogSource(options).streamReader(None)
-        self.rows: list[dict[str, Any]] = []
-
-    def follow(self, start: dict[str, Any]) -> dict[str, Any]:
-        """Read a batch up to now; return the offset of its end, as JSON has it."""
-        end = json.loads(json.dumps(self.reader.latestOffset(start, ReadAllAvailable())))
-        for part in self.reader.partitions(start, end):
-            self.rows += [row for batch in self.reader.read(part) for row in batch.to_pylist()]
-        self.rows.sort(key=lambda row: (row["checkpoint_id"], row["key"]))
-        return dict(end)
-
-    def state(self) -> dict[str, int]:
-        """Return the last value of each key."""
-        return {row["key"]: row["value"] for row in self.rows}

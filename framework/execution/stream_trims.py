@@ -1,0 +1,28 @@
+"""When a stream is trimmed: as soon as its consumer has committed, or later, for readers outside of the job (K3)."""
+
+from collections import deque
+
+from protocol.ids import TopicPartition
+
+PARTS = 32  # offsets remembered over the retention: a trim is late by at most a 32nd of it
+
+
+class StreamTrims:
+    """Holds the trims of one task's streams back. After a restart it holds none, so records stay longer, never less."""
+
+    def __init__(self, retention_ms: int) -> None:
+        """``retention_ms``: how long what is committed stays; 0: not at all."""
+        self._retention_ms = retention_ms
+        self._held: dict[TopicPartition, deque[tuple[float, int]]] = {}  # (when it was committed, the first to stay)
+
+    def due(self, partition: TopicPartition, offset: int, now_ms: float) -> int:
+        """Take the offset before which nothing is needed any more; return the one to trim before, 0: nothing yet."""
+        if not self._retention_ms:
+            return offset
+        held = self._held.setdefault(partition, deque())
+        if not held or now_ms - held[-1][0] >= self._retention_ms / PARTS:
+            held.append((now_ms, offset))
+        found = 0
+        while held and now_ms - held[0][0] >= self._retention_ms:
+            found = held.popleft()[1]
+        return found

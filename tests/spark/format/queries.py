@@ -1,0 +1,111 @@
+"""Queries that follow a job: with a real session into files or a function, or as Spark asks a reader, without it."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from framework.spark.format.sources import ChangelogSource, StreamSource
+from framework.spark.format.topic_source import TopicSource
+from tests.spark.format.history import REFERENCE, Counts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TOLD = Path("tests/spark/format/told_job.py")
+SOURCES = {source.name(): source for source in (ChangelogSource, StreamSource, TopicSource)}
+
+
+def code(path: Path, suffix: str = "", **replaced: str) -> Path:
+    """Write the told job into a file, its topics and the job with a suffix of their own."""
+    text = TOLD.read_text()
+    for name in ("observed", "totals", "told"):
+        text = text.replace(f'("{name}"', f'("{name}{suffix}"')
+    for old, new in replaced.items():
+        assert f"{old}=2" in text, old
+        text = text.replace(f"{old}=2", f"{old}={new}")
+    path.write_text(text)
+    return path
+
+
+class Query:
+    """A query into Parquet files, with Spark's own commit log."""
+
+    def __init__(
+        self, spark: "SparkSession", directory: Path, out: Path, form: str = "changelog", **options: Any
+    ) -> None:
+        self.spark, self.directory, self.out, self.form = spark, directory, out, form
+        own = {"store": "counts"} if form == "changelog" else {}
+        self.options = {"job": REFERENCE, "directory": str(directory)} | own | options
+        self.function: dict[int, list[Any]] = {}  # rows by batch, of a sink that is a function
+
+    def frame(self) -> "DataFrame":
+        """Return what is followed."""
+        return self.spark.readStream.format(self.form).options(**self.options).load()
+
+    def run(self) -> None:
+        """Read all that is there now, batch by batch, and end."""
+        sink = self.frame().writeStream.format("parquet").option("checkpointLocation", str(self.out / "offsets"))
+        sink.trigger(availableNow=True).start(str(self.out / "changes")).awaitTermination()
+
+    def call(self) -> None:
+        """Do the same with a function as sink; a batch that comes again replaces itself."""
+        sink = self.frame().writeStream.foreachBatch(self._take)
+        offsets = sink.option("checkpointLocation", str(self.out / "function-offsets"))
+        offsets.trigger(availableNow=True).start().awaitTermination()
+
+    def _take(self, frame: "DataFrame", number: int) -> None:
+        self.function[number] = frame.collect()
+
+    def batches(self) -> int:
+        """Return how many batches Spark has committed."""
+        return len([path for path in (self.out / "offsets" / "commits").glob("*") if path.name.isdecimal()])
+
+    def rows(self, order: str = "checkpoint_id") -> list[Any]:
+        """Return what is in the files."""
+        return self.spark.read.parquet(str(self.out / "changes")).orderBy(order).collect()
+
+    def state(self) -> Counts:
+        """Return what the changes make, one after another."""
+        return made_of(self.rows())
+
+
+def made_of(rows: list[Any], checkpoint_id: int = 1 << 62) -> Counts:
+    """Return what changes make of a table, up to a checkpoint; they come in the order of checkpoints."""
+    found: Counts = {}
+    for row in rows:
+        if row.checkpoint_id > checkpoint_id:
+            break
+        if row.value is None:
+            del found[row.partition, row.key]
+        else:
+            found[row.partition, row.key] = row.value
+    return found
+
+
+class Reader:
+    """What Spark does with a reader, in this process."""
+
+    def __init__(self, code: Path, directory: Path, form: str = "changelog", **more: str) -> None:
+        own = {"store": "counts", "startingCheckpoint": "earliest"} if form == "changelog" else {}
+        self.options = {"job": str(code), "directory": str(directory)} | own | more
+        self.reader = SOURCES[form](self.options).streamReader(None)
+        self.rows: list[dict[str, Any]] = []
+
+    def follow(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Read a batch up to now; return the offset of its end, as JSON has it."""
+        end = json.loads(json.dumps(self.reader.latestOffset(start, ReadAllAvailable())))
+        for part in self.reader.partitions(start, end):
+            self.rows += [row for batch in self.reader.read(part) for row in batch.to_pylist()]
+        if self.rows and "checkpoint_id" in self.rows[0]:
+            self.rows.sort(key=lambda row: (row["checkpoint_id"], row["key"]))
+        return dict(end)
+
+    def begin(self) -> dict[str, Any]:
+        """Return where a query begins, as JSON has it."""
+        return dict(json.loads(json.dumps(self.reader.initialOffset())))
+
+    def state(self) -> dict[str, int]:
+        """Return the last value of each key."""
+        return {row["key"]: row["value"] for row in self.rows}

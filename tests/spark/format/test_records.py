@@ -1,0 +1,185 @@
+"""``readStream`` of ``stream`` and ``topic``: records of a job, each once; what is trimmed is missed and said."""
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from framework.errors import ConfigError, SerdeError
+from framework.job.directory import JobDirectory
+from framework.job.loader import load_job
+from framework.ports import ExternalRecord
+from framework.settings import Settings
+from framework.state.rescale import rescale
+from protocol.ids import TopicPartition
+from tests.spark.format.history import run
+from tests.spark.format.queries import Query, Reader, code
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(600)  # the first to come starts Spark
+
+KEPT = Settings(checkpoint_interval_ms=50, stream_retention_ms=600_000)
+
+
+def check(observed: list[Any], words: list[Any], totals: list[Any]) -> None:
+    """Compare with what the job was fed: each line, each word of them and each count is there once."""
+    counts = Counter(word for row in observed for word in row["value"].split())
+    assert len({(row["partition"], row["offset"]) for row in observed}) == len(observed)
+    assert Counter(row["key"] for row in words) == counts
+    channels: dict[tuple[str, int], list[int]] = {}
+    for row in words:
+        channels.setdefault((row["producer"], row["partition"]), []).append(row["seq"])
+    for seqs in channels.values():
+        assert sorted(seqs) == list(range(1, len(seqs) + 1))
+    told: dict[str, list[int]] = {}
+    for row in totals:
+        told.setdefault(row["key"], []).append(row["value"])
+    assert {word: sorted(values) for word, values in told.items()} == {
+        word: list(range(1, count + 1)) for word, count in counts.items()
+    }
+
+
+@pytest.mark.spark
+def test_records_are_followed_while_workers_are_killed(spark: "SparkSession", tmp_path: Path) -> None:
+    """Queries that are started again have each record once; a table of a topic has the same."""
+    directory, job = tmp_path / "job", code(tmp_path / "told.py")
+    where = {"job": str(job), "directory": str(directory)}
+    run(directory, 2, frozenset({1}), str(job), settings=KEPT)
+    observed = Query(spark, directory, tmp_path / "observed", "topic", job=str(job), topic="observed")
+    words = Query(spark, directory, tmp_path / "words", "stream", job=str(job), topic="words")
+    totals = Query(spark, directory, tmp_path / "totals", "topic", job=str(job), topic="totals")
+    for query in (observed, words, totals):
+        query.run()
+    run(directory, 2, frozenset({0}), str(job), settings=KEPT)
+    for query in (observed, words, totals):
+        query.run()
+        assert query.batches() == 2
+    check(observed.rows("offset"), words.rows("seq"), totals.rows("offset"))
+    assert len(observed.rows("offset")) == 40
+    table = spark.read.format("topic").options(topic="totals", **where).load()
+    assert sorted(map(tuple, table.drop("headers").collect())) == sorted(
+        tuple(row)[:-1] for row in totals.rows("offset")
+    )
+
+
+def test_records_that_are_trimmed_under_a_query_are_missed(tmp_path: Path) -> None:
+    """Nothing is left out silently: the error says which are gone, and how to go on."""
+    directory, job = tmp_path / "job", code(tmp_path / "told.py")
+    run(directory, 1, reference=str(job))
+    stream = Reader(job, directory, "stream", topic="words")
+    begun = stream.begin()
+    run(directory, 1, reference=str(job))
+    with pytest.raises(
+        ConfigError, match=r"records \d+ to \d+ of split-\d are trimmed: .*stream_retention_ms: raise it, and begin"
+    ):
+        stream.follow(begun)
+    topic = Reader(job, directory, "topic", topic="observed")
+    begun = topic.begin()
+    log = JobDirectory(directory).open_log(create=False)
+    log.trim(TopicPartition("observed", 0), 3)
+    with pytest.raises(ConfigError, match=r"observed\[0\]: records from offset 0 on are no longer retained.* offset 3"):
+        topic.follow(begun)
+    again = Reader(job, directory, "topic", topic="observed", startingOffsets='{"1": 2}')
+    assert again.begin()["offsets"] == {"0": 3, "1": 2}
+    again.follow(again.begin())
+    assert {(row["partition"], row["offset"]) for row in again.rows} == {
+        (n, offset)
+        for n, first in enumerate((3, 2))
+        for offset in range(first, log.bounds(TopicPartition("observed", n))[1])
+    }
+    latest = Reader(job, directory, "topic", topic="observed", startingOffsets="latest")
+    begun = latest.begin()
+    assert latest.follow(begun) == begun
+    assert not latest.rows
+    log.close()
+    with pytest.raises(ConfigError, match=r"offset 99 of observed\[1\]: there are 0 to"):
+        Reader(job, directory, "topic", topic="observed", startingOffsets='{"1": 99}').begin()
+    with pytest.raises(ConfigError, match="startingOffsets = 'first': it is earliest, latest, or offsets such as"):
+        Reader(job, directory, "topic", topic="observed", startingOffsets="first")
+    with pytest.raises(ConfigError, match="none is called so: job 'told' reads and writes outside: observed, totals"):
+        Reader(job, directory, "topic", topic="words")
+
+
+def test_bytes_that_are_no_record_are_named(tmp_path: Path) -> None:
+    """The error says where they are, and a query that begins behind them goes on."""
+    directory, job = tmp_path / "job", code(tmp_path / "told.py")
+    run(directory, 1, reference=str(job))
+    log = JobDirectory(directory).open_log(create=False)
+    bad = TopicPartition("totals", 0)
+    end = log.bounds(bad)[1]
+    records = [ExternalRecord(bad, b"a", value, 1) for value in (b"no int64", b"four", bytes(8))]
+    log.open_metadata("told").produce_with_meta(records, {})
+    log.close()
+    reader = Reader(job, directory, "topic", topic="totals")
+    with pytest.raises(SerdeError, match=rf"totals\[0\] offset {end + 1}: .*startingOffsets = {{\"0\": {end + 2}}}"):
+        reader.follow(reader.begin())
+    behind = Reader(job, directory, "topic", topic="totals", startingOffsets=f'{{"0": {end + 2}}}')
+    behind.follow(behind.begin())
+    assert [row["value"] for row in behind.rows if row["partition"] == 0] == [0]
+
+
+def test_a_stream_is_followed_over_a_rescale(tmp_path: Path) -> None:
+    """With the code before, it says what to do; with the new code it has each record once, of new producers, too."""
+    directory = tmp_path / "job"
+    one, two = code(tmp_path / "one.py", partitions="1"), code(tmp_path / "two.py")
+    run(directory, 1, reference=str(one), settings=KEPT)
+    words, observed, totals = (
+        Reader(one, directory, form, topic=topic)
+        for form, topic in (("stream", "words"), ("topic", "observed"), ("topic", "totals"))
+    )
+    begun = [reader.follow(reader.begin()) for reader in (words, observed, totals)]
+    run(directory, 1, reference=str(one), settings=KEPT)
+    log = JobDirectory(directory).open_log()
+    rescale(log, load_job(str(one)), 2, KEPT, embedded=True, assume_keyed=True)
+    log.close()
+    with pytest.raises(
+        ConfigError, match="has 1 partitions in the job's code, and 2 in the log: if the job was rescaled"
+    ):
+        words.follow(begun[0])
+    run(directory, 2, frozenset({1}), str(two), settings=KEPT)
+    found = []
+    for old, form, topic, at in zip(
+        (words, observed, totals), ("stream", "topic", "topic"), ("words", "observed", "totals"), begun, strict=True
+    ):
+        new = Reader(two, directory, form, topic=topic)
+        new.follow(at)
+        found.append(old.rows + new.rows)
+    words_found, *outside = found
+    check(outside[0], words_found, outside[1])
+    whole = Reader(two, directory, "stream", topic="words")
+    whole.follow(whole.begin())
+    places = [
+        sorted((row["producer"], row["partition"], row["seq"]) for row in rows) for rows in (whole.rows, found[0])
+    ]
+    assert places[0] == places[1]
+
+
+@pytest.mark.parametrize("mode", ["deterministic", "at-least-once"])
+def test_streams_of_other_modes(tmp_path: Path, mode: str) -> None:
+    """Of a deterministic job each record once, though it was sent again; at least once nothing tells what will stay."""
+    directory, job = tmp_path / "job", code(tmp_path / "told.py")
+    settings = KEPT
+    if mode == "deterministic":
+        job.write_text(job.read_text().replace("partitions=2", "partitions=2, mode='deterministic'"))
+    else:
+        settings = Settings(checkpoint_interval_ms=50, processing_guarantee="at-least-once")
+    run(directory, 1, reference=str(job), settings=settings)
+    readers = [
+        Reader(job, directory, form, topic=topic)
+        for form, topic in (("topic", "observed"), ("stream", "words"), ("topic", "totals"))
+    ]
+    if mode == "at-least-once":
+        with pytest.raises(ConfigError, match="runs at least once: nothing tells which records of a stream will stay"):
+            readers[1].begin()
+        return
+    begun = [reader.follow(reader.begin()) for reader in readers]
+    run(directory, 3, frozenset({0, 1}), str(job), settings=settings)
+    for reader, at in zip(readers, begun, strict=True):
+        reader.follow(at)
+    check(*(reader.rows for reader in readers))
+    origins = [(row["partition"], row["producer"], row["seq"]) for row in readers[2].rows]
+    assert len(set(origins)) == len(origins)
+    assert all(seq is not None for _, _, seq in origins)
