@@ -3,6 +3,7 @@
 cluster_scenes.py DIRECTORY: the logs of the jobs below it are there.
 """
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -179,6 +180,28 @@ def write_on(spark: "SparkSession", directory: Path) -> None:
         time.sleep(0.05)
 
 
+def deadly(directory: Path, checkpoint_id: int, batches: Rows) -> Rows:
+    """Pass changes on; the first one that is behind a checkpoint takes its executor with it, once."""
+    for batch in batches:
+        if max(batch.column("checkpoint_id").to_pylist(), default=0) > checkpoint_id:
+            kill_executor(directory / "killed")
+        yield batch
+
+
+def follow(spark: "SparkSession", directory: Path) -> None:
+    """Follow the changes of a job into files, and leave what a reader of these finds."""
+    options = {"job": REFERENCE, "directory": str(directory), "store": STORE}
+    changes = spark.readStream.format("changelog").options(
+        **options, startingCheckpoint="earliest", maxCheckpointsPerBatch="2"
+    )
+    frame = changes.load()
+    frame = frame.mapInArrow(partial(deadly, directory, int((directory / "middle").read_text())), frame.schema)
+    sink = frame.writeStream.format("parquet").option("checkpointLocation", str(directory / "offsets"))
+    sink.trigger(availableNow=True).start(str(directory / "changes")).awaitTermination()
+    rows = spark.read.parquet(str(directory / "changes")).orderBy("checkpoint_id").collect()
+    (directory / "rows.json").write_text(json.dumps([row.asDict() for row in rows]))
+
+
 def main(directory: Path) -> None:
     """Play all scenes in one session."""
     with SparkCluster(directory) as cluster:
@@ -187,6 +210,7 @@ def main(directory: Path) -> None:
         write(spark, dies, directory / "killed")
         write_on(spark, directory / "late")
         move(cluster.url, directory / "moved", directory / "slow")
+        follow(spark, directory / "followed")
         play(spark, directory)
         spark.stop()
 

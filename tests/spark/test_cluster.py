@@ -1,12 +1,14 @@
 """Attempts on a real Spark cluster: a slow one gets a twin, one dies with its executor; state counts once (2.5)."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +26,8 @@ from tests.spark.cluster_backfills import HISTORY, JOBS, LIVE, filled
 from tests.spark.cluster_moves import LATE
 from tests.spark.cluster_moves import headers_in as headers_of
 from tests.spark.cluster_scenes import COUNTED, REFERENCE, WORDS, attempts_at, headers_in
+from tests.spark.format import history
+from tests.spark.format.queries import made_of
 from tests.spark.troubles import is_gone
 from tests.state.pair_bulk_writes import run
 from tests.state.pair_job import job
@@ -51,6 +55,11 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
         log = EmbeddedLog(JobDirectory(directory / name).directory / "log.db")
         create_topics(job, log)
         log.close()
+    history.run(directory / "followed", 6, frozenset({3}))
+    log = EmbeddedLog(directory / "followed" / "log.db")
+    every = history.positions(log)
+    log.close()
+    (directory / "followed" / "middle").write_text(str(every[len(every) // 2].checkpoint_id))
     play([sys.executable, "-m", "tests.spark.cluster_scenes", str(directory)])
     return directory
 
@@ -69,6 +78,20 @@ def test_attempts_on_a_cluster_count_once(played: Path) -> None:
         assert commit.attempt in attempts
         assert run(REFERENCE, played / name, ("a", WORDS[0])) == dict.fromkeys(WORDS, 3) | {WORDS[0]: 4}
     assert is_gone(played / "killed" / "killed")
+
+
+def test_a_query_on_a_cluster_has_each_change_once(played: Path) -> None:
+    """A SIGKILL takes an executor from the middle of a batch: what the files hold is the state at each checkpoint."""
+    directory = played / "followed"
+    assert is_gone(directory / "killed")
+    rows = [SimpleNamespace(**row) for row in json.loads((directory / "rows.json").read_text())]
+    assert len({(row.partition, row.key, row.checkpoint_id) for row in rows}) == len(rows)
+    log = EmbeddedLog(directory / "log.db")
+    every = history.positions(log)[1:]
+    assert [made_of(rows, position.checkpoint_id) for position in every] == [
+        history.counts_at(log, position) for position in every
+    ]
+    log.close()
 
 
 def leave_files(directory: Path) -> None:
@@ -155,9 +178,7 @@ def test_a_backfill_survives_its_executors(played: Path, name: str) -> None:
     own = Path(scene.reference).parent
     assert is_gone(own / "killed")
     exits = [line for line in (played / "cluster.log").read_text().splitlines() if "exitStatus 137" in line]
-    assert sum("Unknown" not in line for line in exits) == 2 + len(
-        JOBS
-    )  # the write's, the rescale's, and one of each backfill
+    assert sum("Unknown" not in line for line in exits) == 3 + len(JOBS)  # the write, rescale, query, each backfill
     slow, twin = ((own / which).read_text().split() for which in ("slow", "twin"))
     assert slow[0] == twin[0]  # a stage of Spark
     assert slow[1] != twin[1]  # two attempts in it, at once
