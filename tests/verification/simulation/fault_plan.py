@@ -4,6 +4,8 @@ import random
 from dataclasses import dataclass
 
 FAULTY = 0.6  # of the steps; then faults stop, and the world must come to rest
+DRAIN = 0.2  # of the steps, in which a drain meets with faults
+OF_A_DRAIN = 1_000  # the number of its first fault
 # Kind of fault → how often: tests.verification.simulation.faults does it.
 KINDS = {
     "crash": 10,
@@ -59,6 +61,15 @@ def with_unkind(seed: int, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
     kinds = r.choices(tuple(UNKIND), weights=tuple(UNKIND.values()), k=count)
     more = [Fault(len(faults) + n, FAULTY * r.random(), kind, r.getrandbits(32)) for n, kind in enumerate(kinds)]
     return tuple(sorted((*faults, *more), key=lambda fault: fault.at))
+
+
+def draw_drain_faults(seed: int, least: int = 0) -> tuple[Fault, ...]:
+    """Return the faults of the time in which a job is drained; their numbers follow those of all others."""
+    r = random.Random(f"faults of a drain {seed}")
+    count = r.randint(least, least + 8)
+    kinds = r.choices(tuple(KINDS), weights=tuple(KINDS.values()), k=count)
+    drawn = sorted((DRAIN * r.random() ** 2, kind, r.getrandbits(32)) for kind in kinds)
+    return tuple(Fault(OF_A_DRAIN + number, *each) for number, each in enumerate(drawn))
 
 
 def draw_faults(seed: int, count: int, *, damaged: bool, damages: tuple[str, ...] = DAMAGES) -> tuple[Fault, ...]:

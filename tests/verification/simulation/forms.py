@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from framework.core.task_topology import wire
 from protocol.ids import split_producer_id
+from tests.verification.simulation.fault_plan import draw_drain_faults
 from tests.verification.simulation.feeds import as_tasks_see, expected_of, table_of
 from tests.verification.simulation.plan import NEVER_IDLE_MS, Plan, with_settings
 from tests.verification.simulation.window_kinds import TUMBLING, WINDOWS
@@ -89,6 +90,12 @@ def with_windows(plan: Plan) -> Plan:
     """Return the same job with windows of another kind than tumbling ones in the tasks that set timers."""
     r = random.Random(f"windows {plan.seed}")
     return replace(plan, window=r.choice([name for name in WINDOWS if name != TUMBLING]))
+
+
+def with_drain(plan: Plan) -> Plan:
+    """Return the same job with an end of all inputs once they are processed, if something goes by event time (E7)."""
+    may = plan.timers and not plan.damaged
+    return replace(plan, drained=True, drain_faults=draw_drain_faults(plan.seed)) if may else plan
 
 
 def with_expiry(plan: Plan) -> Plan:

@@ -13,6 +13,7 @@ from protocol.envelope import Header, MessageType, decode_header
 from protocol.ids import TopicPartition
 from tests.verification.simulation.checkpoint_files import CheckpointFiles
 from tests.verification.simulation.claims import Claims
+from tests.verification.simulation.drain_checks import check_ended
 from tests.verification.simulation.first_checks import StartEnds, check_first
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.oracle import Recorder, TaskHistory, Violation
@@ -196,6 +197,7 @@ class Checker:
         self.seen["rows read before all others"] += check_first(name, ends, history, steps, self._log.next_row)
         check_timestamps(name, steps, self.plan.disorder)
         self._external(name, history, commit, steps)
+        check_ended(name, steps, history.external, self._log)
         if history.time is not None and (before is None or before.generation != commit.generation):
             history.time.restarted()
         expected = history.replay(steps)

@@ -54,6 +54,10 @@ def _in_order(plan: Plan) -> Plan:
     return replace(plan, reordered=False)
 
 
+def _undrained(plan: Plan) -> Plan:
+    return replace(plan, drained=False)
+
+
 def _tumbling(plan: Plan) -> Plan:
     return replace(plan, window=TUMBLING)
 
@@ -150,6 +154,11 @@ UNKINDNESSES = (
             "one_timer_for_each_moment": _tumbling,
             "time_told_ahead_of_windows": _tumbling,
         },
+    ),
+    Unkindness(
+        "inputs that end",
+        ("timers that a drain finds", "drains that a kill takes back"),
+        dict.fromkeys(("ended_by_one_source", "ends_forgotten_by_a_rollback", "drained_again"), _undrained),
     ),
     Unkindness("repeats that come behind later records", ("numbers out of order",), {"lower_numbers_known": _in_order}),
 )

@@ -53,6 +53,7 @@ class SharedLog(MemoryLogData):
         self.repeats: list[Sent] = []  # may be appended once more
         self.seen: Counter[str] = Counter()
         self.lookers: Counter[tuple[int, TopicPartition]] = Counter()  # processes by (number of their tasks, asked for)
+        self.inputs_end = False  # nothing more comes from outside: the job is drained (E7)
         self.rand = rand
         self.hit: Callable[[], None] = lambda: None  # told of each acknowledgement that got lost
         self._behaviour = behaviour

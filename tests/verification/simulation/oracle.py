@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from framework.core.task_topology import TaskWiring
+from framework.execution.timers import Due
 from framework.ports import ExternalRecord
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
-from tests.verification.simulation.plain import Content, PlainRun, PlainTime, Record
+from tests.verification.simulation.plain import Content, PlainRun, Record
+from tests.verification.simulation.plain_time import PlainTime
 from tests.verification.simulation.steps import ALARM, QUIET, Step
 from tests.verification.simulation.usercode import FILES, StageCode
 
@@ -101,6 +103,11 @@ class TaskHistory:
         """The event time after what was replayed last, if the task keeps any."""
         return self._run.time
 
+    @property
+    def waits(self) -> list[Due]:
+        """What windows and joins still wait for, after what was replayed last."""
+        return self._run.waits
+
     def replay(self, steps: Sequence[Step]) -> list[ExternalRecord]:
         """Run the steps of the next committed checkpoint; return what they write to the outside."""
         self._external, time = [], self.time
@@ -118,7 +125,7 @@ class TaskHistory:
                 continue
             assert time is not None
             if step.draw == QUIET:
-                time.quiet((step.producer, step.partition))
+                time.quiet((step.producer, step.partition), ended=step.ended)
             else:
                 watermark, idle = map(int, step.value.split(b";")[:2])
                 time.told([((step.producer, step.partition), watermark, bool(idle))])

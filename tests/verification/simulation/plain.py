@@ -17,7 +17,7 @@ from protocol.partitioner import partition_of
 from tests.verification.simulation.expiry_kind import PlainExpiring, is_expired
 from tests.verification.simulation.join_kind import HELD_MS, LEFTS, RIGHTS, BytesPair, PlainJoin
 from tests.verification.simulation.join_kind import NAME as JOIN
-from tests.verification.simulation.steps import OUTSIDE
+from tests.verification.simulation.plain_time import PlainTime
 from tests.verification.simulation.usercode import (
     CHAINS,
     COUNTS,
@@ -127,53 +127,6 @@ class PlainFiles:
         self._run.send(FILES, None, value, None)
 
 
-class PlainTime:
-    """Event time by the rule alone (E1, E4): all sources are looked at each time."""
-
-    def __init__(self, wiring: TaskWiring, held_ms: int) -> None:
-        """``held_ms``: by how much what a window sends may be older than event time."""
-        self.now = BEFORE_ALL
-        self._held_ms = held_ms
-        self._read = {(OUTSIDE, partition) for partition in wiring.external}
-        self.reached = dict.fromkeys([*wiring.channels, *sorted(self._read)], BEFORE_ALL)
-        self._logged = wiring.deterministic
-        self._idle: set[TimeSource] = set()
-
-    @property
-    def watermark(self) -> tuple[int, bool]:
-        """The time that consumers may count on, and whether all sources are idle."""
-        return max(BEFORE_ALL, self.now - self._held_ms), len(self._idle) == len(self.reached)
-
-    def record(self, source: TimeSource, at: int) -> None:
-        """Take a record."""
-        self._idle.discard(source)
-        if source in self._read:
-            self.reached[source] = max(self.reached[source], at)
-        self._advance()
-
-    def quiet(self, source: TimeSource) -> None:
-        """Take it that nothing comes from a source."""
-        self._idle.add(source)
-        self._advance()
-
-    def told(self, marks: Sequence[tuple[TimeSource, int, bool]]) -> None:
-        """Take watermarks that are true at one time."""
-        for source, watermark, idle in marks:
-            if watermark >= self.reached[source]:
-                self.reached[source] = watermark
-                (self._idle.add if idle else self._idle.discard)(source)
-        self._advance()
-
-    def restarted(self) -> None:
-        """A new generation goes on from a commit: what its clock has said begins again, what is logged does not."""
-        if not self._logged:
-            self._idle -= self._read
-
-    def _advance(self) -> None:
-        counted = [reached for source, reached in self.reached.items() if source not in self._idle]
-        self.now = max(self.now, min(counted) if counted else max(self.reached.values()))
-
-
 class PlainRun:
     """The task of a stage over one dict: a failure-free run, record by record, without any of the framework's code."""
 
@@ -186,6 +139,7 @@ class PlainRun:
         self.code = code
         self.content = content
         self._sent = sent
+        self._drained = False  # what was set when all sources had ended has fired
         self._unsent: list[tuple[TopicPartition, bytes | None, bytes, int]] = []
         self._known: set[bytes] = set()  # idents from the outside
         self._highest: dict[tuple[bytes, ...], int] = {}  # (stage, partition) → number of its records from the outside
@@ -283,7 +237,33 @@ class PlainRun:
         self._unsent.clear()
 
     def fire(self) -> None:
-        """Run what is due."""
+        """Run what is due; once all sources have ended, that is all that is set (E7)."""
+        self._fire_due()
+        drained, self._drained = self._drained, self.time is not None and self.time.ended
+        if self._drained and not drained:
+            self._drain()
+
+    def _drain(self) -> None:
+        """Let time pass from timer to timer: up to the last one that is set now, and then for windows and joins."""
+        assert self.time is not None
+        self.seen["timers that a drain finds"] += len(self._timers.set)
+        before = self.seen.copy()
+        until = max((due.at for due in self._timers.set), default=None)
+        while until is not None:
+            while (first := min(self._timers.set, default=None)) is not None and first.at <= until:
+                self.time.now = max(self.time.now, first.at)
+                self._fire_due()
+            until = max((due.at for due in self._timers.set if due.owner), default=None)
+        alone = "records without a match"
+        self.seen[f"{alone} that a drain tells of"] += self.seen[alone] - before[alone]
+        self.seen["timers that a drain leaves"] += len(self._timers.set)
+
+    @property
+    def waits(self) -> list[Due]:
+        """What windows and joins still wait for."""
+        return [due for due in self._timers.set if due.owner]
+
+    def _fire_due(self) -> None:
         task: Any = self.task
         while (due := self._timers.pop(self._now)) is not None:
             if due.owner == JOIN:

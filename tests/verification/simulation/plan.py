@@ -57,7 +57,11 @@ class Cut:
         """Return the world with the faults that are left."""
         if self.faults is None:
             return plan
-        return replace(plan, faults=tuple(fault for fault in plan.faults if fault.number in self.faults))
+        left, drain = (
+            tuple(fault for fault in faults if fault.number in self.faults)
+            for faults in (plan.faults, plan.drain_faults)
+        )
+        return replace(plan, faults=left, drain_faults=drain)
 
 
 WHOLE = Cut()
@@ -106,6 +110,8 @@ class Plan:
     expires: bool = False  # those of them without a join, and that take single records, have a store with ttl_ms, too
     calls: frozenset[int] = frozenset()  # stages that make calls, with many records in flight
     wall: bool = False  # tasks that set timers set some of the wall clock, too
+    drained: bool = False  # its inputs end, and what waits for a later time fires (E7)
+    drain_faults: tuple[Fault, ...] = ()  # meanwhile; ``at``: since it began
     reordered: bool = False  # what comes to the inputs of ``once`` may come behind later records of its partition
 
     @property

@@ -102,6 +102,7 @@ class Population:
             if each.restoring:
                 self._seen["crashes in a restore"] += 1
             self._seen["crashes between two slices of many"] += each.overlay.half_sent
+            self._seen["drains that a kill takes back"] += each.has_ended and not self._has_ended(each.task)
             if each.overlay.half_applied:
                 self._seen["crashes between two chunks of a checkpoint"] += 1
             self._count(each)
@@ -112,6 +113,11 @@ class Population:
             each.close(self._rand)
         if restart and not self._has_other(self._plan.together_with(process.task)):
             self.restart(process.task, int(self._rand() * 25))
+
+    def _has_ended(self, task: int) -> bool:
+        """Tell whether it is committed that all that a task reads has ended."""
+        time = self._around.checker.histories[task].time
+        return time is not None and time.ended
 
     def _has_other(self, tasks: tuple[int, ...]) -> bool:
         """Tell whether a process that hosts all of these is awake, or about to start."""

@@ -14,6 +14,7 @@ from framework.core.lifecycle import StartupPhase, TaskStatus
 from framework.core.task_topology import TaskWiring
 from framework.execution.build import TaskIO, aligned_driver, deterministic_driver, store_names
 from framework.execution.driver import TaskDriver
+from framework.execution.event_time import AFTER_ALL
 from framework.ports import Write
 from protocol.changelog_position import decode_changelog_position
 from tests.verification.simulation.boundary import Ambush
@@ -181,6 +182,11 @@ class Process:
     def rolls_back(self) -> bool:
         """Whether a producer has taken back some of what the task has read."""
         return isinstance(self.core, SimCore) and self.core.inputs.taken_back
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all that the task reads has ended, as far as it knows."""
+        return self.driver.parts.runner.watermark == (AFTER_ALL, True)
 
     @property
     def paused(self) -> bool:

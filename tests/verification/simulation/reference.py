@@ -14,6 +14,7 @@ from framework.core.events import Advance
 from framework.core.task_topology import TaskWiring
 from framework.execution.calls.flight import DRAWS
 from framework.execution.event_time import BEFORE_ALL, TimeSource
+from framework.execution.timers import Due
 from framework.ports import ExternalRecord
 from protocol.changelog import InputDecision
 from protocol.ids import TopicPartition, split_producer_id
@@ -22,7 +23,8 @@ from tests.verification.simulation.calls_kind import combined
 from tests.verification.simulation.feeds import value_for
 from tests.verification.simulation.idents import stamp
 from tests.verification.simulation.oracle import TaskHistory, Violation
-from tests.verification.simulation.plain import Content, PlainRun, PlainTime
+from tests.verification.simulation.plain import Content, PlainRun
+from tests.verification.simulation.plain_time import PlainTime
 from tests.verification.simulation.plan import JOB, Plan
 from tests.verification.simulation.steps import ALARM, OUTSIDE, LogicalStep, TimeStep
 from tests.verification.simulation.usercode import FILES, StageCode, stage_code
@@ -77,15 +79,22 @@ class PlainTask:
             raise Violation("calls", f"record {self._number} makes {task.questions(value)} calls, recorded: {results}")
         return combined(results)
 
-    def pass_time(self, t: int, idle: TopicPartition | None, marks: Sequence[tuple[TimeSource, int, bool]]) -> None:
-        """Take watermarks, or that an external partition is idle."""
+    def pass_time(
+        self,
+        t: int,
+        idle: TopicPartition | None,
+        marks: Sequence[tuple[TimeSource, int, bool]] = (),
+        *,
+        ended: bool = False,
+    ) -> None:
+        """Take watermarks, or that an external partition is idle or has ``ended``."""
         assert self.time is not None
         self.fire_wall(t)
         self._key = max(self._key, (t, self._producer))
         if idle is None:
             self.time.told(marks)
         else:
-            self.time.quiet((OUTSIDE, idle))
+            self.time.quiet((OUTSIDE, idle), ended=ended)
         self._run.fire()
 
     def fire_wall(self, t: int) -> None:
@@ -109,6 +118,11 @@ class PlainTask:
     def time(self) -> PlainTime | None:
         """The event time, if the task keeps any."""
         return self._run.time
+
+    @property
+    def waits(self) -> list[Due]:
+        """What windows and joins still wait for."""
+        return self._run.waits
 
     @property
     def told(self) -> list[Advance]:
@@ -151,6 +165,11 @@ class LogicalHistory(TaskHistory):
         return self._task.time
 
     @property
+    def waits(self) -> list[Due]:
+        """What windows and joins still wait for, after what was replayed last."""
+        return self._task.waits
+
+    @property
     def results(self) -> Mapping[int, Sequence[CallResult]]:
         """Return what calls have returned, as the log has it, by the number of the record."""
         return {number: results for _, note in self.calls for number, results in note.records}
@@ -167,7 +186,7 @@ class LogicalHistory(TaskHistory):
             if step.draw == ALARM:
                 self._task.fire_wall(step.t)
             elif isinstance(step, TimeStep):
-                self._task.pass_time(step.t, None if step.marks else step.partition, step.marks)
+                self._task.pass_time(step.t, None if step.marks else step.partition, step.marks, ended=step.ended)
                 self.watermarks |= dict.fromkeys((source for source, _, _ in step.marks), step.t)
             else:
                 self.records += 1
@@ -215,7 +234,7 @@ def _decide(
                 seen = value_for(split_producer_id(producer)[1], partition, value)
                 task.take(seen, None, decision.first_t + index, producer, partition)
         else:
-            task.pass_time(decision.t, partition, ())
+            task.pass_time(decision.t, partition, ended=decision.ended)
         task.passed(decision.last_t)
 
 

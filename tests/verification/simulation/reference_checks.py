@@ -8,6 +8,7 @@ from protocol.ids import TopicPartition
 from tests.verification.simulation.made import Made
 from tests.verification.simulation.oracle import TaskHistory, Violation
 from tests.verification.simulation.reference import Record
+from tests.verification.simulation.usercode import FILES
 
 Channel = tuple[int, TopicPartition]
 
@@ -19,10 +20,10 @@ class Reference(NamedTuple):
     told: Mapping[Channel, Sequence[Advance]]
     outside: Mapping[Channel, Sequence[bytes]]
 
-    def check_streams(self, made: Mapping[Channel, Made]) -> None:
-        """Check the records and the watermarks of each channel. Raises Violation."""
+    def check_streams(self, made: Mapping[Channel, Made], *, drained: bool = False) -> None:
+        """Check the records and the watermarks of each channel; ``drained``: all of them. Raises Violation."""
         for key, each in made.items():
-            _check_prefix(f"stream {key}", each.records, self.channels.get(key, []))
+            _check_prefix(f"stream {key}", each.records, self.channels.get(key, []), whole=drained)
         for key, advances in self.told.items():
             found = [advance for _, advance in sorted(made[key].told.items())]
             if not made[key].cut:
@@ -34,10 +35,11 @@ class Reference(NamedTuple):
             elif not set(found) <= set(advances):
                 raise Violation("event time", f"stream {key}: {set(found) - set(advances)} are not in the reference")
 
-    def check_outside(self, outside: Mapping[Channel, Sequence[bytes]]) -> None:
-        """Check what has left the job. Raises Violation."""
+    def check_outside(self, outside: Mapping[Channel, Sequence[bytes]], *, drained: bool = False) -> None:
+        """Check what has left the job; ``drained``: to topics, all of it. Raises Violation."""
         for key, values in outside.items():
-            _check_prefix(f"outside {key}", values, self.outside.get(key, []))
+            whole = drained and key[1] != FILES
+            _check_prefix(f"outside {key}", values, self.outside.get(key, []), whole=whole)
 
     def check_frontiers(self, history: TaskHistory, made: Mapping[Channel, Made]) -> None:
         """What the last commit says to hold of logical time, it holds: the reference has nothing else up to then."""
@@ -59,9 +61,11 @@ def _check_frontier(history: TaskHistory, seq: int, key: Channel, records: Seque
         raise Violation("frontier", f"{history.wiring.name}: has all of {key} up to {frontiers[key]}, not {left[0]}")
 
 
-def _check_prefix(name: str, found: Sequence[object], expected: Sequence[object]) -> None:
+def _check_prefix(name: str, found: Sequence[object], expected: Sequence[object], *, whole: bool = False) -> None:
     for index, (one, other) in enumerate(zip(found, expected, strict=False)):
         if one != other:
             raise Violation("prefix", f"{name}: record {index + 1} is {one!r}, the reference has {other!r}")
     if len(found) > len(expected):
         raise Violation("prefix", f"{name}: {found[len(expected)]!r} is not in the reference")
+    if whole and len(found) < len(expected):
+        raise Violation("drained", f"{name}: {expected[len(found)]!r} is in the reference alone")

@@ -30,6 +30,8 @@ INVARIANTS = {
     "restore": "the changelog, from wherever it starts, gives the committed state (R1, K2)",
     "trim": "a stream is trimmed up to the committed resume offset at most (K3)",
     "at end": "a commit says that its inputs have ended only if it is at their ends (A2b)",
+    "ended": "an input is taken for ended only once the job is drained, and behind its last record (E7)",
+    "drained": "of a drained job no window is open, no record waits for a match, and all that comes of it is sent (E7)",
     "fenced": "a process gives up as fenced only if another has claimed its task (C5)",
     "decision": "a source sends only what a valid decision has given it (D2, C3)",
     "lease": "a source's progress message is not beyond what is validly leased or decided (D2)",

@@ -9,7 +9,7 @@ from framework.core.actions import MergedWatermarks
 from framework.execution import firing
 from framework.execution.deterministic.outputs import LogicalOutputs
 from framework.execution.deterministic.processor import LogicalProcessor
-from framework.execution.event_time import OUTSIDE
+from framework.execution.event_time import AFTER_ALL, OUTSIDE
 from framework.execution.outputs import Outputs
 from framework.execution.processor import Processor
 from framework.execution.sink_targets import MakeSinks, no_sinks
@@ -46,14 +46,20 @@ class Kept(Processor):
     def reset(self) -> None:
         """Start over from the committed state: an attempt that draws again."""
         self.steps = []
-        under_way = self._outbox._background._future is not None
+        under_way, had_ended = self._outbox._background._future is not None, self.has_ended
         super().reset()
+        self.recording.seen["drains that a rollback takes back"] += had_ended and not self.has_ended
         task: Any = self._task
         task.drawn, task.suffix = draws_of(self.recording.draw()), self.recording.suffix
         task.begun = self._begun
         self._ever_begun = set[tuple[int, bytes]]()
         self.recording.seen["checkpoints that wait for a sink over a restart"] += len(self._outbox._pending) > 1
         self.recording.seen["steps of a sink under way at a rollback"] += under_way
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all that the task reads has ended."""
+        return self.watermark == (AFTER_ALL, True)
 
     def _begun(self, offset: int, value: bytes) -> None:
         """Count a record with calls that begins a second time: what it has read was changed."""
@@ -97,7 +103,7 @@ class AlignedKept(Kept):
 
     def input_is_idle(self, partition: TopicPartition, *, ended: bool = False) -> None:
         """Keep that nothing comes from an external partition."""
-        self.steps.append(Step(partition, OUTSIDE, -1, b"", QUIET))
+        self.steps.append(Step(partition, OUTSIDE, -1, b"", QUIET, ended=ended))
         super().input_is_idle(partition, ended=ended)
 
     def fire_wall(self, now: int) -> None:
@@ -125,7 +131,7 @@ class LogicalKept(Kept, LogicalProcessor):
 
     def process_idle(self, partition: TopicPartition, t: int, *, ended: bool = False) -> None:
         """Keep that nothing comes from an external input."""
-        self.steps.append(TimeStep(partition, TIME, 0, b"", t, ()))
+        self.steps.append(TimeStep(partition, TIME, 0, b"", t, (), ended=ended))
         super().process_idle(partition, t, ended=ended)
 
     def process_merged(self, batches: Sequence[RecordBatch | MergedWatermarks], upto: int) -> None:

@@ -13,7 +13,8 @@ from tests.verification.simulation.behaviour import behaviour_of
 from tests.verification.simulation.boundary import Ambush, Crashed, TurnWithoutEnd
 from tests.verification.simulation.builds import Builds, check_refused, is_refusal
 from tests.verification.simulation.disk import copy_of
-from tests.verification.simulation.fault_plan import DAMAGES, FAULTY, LOGICAL_DAMAGES, REVEALING, Fault
+from tests.verification.simulation.drain_checks import all_ended, check_drained
+from tests.verification.simulation.fault_plan import DAMAGES, DRAIN, FAULTY, LOGICAL_DAMAGES, REVEALING, Fault
 from tests.verification.simulation.faults import FAULTS, WAITING, own_rand
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
@@ -29,6 +30,7 @@ from tests.verification.simulation.worker import Worker
 REST = 100  # times the steps, at most, until all is committed: without room for early records it is read again for each
 SETTLE = 60  # steps for what is late
 RESTARTED = 0.2  # of the worlds are killed and started once more when all is done
+TOLD_ENDS = 0.3  # of the turns of a process of a drained job it is told so
 TOLD = 0.2  # of the turns of a deterministic task it is told which time others have observed
 
 
@@ -72,6 +74,7 @@ class Simulation:
         self._idle = 0
         self._late = 0.0
         self._faults = deque(plan.faults)
+        self._faults_from = 0  # the step from which their times count
 
     def _create_topics(self) -> None:
         for partition in self.plan.partitions():
@@ -88,12 +91,28 @@ class Simulation:
         for _ in range(SETTLE):  # zombies go on, and what is late arrives
             self._one_step()
         self._come_to_rest()
+        if self.plan.drained:
+            self._drain()
         if self.rand() < RESTARTED:
             for process in list(self.population.all):
                 self.population.kill(process, "killed at the end")
             self._come_to_rest()
         self.checker.finish()
         self.population.count_all()
+
+    def _drain(self) -> None:
+        """Let all inputs end, with some faults meanwhile, until nothing waits for a later time (E7)."""
+        histories = self.checker.histories.values()
+        self.seen["drains that close windows or intervals"] += any(history.waits for history in histories)
+        self.log.inputs_end = True
+        self._faults, self._faults_from = deque(self.plan.drain_faults), self.time.step
+        while self.time.step <= self._faults_from + self.plan.steps * DRAIN:
+            self._one_step()
+        self._end_faults()
+        for _ in range(SETTLE):
+            self._one_step()
+        self._come_to_rest()
+        check_drained(histories)
 
     def _come_to_rest(self) -> None:
         """Run until everything is committed, and each task has closed one more checkpoint."""
@@ -128,7 +147,7 @@ class Simulation:
         self.population.start_due()
         if wrong := self._builds.due(self.time.step, () if self.damaged else self.checker.histories.values()):
             self.population.start_refused(*wrong)
-        while self._faults and self._faults[0].at * self.plan.steps <= self.time.step:
+        while self._faults and self._faults[0].at * self.plan.steps <= self.time.step - self._faults_from:
             self._fault(self._faults.popleft())
         busy, awake = False, self.population.awake()
         if awake:
@@ -163,6 +182,9 @@ class Simulation:
                 return True
             for process in worker.tasks:
                 self._tell(process.driver)
+            if self.log.inputs_end and self.rand() < TOLD_ENDS:
+                for process in worker.tasks:
+                    process.driver.end_inputs()
             worker.turn()
             for process in worker.tasks:
                 self.seen["rollbacks asked for between two slices of many"] += (
@@ -221,6 +243,8 @@ class Simulation:
 
     def _complete(self) -> bool:
         if self.checker.missing or not self._arrivals.over:
+            return False
+        if self.log.inputs_end and not all_ended(self.checker.histories.values()):
             return False
         return (
             self.checker.all_at_end()

@@ -23,6 +23,7 @@ class Step(NamedTuple):
     timestamp: int = 0  # ms
     key: bytes | None = None
     more: bool = False  # another record follows in the same batch, of a task that takes batches
+    ended: bool = False  # the source is not idle alone
 
 
 class LogicalStep(NamedTuple):
@@ -37,10 +38,11 @@ class LogicalStep(NamedTuple):
     timestamp: int  # ms
     key: bytes | None
     draw: int = 0  # it is no watermark
+    ended: bool = False
 
 
 class TimeStep(NamedTuple):
-    """Watermarks as they were merged, or that an external ``partition`` became idle."""
+    """Watermarks as they were merged, or that an external ``partition`` became idle, or has ``ended``."""
 
     partition: TopicPartition
     producer: int
@@ -49,3 +51,4 @@ class TimeStep(NamedTuple):
     t: int
     marks: tuple[tuple[TimeSource, int, bool], ...]
     draw: int = -1
+    ended: bool = False

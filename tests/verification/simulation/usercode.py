@@ -72,6 +72,7 @@ class StageCode:
     expires: bool  # it has a store with ttl_ms, too
     calls: bool  # it makes calls
     wall: bool  # it has wall-clock timers, too
+    drained: bool  # its timers send in aligned mode, too, and some set others
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
@@ -204,6 +205,8 @@ class TimedTask(SimTask):
             at = max(at, self.ctx.event_time() or at)
             if len(timer.key) < MORE_TIMERS:  # perhaps for a time that has passed
                 self.alarms.schedule(timer.at + crc32(timer.key.encode(), timer.at) % 9 - 5, timer.key + "+")
+        if self.code.drained and not on_wall and len(timer.key) < MORE_TIMERS:
+            self.timers.schedule(timer.at + 1 + timer.at % 60, timer.key + "+")
         sends = self.code.deterministic or not on_wall
         self._fire(b"%d" % timer.at + b" by the clock" * on_wall, timer.key.encode(), at if sends else None)
 
@@ -217,11 +220,11 @@ class TimedTask(SimTask):
         self._fire(b"%s so far%s" % (text, replaced), window.key)
 
     def _fire(self, what: bytes, key: bytes, at: int | None = None) -> None:
-        """Change the state; a deterministic task sends, too, at the time given."""
+        """Change the state; a deterministic task sends, too, at the time given, as does one of a drained job."""
         chain = crc32(what, int(self.chains.get(key) or 0))
         self.chains.put(key, b"%d" % chain)
-        if self.code.deterministic and at is not None:
-            draw = self._next(what + key)
+        if (self.code.deterministic or self.code.drained) and at is not None:
+            draw = self._next(what + key) if self.code.deterministic else crc32(what + key)
             self._send(draw, None, b"%s%d;%s;%x" % (OF_TIMER, at, self.code.name, draw))
 
 
@@ -295,6 +298,7 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
         plan.expires and not plan.joins and stage in plan.topology.timed and stage not in plan.batches,
         stage in plan.calls,
         plan.wall and stage in plan.topology.timed,
+        plan.drained,
     )
 
 

@@ -22,6 +22,7 @@ from tests.verification.simulation.feeds import expected_of, rows_of
 from tests.verification.simulation.forms import (
     with_broadcast,
     with_calls,
+    with_drain,
     with_early_sinks,
     with_event_time,
     with_expiry,
@@ -47,6 +48,7 @@ WITHOUT_JOINS = 10_000_000  # likewise; so the seeds that are known to find muta
 WITHOUT_EXPIRY = 20_000_000  # likewise
 WITHOUT_CALLS = 30_000_000  # likewise
 WITHOUT_WALL = 30_000_000  # likewise, of wall-clock timers
+WITHOUT_DRAIN = 30_200_000  # likewise
 WITHOUT_PACKED = 30_300_000  # likewise, of processes that have the tasks of several numbers
 WITHOUT_EARLY = 300  # likewise: in deterministic tasks no files get outputs ahead of commits
 
@@ -186,6 +188,8 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     plan = with_packed(plan) if has_packed and has_workers else plan
     has_calls = seed >= WITHOUT_CALLS and random.Random(f"with calls {seed}").random() < 0.3
     plan = with_calls(plan) if has_calls else plan
+    if seed >= WITHOUT_DRAIN and random.Random(f"drain {seed}").random() < 0.6:
+        plan = with_drain(plan)
     has_early = seed >= WITHOUT_EARLY and random.Random(f"early {seed}").random() < 0.4
     return with_early_sinks(plan) if has_early else plan
 

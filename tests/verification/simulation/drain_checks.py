@@ -1,0 +1,34 @@
+"""What must hold of a job that is drained (E7)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from protocol.ids import TopicPartition
+from tests.verification.simulation.log import SharedLog
+from tests.verification.simulation.oracle import TaskHistory, Violation
+from tests.verification.simulation.steps import LogicalStep, Step, TimeStep
+
+
+def check_ended(
+    name: str,
+    steps: Sequence[Step | LogicalStep | TimeStep],
+    external: Mapping[TopicPartition, int],
+    log: SharedLog,
+) -> None:
+    """Check that an input was taken for ended only behind its last record. ``external``: positions after the steps."""
+    for step in steps:
+        if step.ended and not log.inputs_end:
+            raise Violation("ended", f"{name}: takes {step.partition} for ended, and the job is not drained")
+        if step.ended and log.partition(step.partition).has_rows(external[step.partition]):
+            raise Violation("ended", f"{name}: takes {step.partition} for ended at {external[step.partition]}")
+
+
+def all_ended(histories: Iterable[TaskHistory]) -> bool:
+    """Tell whether all that goes by event time has committed that its inputs have ended."""
+    return all(history.time is None or history.time.ended for history in histories)
+
+
+def check_drained(histories: Iterable[TaskHistory]) -> None:
+    """Check that nothing waits for a later time but timers that others have set for one."""
+    for history in histories:
+        if history.waits:
+            raise Violation("drained", f"{history.wiring.name}: still waits for {history.waits[:3]}")
