@@ -199,10 +199,12 @@ class AlignedMode:
         parts = self._parts
         if (self._batch_of is not None or parts.input_reader.more) and not self._full:
             return False
+        frames = parts.runner.take_frames() if self._unflushed else []
+        if frames:
+            parts.event_time.sent()
         watermark = parts.event_time.take(parts.mono_ms())
         if not self._unflushed and watermark is None:
             return False
-        frames = parts.runner.take_frames() if self._unflushed else []
         self._unflushed = False
         if frames or watermark is not None:
             parts.tell(on.OutputFrames(frames, watermark))
@@ -217,8 +219,10 @@ class AlignedMode:
             case do.Process():
                 self._process(action)
             case do.FlushOutputs():
-                watermark = parts.event_time.take(parts.mono_ms(), at_once=True)
-                parts.tell(on.OutputFrames(parts.runner.take_frames(), watermark))
+                frames = parts.runner.take_frames()
+                if frames:
+                    parts.event_time.sent()
+                parts.tell(on.OutputFrames(frames, parts.event_time.take(parts.mono_ms(), at_once=True)))
             case do.Freeze():
                 parts.holes.froze(action.checkpoint_id)
                 parts.runner.before_freeze(action.checkpoint_id)

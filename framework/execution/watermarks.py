@@ -51,6 +51,15 @@ class EventTimeOut:
         if self._ends_told:
             self._tell_ends()
 
+    def sent(self) -> None:
+        """Records leave: a consumer that was told that this task is idle, or has ended, takes it for neither now.
+
+        So it is to be told again, though nothing has changed here: a timer by the clock has fired while all sources
+        are idle, or a source went on after its end, and has ended again.
+        """
+        if self._told[1]:
+            self._told = BEFORE_ALL, False
+
     def end_inputs(self) -> None:
         """The job is drained: once what is to be read first was read, nothing more is read from outside (E7)."""
         self._draining = True

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from framework.core.task_topology import wire
-from framework.execution.event_time import BEFORE_ALL, OUTSIDE, EventTime, TimeSource
+from framework.execution.event_time import AFTER_ALL, BEFORE_ALL, OUTSIDE, EventTime, TimeSource
 from framework.execution.limits import EVERY_MS
 from framework.execution.watermarks import IdleInputs
 from protocol.control import decode_watermark
@@ -189,6 +190,25 @@ def test_watermarks_are_held_back_for_a_moment() -> None:
     task.now_ms += 1
     task.run()
     assert told() == [100, 300]
+
+
+@pytest.mark.parametrize("mark", [(100, True), (AFTER_ALL, True)])
+def test_what_is_sent_while_idle_is_followed_by_the_same_watermark(mark: tuple[int, bool]) -> None:
+    """A record makes its channel neither idle nor ended for its consumer, though the producer is it as before."""
+    task = Driven(wire(replace(JOB, timed=frozenset({2})), 1, 0), checkpoint_interval_ms=100)
+    producer, other = Producer(task, A0), Producer(task, A1)
+    for each in (producer, other):
+        each.rollback_marker(0)
+    task.start()
+    task.runner.watermark = mark
+    task.run()
+    producer.send(1, "x")
+    task.run()
+    task.now_ms += EVERY_MS
+    task.run()
+    headers = [decode_header(row.value or b"") for row in task.data.partition(OUT[0]).rows]
+    types = [header.type for header in headers if header.type in (MessageType.WATERMARK, MessageType.FRAME)]
+    assert types == [MessageType.WATERMARK, MessageType.FRAME, MessageType.WATERMARK]
 
 
 def test_what_is_left_and_never_comes_is_no_record() -> None:
