@@ -29,6 +29,7 @@ EVENTS = (
     LogEvent(
         "stop-timed-out", "stop timed out", "a stop took too long", "a larger shutdown_timeout_ms, if it does harm"
     ),
+    LogEvent("fetches-afresh", "fetches afresh", "what a topic has did not come for 10 s", "nothing"),
     LogEvent("store-wiped", "store wiped", "a store could not be opened", "nothing: it is restored"),
     LogEvent("records-dropped", "%s records dropped", "records were late, repeated or failed", "docs/guides/time.md"),
     LogEvent("task-waits", "waits for other tasks", "a task waits for over a minute", "look at the tasks it names"),

@@ -5,12 +5,12 @@ the next record in the order of logical time may come in any (D1).
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from framework.core.ports import Core
 from framework.execution.driver import TaskDriver
-from protocol.ids import split_producer_id
+from protocol.ids import TopicPartition, split_producer_id
 
 WAIT_MS = 60_000  # after which a wait is said, for a checkpoint beyond the interval; and between two lines
 SHOWN_MS = 1_000  # after which a status has it, for a checkpoint beyond the interval
@@ -20,10 +20,15 @@ logger = logging.getLogger("grete")
 
 
 class TaskWaits:
-    """Watches the tasks of a worker. ``stages``: the names of the job's stages, in their order."""
+    """Watches the tasks of a worker. ``stages``: the names of the job's stages, in their order.
 
-    def __init__(self, stages: Sequence[str], checkpoint_interval_ms: int) -> None:
-        self._stages, self._interval_ms = stages, checkpoint_interval_ms
+    ``look`` asks the log where a partition ends: what is there and was not fetched is fetched then.
+    """
+
+    def __init__(
+        self, stages: Sequence[str], checkpoint_interval_ms: int, look: Callable[[TopicPartition], object]
+    ) -> None:
+        self._stages, self._interval_ms, self._look = stages, checkpoint_interval_ms, look
         self._seen: dict[str, tuple[int, float]] = {}  # task → how far it had come, and when that was seen first
         self._log_at: dict[str, float] = {}  # task → when its next line is due
 
@@ -50,6 +55,8 @@ class TaskWaits:
                     self._log_at[name] = now + WAIT_MS
                     fields = {"task": name, "for": what, "of": of, "since_s": seconds}
                     logger.warning("waits for other tasks", extra=fields)
+                    for partition in {partition for _, partition in driver.wiring.channels}:
+                        self._look(partition)
         return found
 
     def behind(self, driver: TaskDriver, now: float) -> dict[str, object] | None:

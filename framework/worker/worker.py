@@ -5,6 +5,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from protocol.ids import TopicPartition
 
 STATUS_MS = 100  # between two statuses: what a person sees moves
 STATUS_TASK_MS = 20  # the same for each task, where there are many: statuses are little of the work
+LOOK_S = 0.5  # for an answer of the log that nothing depends on
 DROPPED_LEVELS = {"late": logging.WARNING, "duplicate": logging.INFO, "failed": logging.WARNING}  # by reason
 DROPPED_LOG_MS = 60_000  # between two lines about records dropped for the same reason
 STATUS_RESTORING_MS = 20  # a restore may be over soon, and a person watches its bar
@@ -102,7 +104,8 @@ class Worker:
         for owner, (graph, partition) in enumerate(hosted):
             check_keys = None if keys is None else keys.check_of(graph, partition)
             self._host(owner, graph, job, partition, job_directory, memory, check_keys)
-        self._waiting = TaskWaits([graph.name for graph in job.stages], settings.checkpoint_interval_ms)
+        stages = [graph.name for graph in job.stages]
+        self._waiting = TaskWaits(stages, settings.checkpoint_interval_ms, self._look)
         self._loop = TaskLoop(self.drivers, log, mono_ms)
 
     def _host(
@@ -224,6 +227,11 @@ class Worker:
                 log_ready(driver)
                 self._loop.turn_of = None
         return more
+
+    def _look(self, partition: TopicPartition) -> None:
+        """Ask where a partition ends: a client that has stopped to fetch it learns that there is something."""
+        with suppress(LogAway), self.patience.briefly(LOOK_S):
+            self._log.bounds(partition)
 
     def _awaits_answers(self) -> bool:
         """Whether a task can go on when the log has answered: of aligned ones each commit waits for its frames."""

@@ -2,26 +2,23 @@
 
 import os
 import random
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from itertools import pairwise
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from framework.errors import ConfigError, Halted, OffsetOutOfRange, TransientError
 from framework.logs.kafka import KafkaLog, consumer
 from framework.logs.kafka.errors import Troubles
-from framework.logs.kafka.group_positions import GroupPositions
 from framework.logs.kafka.producer import KafkaWriter
 from framework.ports import Delivery, ExternalRecord, LogRow
 from framework.testing.broker import Broker
 from protocol.frames import encode_headers
 from protocol.ids import TopicPartition
-from tests.worker.workers import LIMIT_S
 
 pytestmark = pytest.mark.kafka
 Connect = Callable[..., KafkaLog]
@@ -107,6 +104,22 @@ def test_fetching_ahead_is_bounded(connect: Connect, topic: str, monkeypatch: py
     partition = filled(log, topic, 3_000)
     rows = read_to(log, partition, 0, 3_000, max_bytes=3_000)
     assert [row.value for row in rows] == [b"%d" % number for number in range(3_000)]
+
+
+def test_a_partition_that_the_client_forgets_to_fetch_is_fetched_afresh(
+    connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there and does not come, though the broker answers, is asked for again, and nothing comes twice."""
+    monkeypatch.setattr(consumer, "STUCK_S", 0.1)
+    log = connect()
+    partition = filled(log, topic, 1)
+    log.read(partition, 0, 1)
+    cast(Any, log)._reader._consumer.incremental_unassign([KafkaPartition(*partition)])  # it fetches no more
+    for number in range(1, 100):
+        log.send(0, number, partition, b"%d" % number)
+    settle(log, 99)
+    assert log.bounds(partition) == (0, 100)
+    assert [row.value for row in read_to(log, partition, 1, 100)] == [b"%d" % number for number in range(1, 100)]
 
 
 def test_a_log_trimmed_under_a_reader_is_an_error(
@@ -308,38 +321,3 @@ def test_unfit_topics_are_refused(kafka_broker: Broker, connect: Connect, topic:
     with pytest.raises(ConfigError, match=rf"topic {topic} has {name} = {value}"):
         log.create_topic(topic, 1)
     log.create_topic(topic, 1, plain=True)
-
-
-class _Coordinator:
-    """The broker's consumer groups, the first commit of which fails: the coordinator is just moving."""
-
-    def __init__(self, client: AdminClient) -> None:
-        self._client = client
-        self.commits = 0
-
-    def alter_consumer_group_offsets(self, groups: list[ConsumerGroupTopicPartitions], **named: Any) -> dict[str, Any]:
-        """Fail once, then ask the broker."""
-        self.commits += 1
-        if self.commits > 1:
-            return self._client.alter_consumer_group_offsets(groups, **named)
-        failed = Future[Any]()
-        failed.set_exception(KafkaException(KafkaError(KafkaError.NOT_COORDINATOR)))
-        return {groups[0].group_id: failed}
-
-    def list_consumer_group_offsets(self, groups: list[ConsumerGroupTopicPartitions], **named: Any) -> dict[str, Any]:
-        """Ask the broker."""
-        return self._client.list_consumer_group_offsets(groups, **named)
-
-
-def test_a_position_that_the_group_did_not_take_goes_again(kafka_broker: Broker, topic: str) -> None:
-    """A task reports a position once. A source that waits for it would wait until the next commit."""
-    coordinator = _Coordinator(AdminClient({"bootstrap.servers": kafka_broker.bootstrap}))
-    make(kafka_broker, topic)
-    positions, partition = GroupPositions(cast("AdminClient", coordinator), f"group-{topic}"), TopicPartition(topic, 0)
-    positions.publish({partition: 3}, 7)
-    deadline = time.monotonic() + LIMIT_S
-    while (dict(positions.published([partition])), positions.asked([partition])) != ({partition: 3}, 7):
-        assert time.monotonic() < deadline, coordinator.commits
-        positions.poll()
-        time.sleep(0.01)
-    assert coordinator.commits == 2

@@ -19,6 +19,7 @@ from framework.settings import Settings
 from framework.worker import waiting
 from framework.worker.worker import Worker
 from grete import Input, Job, Output, Record, Task, Topic, utf8
+from protocol.ids import TopicPartition
 
 Status = dict[str, Any]  # by task
 BOTH = pytest.mark.parametrize("scene", ["aligned", "deterministic"], indirect=True)
@@ -85,14 +86,22 @@ def waits_of(status: Status) -> str:
 
 
 @BOTH
-def test_a_task_behind_a_worker_that_is_away_names_it(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    """Of two partitions one is not started: the task behind both waits for the source that is away, and only for it."""
+def test_a_task_behind_a_worker_that_is_away_names_it(
+    scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two partitions one is not started: the task behind both waits for the source that is away, and only for it.
+
+    It looks whether something has come that the log's client has not fetched.
+    """
+    looked = set[TopicPartition]()
+    monkeypatch.setattr(Worker, "_look", lambda _, partition: looked.add(partition))
     caplog.set_level(logging.INFO, "grete")
     what = WHAT[scene.job.modes]
     wait = re.compile(rf"for \d+ s for the {what} of split-1 \(last: none yet\)")
     scene.run(0, lambda _, status: wait.fullmatch(waits_of(status)) is not None)
     logged = [each.__dict__ for each in caplog.records if each.getMessage() == "waits for other tasks"][-1]
     assert (logged["task"], logged["for"], logged["of"]) == ("count-0", what, {"split-1": "none yet"})
+    assert looked == {TopicPartition(stream.topic, 0) for stream in scene.job.topology().streams}
 
 
 @BOTH

@@ -5,6 +5,7 @@ partition, and a read takes from its queue without asking the broker; both by co
 """
 
 import contextlib
+import logging
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -27,7 +28,10 @@ from protocol.ids import TopicPartition
 ROW_BYTES = 48  # what a row counts beside its blobs, as in the other logs
 BATCH = 500  # messages taken from librdkafka at a time
 AHEAD_BYTES_MAX = 8 * MiB  # of one partition, beside what librdkafka holds; beyond, it is not fetched for a while
+STUCK_S = 10.0  # in which nothing comes of what is there, though a broker answers: then it is fetched afresh
 KEPT_BYTES_MAX = 2 * MiB  # read and kept for the other tasks here that read the same partition: they take turns
+
+logger = logging.getLogger("grete.kafka")
 
 # Columns of messages. The client's types allow None, which is for errors: a message has all.
 _TOPIC: Callable[[Message], Any] = Message.topic
@@ -225,6 +229,7 @@ class Reader:
         if messages:
             self._take(messages)
         began: float | None = None
+        stuck_s = STUCK_S
         while not ahead.rows:
             if ahead.failure is not None:
                 self._raise(partition, ahead)
@@ -236,10 +241,21 @@ class Reader:
             if self._patience.over(began):
                 raise self._metadata_client.no_answer(began)
             message = self._consumer.poll(SLICE_S)
-            if message is None:
-                self._metadata_client.waits()
-            else:
+            if message is not None:
                 self._take((message, *self._consumer.consume(BATCH, 0)))
+                continue
+            self._metadata_client.waits()
+            if self._patience.clock_s() - began > stuck_s and self._metadata_client.answers(SLICE_S):
+                stuck_s *= 3  # a fetch may just be slow
+                self._fetch_afresh(partition, ahead)
+
+    def _fetch_afresh(self, partition: TopicPartition, ahead: _Ahead) -> None:
+        """Assign a partition again: librdkafka may forget to fetch one whose broker has died and come back."""
+        logger.warning("fetches afresh", extra={"partition": str(partition), "offset": ahead.fetched})
+        with contextlib.suppress(KafkaException):  # it may know nothing of it any more
+            self._consumer.incremental_unassign([KafkaPartition(*partition)])
+        ahead.sure, ahead.doubt = False, -1
+        self._assign(partition, ahead, assigned=False)
 
     def _raise(self, partition: TopicPartition, ahead: _Ahead) -> None:
         """Raise what went wrong in a partition; a later read begins afresh."""

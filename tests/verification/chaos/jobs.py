@@ -40,6 +40,7 @@ FROZEN_S_MAX = 1.5
 AWAY_S_MEAN, AWAY_S_MAX = 1.5, 20.0  # most outages are short
 BATCH = 60  # records fed at a time
 STALL_S = 120.0  # without an end: nothing goes on any more
+NEWS = 20  # lines told of that, of the supervisor and of each worker
 
 
 class Ran(NamedTuple):
@@ -198,7 +199,18 @@ def _until(condition: Callable[[], bool], local: LocalJob, trouble: Trouble | No
         if trouble is not None:
             trouble.step()
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the job does not end within {STALL_S:.0f} s: {local.waits()} {local.troubles()}")
+            raise TimeoutError(f"the job does not end within {STALL_S:.0f} s: {local.waits()}\n{_told_by(local)}")
+
+
+def _told_by(local: LocalJob) -> str:
+    """Return what supervisor and workers have said last: a job that does not go on is seen once, on another machine."""
+    told = [*local.supervisor.news[-NEWS:]]
+    for number, worker in local.supervisor.workers.items():
+        log = local.job_directory.worker_log(number)
+        ended = "runs" if worker.running else f"does not run, exit code {worker.exit_code}"
+        told += [f"worker {number} {ended}, start {worker.starts}, status {worker.status}"]
+        told += log.read_text(errors="replace").splitlines()[-NEWS:] if log.exists() else ["has written no log"]
+    return "\n".join(told)
 
 
 def _check(seed: int, directory: Path, log: DrawnLog, shape: Shape, recount: Recount) -> list[str]:

@@ -1,0 +1,53 @@
+"""The positions of a job in a consumer group of Kafka, for lag tools."""
+
+import os
+import time
+from concurrent.futures import Future
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from framework.logs.kafka.group_positions import GroupPositions
+from framework.testing.broker import Broker
+from protocol.ids import TopicPartition
+from tests.worker.workers import LIMIT_S
+
+pytestmark = pytest.mark.kafka
+
+
+class _Coordinator:
+    """The broker's consumer groups, the first commit of which fails: the coordinator is just moving."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+        self.commits = 0
+
+    def alter_consumer_group_offsets(self, groups: list[ConsumerGroupTopicPartitions], **named: Any) -> dict[str, Any]:
+        """Fail once, then ask the broker."""
+        self.commits += 1
+        if self.commits > 1:
+            return self._client.alter_consumer_group_offsets(groups, **named)
+        failed = Future[Any]()
+        failed.set_exception(KafkaException(KafkaError(KafkaError.NOT_COORDINATOR)))
+        return {groups[0].group_id: failed}
+
+    def list_consumer_group_offsets(self, groups: list[ConsumerGroupTopicPartitions], **named: Any) -> dict[str, Any]:
+        """Ask the broker."""
+        return self._client.list_consumer_group_offsets(groups, **named)
+
+
+def test_a_position_that_the_group_did_not_take_goes_again(kafka_broker: Broker) -> None:
+    """A task reports a position once. A source that waits for it would wait until the next commit."""
+    client, topic = AdminClient({"bootstrap.servers": kafka_broker.bootstrap}), f"t{os.urandom(6).hex()}"
+    client.create_topics([NewTopic(topic, 1)])[topic].result()
+    coordinator = _Coordinator(client)
+    positions, partition = GroupPositions(cast("AdminClient", coordinator), f"group-{topic}"), TopicPartition(topic, 0)
+    positions.publish({partition: 3}, 7)
+    deadline = time.monotonic() + LIMIT_S
+    while (dict(positions.published([partition])), positions.asked([partition])) != ({partition: 3}, 7):
+        assert time.monotonic() < deadline, coordinator.commits
+        positions.poll()
+        time.sleep(0.01)
+    assert coordinator.commits == 2
