@@ -1,12 +1,17 @@
-"""A backfill as its keys grow, on one core and on two: its pace, and the memory of the processes that do it."""
+"""A backfill as its keys grow, on one core and on two: its pace, and the memory of the processes that do it.
+
+The memory must be bounded, whatever the number of keys: a run that takes more fails.
+"""
 
 import contextlib
 import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.table import Table
 
@@ -24,7 +29,8 @@ KEYS = (100_000, 1_000_000, 10_000_000)
 FILE_ROWS = 500_000
 STRIDE = 7_368_787  # a prime: each key comes as often as the others, and neighbours are far apart
 SAMPLE_S = 0.2
-MIB = 1 << 20
+JAVA_MIB_MAX = 1_024 + 256  # its heap, and what is outside of it
+PYTHON_MIB_MAX = 700  # of a task at work: state up to uncommitted_state_bytes_max (256 MiB), RocksDB, code, batches
 
 
 class Memory(threading.Thread):
@@ -58,16 +64,19 @@ class Memory(threading.Thread):
 def history(directory: Path, keys: int) -> None:
     """Write RECORDS messages as Parquet files."""
     directory.mkdir()
-    note = "n" * 30
     for begin in range(0, RECORDS, FILE_ROWS):
-        ids = range(begin, begin + FILE_ROWS)
-        names = [f"key-{number * STRIDE % keys:08d}" for number in ids]
-        texts = [
-            f'{{"id":{number},"key":"{key}","amount":{number % 97},"note":"{note}"}}'
-            for number, key in zip(ids, names, strict=True)
-        ]
-        columns = {"key": pa.array(names), "value": pa.array(texts), "timestamp": pa.array(ids, pa.int64())}
-        pq.write_table(pa.table(columns), directory / f"{begin:012d}.parquet")
+        ids = pa.array(range(begin, begin + FILE_ROWS), pa.int64())
+        numbers = pa.array([number * STRIDE % keys for number in range(begin, begin + FILE_ROWS)], pa.int64())
+        names = _joined("key-", pc.utf8_lpad(numbers.cast(pa.string()), 8, "0"))
+        amounts = pa.array([number % 97 for number in range(begin, begin + FILE_ROWS)], pa.int64())
+        texts = _joined('{"id":', ids, ',"key":"', names, '","amount":', amounts, f',"note":"{"n" * 30}"}}')
+        pq.write_table(pa.table({"key": names, "value": texts, "timestamp": ids}), directory / f"{begin:012d}.parquet")
+
+
+def _joined(*parts: Any) -> Any:
+    """Return texts, each of its parts one after another."""
+    texts = [part if isinstance(part, str) else part.cast(pa.string()) for part in parts]
+    return pc.binary_join_element_wise(*texts, "")
 
 
 def growing(directory: Path, keys: int, cores: int) -> dict[str, float]:
@@ -102,6 +111,8 @@ def growing(directory: Path, keys: int, cores: int) -> dict[str, float]:
     spark.stop()
     log.close()
     stored = sum(report.keys for report in done.reports)
+    if found["java_mib"] > JAVA_MIB_MAX or found["python_mib"] > PYTHON_MIB_MAX * cores:
+        raise SystemExit(f"memory is not bounded as it must be: {found}")
     if sum(report.records for report in done.reports) != RECORDS or not keys <= stored < keys + 100:
         raise SystemExit(f"{stored} keys of {keys}: the measurement does not count")
     return found
@@ -114,7 +125,8 @@ def plan() -> dict[str, tuple[str, ...]]:
 
 def show_growth(results: Results) -> kept.Table:
     """Print the figures."""
-    table = Table(title=f"Growth: {RECORDS:,} messages into 4 tasks, by keys and cores")
+    bounds = f"at most {JAVA_MIB_MAX:,} MiB of Java, and {PYTHON_MIB_MAX} MiB of Python a core"
+    table = Table(title=f"Growth: {RECORDS:,} messages into 4 tasks, by keys and cores; {bounds}")
     for column in ("keys", "cores", "seconds", "records/s", "CPU µs a record", "MiB of Java", "MiB of Python workers"):
         table.add_column(column, justify="right")
     for label in results:
