@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from framework.logs.embedded import EmbeddedLog
+from framework.settings import Settings
 from framework.spark.format.sources import ChangelogSource
 from framework.spark.format.writer import StateWriter, TaskWrites, partitioned
 from framework.spark.session import local_session
@@ -24,6 +25,7 @@ from protocol.ids import TopicPartition
 from tests.spark.cluster import SparkCluster
 from tests.spark.cluster_backfills import play
 from tests.spark.cluster_moves import move
+from tests.spark.format import history
 from tests.spark.kept_classes import JAVA
 from tests.spark.troubles import LIMIT_S, kill_executor
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 REFERENCE, STORE = "tests.state.pair_job", "count/counts"
 COUNTED = TopicPartition("pair.count.changelog", 1)
 WORDS = [f"w{number}" + "." * 2_000 for number in range(400)]  # a partition has twice what pipes and queues hold
+KEPT = Settings(checkpoint_interval_ms=50, stream_retention_ms=600_000)
 MIDDLE = 150  # that many of its rows have been read when a part of them is in the log
 
 SETTINGS = {
@@ -202,6 +205,36 @@ def follow(spark: "SparkSession", directory: Path) -> None:
     (directory / "rows.json").write_text(json.dumps([row.asDict() for row in rows]))
 
 
+def killing(directory: Path, batches: Rows) -> Rows:
+    """Pass records on; the first ones take their executor with them, once."""
+    for batch in batches:
+        kill_executor(directory / "killed")
+        yield batch
+
+
+def follow_records(spark: "SparkSession", directory: Path) -> None:
+    """Follow a stream and a topic of a job by a query that is started twice; leave what its files hold."""
+    job = str(directory / "told.py")
+    for turn in range(2):
+        history.run(directory / "job", 2, frozenset({turn}), job, settings=KEPT)
+        frames = [
+            spark.readStream.format(form)
+            .options(job=job, directory=str(directory / "job"), topic=topic, **more)
+            .load()
+            .selectExpr(f"'{topic}' AS of", "key", "CAST(value AS STRING) AS value", "partition", place, "producer")
+            for form, topic, place, more in (
+                ("stream", "words", "seq AS place", {}),
+                ("topic", "observed", "offset AS place", {"maxRecordsPerBatch": "12"}),
+            )
+        ]
+        frame = frames[0].union(frames[1])
+        frame = frame.mapInArrow(partial(killing, directory), frame.schema)
+        sink = frame.writeStream.format("parquet").option("checkpointLocation", str(directory / "offsets"))
+        sink.trigger(availableNow=True).start(str(directory / "records")).awaitTermination()
+    rows = spark.read.parquet(str(directory / "records")).collect()
+    (directory / "rows.json").write_text(json.dumps([row.asDict() for row in rows]))
+
+
 def main(directory: Path) -> None:
     """Play all scenes in one session."""
     with SparkCluster(directory) as cluster:
@@ -211,6 +244,7 @@ def main(directory: Path) -> None:
         write_on(spark, directory / "late")
         move(cluster.url, directory / "moved", directory / "slow")
         follow(spark, directory / "followed")
+        follow_records(spark, directory / "records")
         play(spark, directory)
         spark.stop()
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,7 +28,7 @@ from tests.spark.cluster_moves import LATE
 from tests.spark.cluster_moves import headers_in as headers_of
 from tests.spark.cluster_scenes import COUNTED, REFERENCE, WORDS, attempts_at, headers_in
 from tests.spark.format import history
-from tests.spark.format.queries import made_of
+from tests.spark.format.queries import code, made_of
 from tests.spark.troubles import is_gone
 from tests.state.pair_bulk_writes import run
 from tests.state.pair_job import job
@@ -60,6 +61,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     every = history.positions(log)
     log.close()
     (directory / "followed" / "middle").write_text(str(every[len(every) // 2].checkpoint_id))
+    (directory / "records").mkdir()
+    code(directory / "records" / "told.py")
     play([sys.executable, "-m", "tests.spark.cluster_scenes", str(directory)])
     return directory
 
@@ -92,6 +95,20 @@ def test_a_query_on_a_cluster_has_each_change_once(played: Path) -> None:
         history.counts_at(log, position) for position in every
     ]
     log.close()
+
+
+def test_a_query_on_a_cluster_has_each_record_once(played: Path) -> None:
+    """Of a stream and a topic: a SIGKILL takes an executor, workers are killed, the query is started again."""
+    directory = played / "records"
+    assert is_gone(directory / "killed")
+    rows = json.loads((directory / "rows.json").read_text())
+    observed, words = ([row for row in rows if row["of"] == topic] for topic in ("observed", "words"))
+    assert len({(row["partition"], row["place"]) for row in observed}) == len(observed) == 40
+    assert Counter(row["key"] for row in words) == Counter(word for row in observed for word in row["value"].split())
+    channels: dict[tuple[str, int], list[int]] = {}
+    for row in words:
+        channels.setdefault((row["producer"], row["partition"]), []).append(row["place"])
+    assert all(sorted(seqs) == list(range(1, len(seqs) + 1)) for seqs in channels.values())
 
 
 def leave_files(directory: Path) -> None:
@@ -178,7 +195,7 @@ def test_a_backfill_survives_its_executors(played: Path, name: str) -> None:
     own = Path(scene.reference).parent
     assert is_gone(own / "killed")
     exits = [line for line in (played / "cluster.log").read_text().splitlines() if "exitStatus 137" in line]
-    assert sum("Unknown" not in line for line in exits) == 3 + len(JOBS)  # the write, rescale, query, each backfill
+    assert sum("Unknown" not in line for line in exits) == 4 + len(JOBS)  # the write, rescale, queries, each backfill
     slow, twin = ((own / which).read_text().split() for which in ("slow", "twin"))
     assert slow[0] == twin[0]  # a stage of Spark
     assert slow[1] != twin[1]  # two attempts in it, at once

@@ -21,7 +21,7 @@ from framework.ports import JobLogReader
 from framework.spark.format.change_rows import StoreColumns, change_rows
 from framework.spark.format.columns import column
 from framework.spark.format.following import FollowingReader
-from framework.spark.format.options import Options, find_store
+from framework.spark.format.options import Options, batch_limit, find_store
 from framework.spark.format.parts import Part
 from framework.spark.format.reader import StatePlan, state
 from framework.state.changes import (
@@ -59,7 +59,7 @@ class ChangeStreamReader(FollowingReader):
         """Raise ConfigError for an option that is wrong."""
         super().__init__(options)
         self._start = _starting(options.own.get("startingcheckpoint", _SNAPSHOT))
-        self._limit = _limit(options.own.get("maxcheckpointsperbatch"))
+        self._limit = batch_limit(options, "maxCheckpointsPerBatch")
         self._target: Position | None = None  # of a query that reads what is available now
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
@@ -158,9 +158,3 @@ def _starting(text: str) -> str:
         f"option startingCheckpoint = {text!r}: it is snapshot, earliest, latest, or a checkpoint, whose number "
         "grete checkpoints shows"
     )
-
-
-def _limit(text: str | None) -> int | None:
-    if text is None or (text.isdecimal() and int(text) > 0):
-        return None if text is None else int(text)
-    raise ConfigError(f"option maxCheckpointsPerBatch = {text!r}: it is a number from 1 on")

@@ -106,6 +106,16 @@ def starting_offsets(options: Options) -> str | dict[int, int]:
         ) from error
 
 
+def batch_limit(options: Options, name: str) -> int | None:
+    """Return how much a batch holds at most, None: all that is there. Raises ConfigError."""
+    text = options.own.get(name.lower())
+    if text is None:
+        return None
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise ConfigError(f"option {name} = {text!r}: it is a number from 1 on")
+
+
 def find_store(options: Options) -> tuple[StageGraph, Store[Any, Any]]:
     """Return the store that the options name, and its stage. Raises ConfigError listing all there are."""
     wanted = options.own.get("store", "")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from framework.api.reader import origin_of
 from framework.api.topic import Topic
@@ -21,13 +21,14 @@ from framework.logs.partition_reader import rows
 from framework.ports import JobLogReader, LogRow
 from framework.spark.format.columns import Column, column
 from framework.spark.format.following import FollowingReader
-from framework.spark.format.options import Options, Where, read_options, starting_offsets
+from framework.spark.format.options import Options, Where, batch_limit, read_options, starting_offsets
 from framework.spark.format.parts import Part, wait_for_end
 from framework.state.shown import external_topics
 from protocol.ids import TopicPartition
 
 _BATCH_BYTES = 8 << 20  # of keys and values in an Arrow batch
 _READ_ROWS = 1_000  # looked at together
+_STREAM_OPTIONS = {"topic", "startingoffsets", "maxrecordsperbatch"}
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _WAY_ON = (
     "begin again with another checkpointLocation and startingOffsets = earliest, the records that are there, latest, "
@@ -48,8 +49,8 @@ class _Range(NamedTuple):
 class TopicSource(DataSource):
     """Records of an external topic of a job: key, value, timestamp, place, headers, and who wrote it as which number.
 
-    Options: job, topic, directory or log, kafkaConfig. A stream takes startingOffsets, too. ``producer`` and ``seq``
-    are those of a deterministic job's outputs, of a feed and of a writer; else null.
+    Options: job, topic, directory or log, kafkaConfig. A stream takes startingOffsets and maxRecordsPerBatch, too.
+    ``producer`` and ``seq`` are those of a deterministic job's outputs, of a feed and of a writer; else null.
     """
 
     @classmethod
@@ -59,7 +60,7 @@ class TopicSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns; key and value as their serdes say."""
-        topic = _topic(read_options(self.options, self.name(), {"topic", "startingoffsets"}))
+        topic = _topic(read_options(self.options, self.name(), _STREAM_OPTIONS))
         key, value = column("key", topic.key), column("value", topic.value)
         return (
             f"{key.ddl}, {value.ddl}, timestamp timestamp, partition int, offset bigint, producer string, seq bigint, "
@@ -72,7 +73,7 @@ class TopicSource(DataSource):
 
     def streamReader(self, schema: Any) -> "_TopicFollower":  # noqa: N802  # Spark's name
         """Return the reader of a query that goes on."""
-        return _TopicFollower(read_options(self.options, self.name(), {"topic", "startingoffsets"}))
+        return _TopicFollower(read_options(self.options, self.name(), _STREAM_OPTIONS))
 
 
 def _topic(options: Options) -> Topic[Any, Any]:
@@ -115,6 +116,7 @@ class _TopicFollower(FollowingReader):
         super().__init__(options)
         self._topic = _topic(options)
         self._start = starting_offsets(options)
+        self._limit = batch_limit(options, "maxRecordsPerBatch")
         self._target: dict[int, int] | None = None  # of a query that reads what is available now
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
@@ -132,6 +134,10 @@ class _TopicFollower(FollowingReader):
         chosen = {n: end if self._start == "latest" else begin for n, (begin, end) in bounds.items()}
         return _encode(chosen | given)
 
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
+        """Return the limit of a batch."""
+        return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
+
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Note where the query is to end."""
         self._target = self._newest()
@@ -145,6 +151,8 @@ class _TopicFollower(FollowingReader):
                     f"{self._topic.name}[{number}] ends at offset {newest.get(number, 0)}, and this query has read up "
                     f"to {offset}: this is another topic, or a broker has lost records; {_WAY_ON}"
                 )
+        if isinstance(limit, ReadMaxRows):
+            newest = _limited(known, newest, limit.max_rows)
         return _encode(newest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Part]:
@@ -188,6 +196,16 @@ def _decode(stored: dict[str, Any]) -> dict[int, int]:
     if stored.get("format") != 1:
         raise ConfigError(f"an offset of format {stored.get('format')}, this build reads 1: upgrade before reading")
     return {int(number): offset for number, offset in stored["offsets"].items()}
+
+
+def _limited(start: dict[int, int], end: dict[int, int], count: int) -> dict[int, int]:
+    """Return the end of a batch of that many offsets at most, in equal parts; what a partition has not, others get."""
+    found, left = dict(start), count
+    behind = sorted((last - start.get(number, 0), number) for number, last in end.items())
+    for place, (lag, number) in enumerate(behind):
+        taken = min(lag, left // (len(behind) - place))
+        found[number], left = start.get(number, 0) + taken, left - taken
+    return found
 
 
 def _parts(where: Where, topic: Topic[Any, Any], start: dict[int, int], end: dict[int, int]) -> list[Part]:

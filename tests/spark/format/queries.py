@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-
 from framework.spark.format.sources import ChangelogSource, StreamSource
 from framework.spark.format.topic_source import TopicSource
 from tests.spark.format.history import REFERENCE, Counts
@@ -95,7 +93,7 @@ class Reader:
 
     def follow(self, start: dict[str, Any]) -> dict[str, Any]:
         """Read a batch up to now; return the offset of its end, as JSON has it."""
-        end = json.loads(json.dumps(self.reader.latestOffset(start, ReadAllAvailable())))
+        end = json.loads(json.dumps(self.reader.latestOffset(start, self.reader.getDefaultReadLimit())))
         for part in self.reader.partitions(start, end):
             self.rows += [row for batch in self.reader.read(part) for row in batch.to_pylist()]
         if self.rows and "checkpoint_id" in self.rows[0]:

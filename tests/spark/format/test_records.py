@@ -1,6 +1,8 @@
 """``readStream`` of ``stream`` and ``topic``: records of a job, each once; what is trimmed is missed and said."""
 
+import random
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +11,14 @@ import pytest
 from framework.errors import ConfigError, SerdeError
 from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
+from framework.logs.address import IN_DIRECTORY, LogAddress
 from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.state.rescale import rescale
 from protocol.ids import TopicPartition
 from tests.spark.format.history import run
 from tests.spark.format.queries import Query, Reader, code
+from tests.spark.format.test_change_troubles import roll_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,26 +47,68 @@ def check(observed: list[Any], words: list[Any], totals: list[Any]) -> None:
 
 
 @pytest.mark.spark
-def test_records_are_followed_while_workers_are_killed(spark: "SparkSession", tmp_path: Path) -> None:
-    """Queries that are started again have each record once; a table of a topic has the same."""
-    directory, job = tmp_path / "job", code(tmp_path / "told.py")
-    where = {"job": str(job), "directory": str(directory)}
-    run(directory, 2, frozenset({1}), str(job), settings=KEPT)
-    observed = Query(spark, directory, tmp_path / "observed", "topic", job=str(job), topic="observed")
-    words = Query(spark, directory, tmp_path / "words", "stream", job=str(job), topic="words")
-    totals = Query(spark, directory, tmp_path / "totals", "topic", job=str(job), topic="totals")
+@pytest.mark.parametrize("log", ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+def test_records_are_followed_while_workers_are_killed(
+    spark: "SparkSession", log: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Over a rollback, queries that are started again have each record once; a table of a topic has the same."""
+    address, suffix = IN_DIRECTORY, ""
+    if log == "kafka":
+        address = LogAddress(f"kafka://{request.getfixturevalue('kafka_broker').bootstrap}")
+        suffix = f"-{random.randrange(1 << 40):x}"
+    directory, job = tmp_path / "job", code(tmp_path / "told.py", suffix)
+    where = {"job": str(job), "log": address.url}
+    run(directory, 2, frozenset({1}), str(job), address, KEPT)
+    observed = Query(
+        spark,
+        directory,
+        tmp_path / "observed",
+        "topic",
+        topic=f"observed{suffix}",
+        maxRecordsPerBatch="15",
+        **where,
+    )
+    words = Query(spark, directory, tmp_path / "words", "stream", topic="words", **where)
+    totals = Query(spark, directory, tmp_path / "totals", "topic", topic=f"totals{suffix}", **where)
     for query in (observed, words, totals):
         query.run()
-    run(directory, 2, frozenset({0}), str(job), settings=KEPT)
+    assert (observed.batches(), words.batches(), totals.batches()) == (2, 1, 1)
+    with closing(JobDirectory(directory, address=address).open_log()) as opened:
+        roll_back(opened, load_job(str(job)))
+    run(directory, 2, frozenset({0}), str(job), address, KEPT)
     for query in (observed, words, totals):
         query.run()
-        assert query.batches() == 2
+    assert (observed.batches(), words.batches(), totals.batches()) == (4, 2, 2)
     check(observed.rows("offset"), words.rows("seq"), totals.rows("offset"))
     assert len(observed.rows("offset")) == 40
-    table = spark.read.format("topic").options(topic="totals", **where).load()
+    table = spark.read.format("topic").options(topic=f"totals{suffix}", directory=str(directory), **where).load()
     assert sorted(map(tuple, table.drop("headers").collect())) == sorted(
         tuple(row)[:-1] for row in totals.rows("offset")
     )
+
+
+def test_a_batch_of_a_topic_has_a_limit(tmp_path: Path) -> None:
+    """Partitions have equal parts of it, and what one of them has not, others get; a query comes to the end."""
+    directory, job = tmp_path / "job", code(tmp_path / "told.py")
+    run(directory, 1, reference=str(job))
+    with closing(JobDirectory(directory).open_log()) as log:
+        ends = {str(number): log.bounds(TopicPartition("observed", number))[1] for number in range(2)}
+    less, more = sorted(ends, key=ends.__getitem__)
+    assert 1 < ends[less] < ends[more], ends
+    reader = Reader(job, directory, "topic", topic="observed", maxRecordsPerBatch="2")
+    at, sizes = reader.begin(), list[int]()
+    while (end := reader.follow(at)) != at:
+        at = end
+        sizes.append(len(reader.rows))
+        if len(sizes) == 1:
+            assert at["offsets"] == {"0": 1, "1": 1}
+    assert at["offsets"] == ends
+    assert sizes == [*range(2, 10, 2), 10]
+    assert len({(row["partition"], row["offset"]) for row in reader.rows}) == 10
+    wide = Reader(job, directory, "topic", topic="observed", maxRecordsPerBatch=str(2 * ends[less] + 1))
+    assert wide.follow(wide.begin())["offsets"] == {less: ends[less], more: ends[less] + 1}
+    with pytest.raises(ConfigError, match="option maxRecordsPerBatch = '0': it is a number from 1 on"):
+        Reader(job, directory, "topic", topic="observed", maxRecordsPerBatch="0")
 
 
 def test_records_that_are_trimmed_under_a_query_are_missed(tmp_path: Path) -> None:
