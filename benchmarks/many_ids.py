@@ -21,6 +21,7 @@ from rocksdict import Options
 from framework.api.deduplicate import ById
 from framework.api.record import Record
 from framework.execution.deduplication import Deduplicator
+from framework.execution.floors import Floors
 from framework.execution.timers import TimerQueue
 from framework.settings import MiB
 from framework.stores.overlay import Overlay
@@ -74,7 +75,7 @@ def run(ids: int, rocksdb_bytes: int, folder: Path) -> Iterator[dict[str, object
     )
     seen = Deduplicator(
         ById(lambda record: record.value, HORIZON_MS), "seen-t", overlay.store(IDS), overlay.store(META),
-        TimerQueue(overlay.store(TIMERS)),
+        TimerQueue(overlay.store(TIMERS)), Floors(overlay.store(META)),
     )  # fmt: skip
 
     def checkpoint() -> None:

@@ -4,12 +4,12 @@ import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from framework.api.joins import How, Join, Pair
 from framework.api.key_times import KeyTimes, has
 from framework.api.serdes import Codec, Serde, functions_of, topic_serde
-from framework.api.stateful import TIME_MAX, TIME_MIN, ResultLetter, timed_key_serde
+from framework.api.stateful import TIME_MAX, TIME_MIN, TIMED_KEY, KeySlice, ResultLetter, timed_key_serde
 from framework.api.store import Store
 from framework.api.topic import Errors
 from framework.errors import ConfigError, TaskError
@@ -61,6 +61,8 @@ class IntervalJoin(Join[K, L, R]):
     A record is kept until no other that is not late can match it, and up to a quarter of the interval longer.
     """
 
+    key_at: ClassVar[KeySlice] = TIMED_KEY
+
     def __init__(
         self,
         name: str,
@@ -109,6 +111,11 @@ class IntervalJoin(Join[K, L, R]):
         told = [reach for reach, tells in zip(self._reach, self._tells, strict=True) if tells]
         return self.grace_ms + max(0, *told) if told else self.grace_ms
 
+    @staticmethod
+    def key_of_timer(key: str) -> bytes | None:
+        """As of Stateful: behind the side."""
+        return key[1:].encode("latin-1")
+
     def begin(self, undone: Callable[[], int]) -> None:
         """As of Stateful."""
         self._times = tuple(KeyTimes(store, self.key, undone) for store in (self.lefts, self.rights))
@@ -144,7 +151,7 @@ class IntervalJoin(Join[K, L, R]):
                 f"join {self.name!r}: the {'right' if side else 'left'} record of key {key!r} at {timestamp} has no "
                 "value: it can be in no pair: test for None before it is put"
             )
-        if timestamp + self.grace_ms < self.stream_time():
+        if timestamp + self.grace_ms < self.time_for(key):
             self.late += 1
             return False
         own: Store[tuple[K, int], Kept[Any]] = self._store(side)

@@ -69,7 +69,7 @@ class KeyWindows(WindowStore[K, V]):
     def _keep(self, key: K, before: list[Pane[V]], panes: list[Pane[V]]) -> None:
         """Write a key's panes, and set its timer if it has none so early."""
         self.panes.put(key, panes)
-        now = self.stream_time()
+        now = self.time_for(key)
         due = self._next(panes, now)
         if not before or due < self._next(before, now):
             self._set(key, due)
@@ -105,7 +105,7 @@ class KeyWindows(WindowStore[K, V]):
     def find(self, start: int, key: K) -> tuple[int, V] | None:
         """As of WindowStore."""
         for pane in self.panes.get(key, []):
-            if pane[0] == start and self._closes(pane) > self.stream_time():
+            if pane[0] == start and self._closes(pane) > self.time_for(key):
                 return self._end(pane), pane[2]
         return None
 
@@ -156,7 +156,7 @@ class SessionWindow(KeyWindows[K, V]):
 
     def take(self, key: K, timestamp: int, change: Callable[[V | None], V]) -> bool:
         """Add the record to the open sessions that are near enough, all of which become one."""
-        now, gap = self.stream_time(), self.gap_ms
+        now, gap = self.time_for(key), self.gap_ms
         before = self.panes.get(key, [])
         joined, others = list[Pane[V]](), list[Pane[V]]()
         for pane in before:
@@ -213,7 +213,7 @@ class SlidingWindow(KeyWindows[K, V]):
 
     def take(self, key: K, timestamp: int, change: Callable[[V | None], V]) -> bool:
         """Change each pane around the record; panes whose windows are closed, too, since later ones begin as copies."""
-        now, width = self.stream_time(), self.difference_ms
+        now, width = self.time_for(key), self.difference_ms
         if timestamp + width + 1 + self.grace_ms <= now:
             return False
         before = self.panes.get(key, [])

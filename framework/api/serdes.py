@@ -142,6 +142,15 @@ def topic_serde(serde: Serde[T]) -> Serde[T]:
     return int64 if serde is ordered_int64 else serde  # type: ignore[return-value]  # T is int in that branch
 
 
+def topic_key(serde: Serde[Any]) -> Callable[[bytes], bytes] | None:
+    """Return what makes the bytes of a store's key, of that serde, those of a topic; None: they are the same."""
+    return _as_int64 if serde is ordered_int64 else None
+
+
+def _as_int64(key: bytes) -> bytes:
+    return bytes((key[0] ^ 0x80,)) + key[1:]
+
+
 def key_serde(serde: Serde[T]) -> Serde[T]:
     """Return the serde for keys of a store: where ``serde`` does not sort as its values do, the form that does."""
     return ordered_int64 if serde is int64 else serde  # type: ignore[return-value]  # T is int in that branch

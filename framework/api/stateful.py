@@ -12,11 +12,13 @@ from framework.errors import TaskError
 
 K = TypeVar("K")
 Give = Callable[[Any, int | None], None]  # a result, and the timestamp of what is sent with it
+KeySlice = tuple[int, int | None]  # begin, end
 ResultLetter = tuple[bytes, bytes, int, dict[str, str]]  # key, value, timestamp, and which result it is
 
 TIME_MIN, TIME_MAX = -(1 << 63), (1 << 63) - 1  # of a timestamp
 _TIME = struct.Struct(">Q")
 _LENGTH = struct.Struct(">I")
+TIMED_KEY: KeySlice = _LENGTH.size, -_TIME.size  # of a timed key: the key
 
 
 class Stateful(ABC):
@@ -29,12 +31,14 @@ class Stateful(ABC):
     method: ClassVar[str] = ""  # of the task, that ``give`` calls; empty: none
     results: ClassVar[str] = "windows"  # how an error calls several of those that it gives
     by_time: ClassVar[bool] = True  # whether event time is part of what it does
+    key_at: ClassVar[KeySlice] = 0, None  # which bytes of a key in its stores are the record's key
+    key: Serde[Any]
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.late = 0  # records dropped since this task started or rolled back: a metric, not state
         self.schedule: Callable[[int, str], None] | None = None  # set, with those below, on a running task
-        self.stream_time: Callable[[], int] = lambda: 0
+        self.time_for: Callable[[Any], int] = lambda _: 0  # the task's event time as it is for a key, in ms
         self.errors: Errors = "fail"  # what becomes of a result if the method fails when a timer calls it
         self.give: Give = lambda _, __: None  # what the record in process has changed: an error is the record's
         self.give_due: Give = lambda _, __: None  # with a timer: an error is the result's
@@ -68,6 +72,11 @@ class Stateful(ABC):
     def letter(self, result: Any) -> ResultLetter:
         """Return the dead letter of a result, of those with an error policy."""
         raise NotImplementedError
+
+    @staticmethod
+    def key_of_timer(key: str) -> bytes | None:
+        """Return the encoded key that a timer with this ``key`` is for; None: it is for all keys."""
+        return key.encode("latin-1")
 
     @abstractmethod
     def fire(self, at: int, key: str) -> None:

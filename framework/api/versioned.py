@@ -7,11 +7,11 @@ are deleted by a timer of their key.
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import islice
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from framework.api.key_times import KeyTimes
 from framework.api.serdes import Codec, Serde, functions_of, key_serde
-from framework.api.stateful import TIME_MAX, TIME_MIN, Stateful, timed_key_serde
+from framework.api.stateful import TIME_MAX, TIME_MIN, TIMED_KEY, KeySlice, Stateful, timed_key_serde
 from framework.api.store import Store
 from framework.errors import ConfigError
 
@@ -33,6 +33,7 @@ class VersionedStore(Stateful, Generic[K, V]):
 
     what = "versioned store"
     kind = "versioned store"
+    key_at: ClassVar[KeySlice] = TIMED_KEY
 
     def __init__(self, name: str, key: Serde[K], value: Serde[V], retention_ms: int) -> None:
         """Declare the store. Raises ConfigError on a ``retention_ms`` below 0."""
@@ -63,7 +64,7 @@ class VersionedStore(Stateful, Generic[K, V]):
         """
         self.check_runs()
         if value is None or self._last(key, TIME_MAX) is not None:
-            self._set_timer(key, max(timestamp, self.stream_time()))
+            self._set_timer(key, max(timestamp, self.time_for(key)))
         self.versions.put((key, timestamp), value)
         self._times.put(key, timestamp)
 
@@ -83,7 +84,7 @@ class VersionedStore(Stateful, Generic[K, V]):
         found = self._last(key, TIME_MAX if timestamp is None else timestamp)
         if found is None or found[1] is None:
             return default
-        if timestamp is not None and timestamp < self.stream_time() - self.retention_ms:
+        if timestamp is not None and timestamp < self.time_for(key) - self.retention_ms:
             newest = self._last(key, TIME_MAX)
             return found[1] if newest is not None and newest[0] == found[0] else default
         return found[1]

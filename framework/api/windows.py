@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import msgspec
 
 from framework.api.serdes import Codec, Serde, functions_of, key_serde, topic_serde
-from framework.api.stateful import ResultLetter, Stateful
+from framework.api.stateful import KeySlice, ResultLetter, Stateful
 from framework.api.store import Store
 from framework.api.topic import Errors
 from framework.errors import ConfigError
@@ -107,6 +107,13 @@ class WindowStore(Stateful, Generic[K, V]):
         self.late += not taken
         return taken
 
+    @staticmethod
+    def key_of_timer(key: str) -> bytes | None:
+        """As of Stateful. The end of windows that are the same for every key has one timer."""
+        if key.startswith(_EARLY):
+            return key[1:].encode("latin-1")[START.size :]
+        return key[1:].encode("latin-1") if key else None
+
     def fire(self, at: int, key: str) -> None:
         """As of Stateful: give what falls due to ``on_window``."""
         if not key.startswith(_EARLY):
@@ -143,7 +150,7 @@ class WindowStore(Stateful, Generic[K, V]):
             self.give(window, None)
             return
         assert isinstance(self.emit, Every) and self.schedule is not None
-        at = (max(timestamp, self.stream_time()) // self.emit.ms + 1) * self.emit.ms
+        at = (max(timestamp, self.time_for(window.key)) // self.emit.ms + 1) * self.emit.ms
         if at < closes:
             raw = START.pack(window.start + SIGN) + functions_of(self.key)[0](window.key)
             self.schedule(at, _EARLY + raw.decode("latin-1"))
@@ -182,6 +189,7 @@ class HoppingWindow(WindowStore[K, V]):
     """
 
     kind = "hopping"
+    key_at: ClassVar[KeySlice] = START.size, None
 
     def __init__(
         self,
@@ -214,7 +222,7 @@ class HoppingWindow(WindowStore[K, V]):
     def take(self, key: K, timestamp: int, change: Callable[[V | None], V]) -> bool:
         """Change the pane of each window of the timestamp that is open, by start."""
         size, advance, panes = self.size_ms, self.advance_ms, self.panes
-        now, taken = self.stream_time(), False
+        now, taken = self.time_for(key), False
         for start in range(((timestamp - size) // advance + 1) * advance, timestamp + 1, advance):
             closes = start + size + self.grace_ms
             if closes <= now:
@@ -243,7 +251,7 @@ class HoppingWindow(WindowStore[K, V]):
     def find(self, start: int, key: K) -> tuple[int, V] | None:
         """As of WindowStore."""
         end = start + self.size_ms
-        value = None if end + self.grace_ms <= self.stream_time() else self.panes.get((start, key))
+        value = None if end + self.grace_ms <= self.time_for(key) else self.panes.get((start, key))
         return None if value is None else (end, value)
 
 

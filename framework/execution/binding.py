@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from framework.api.methods import refuse_return
-from framework.api.serdes import decode_error, encode_error, functions_of
+from framework.api.serdes import decode_error, encode_error, functions_of, topic_key, topic_serde
 from framework.api.stateful import Give, Stateful
 from framework.api.store import Store
 from framework.execution.calls.effects import IsolatedStore
+from framework.execution.floors import Floors
 from framework.execution.outputs import Outputs
 from framework.execution.timers import TimerQueue
 from framework.stores.expiring_store import ExpiringStore
@@ -32,12 +33,15 @@ def bound(declaration: T, **methods: object) -> T:
 
 
 def expiring(
-    declared: Store[Any, Any], overlay: OverlayStore, timers: TimerQueue, outputs: Outputs
+    declared: Store[Any, Any], overlay: OverlayStore, timers: TimerQueue, outputs: Outputs, floors: Floors
 ) -> OverlayStore | ExpiringStore:
     """Return the entries of a user's store; with ``ttl_ms`` they live as long after the record that puts them."""
     if declared.ttl_ms is None:
         return overlay
-    return ExpiringStore(declared.name, overlay, declared.ttl_ms, lambda: timers.now, lambda: outputs.timestamp)
+    in_topic = topic_key(declared.key)
+    floor = floors.of if in_topic is None else lambda key: floors.of(in_topic(key))
+    times = (lambda: timers.now), (lambda: outputs.timestamp), floor
+    return ExpiringStore(declared.name, overlay, declared.ttl_ms, *times)
 
 
 def bind_store(declared: Store[Any, Any], overlay: TaskEntries) -> Store[Any, Any]:
@@ -164,9 +168,11 @@ def bind_stateful(
     declared: S,
     overlay_of: Callable[[str], OverlayStore],
     timers: TimerQueue,
+    floors: Floors,
     outputs: Outputs,
     task: object,
     guard: Callable[[Give], Give],
+    *,
     undone: Callable[[], int],
 ) -> S:
     """Return a window, join or versioned store over its stores, its timers, the task's event time and its method.
@@ -189,10 +195,27 @@ def bind_stateful(
         declared,
         **{name: bind_store(store, overlay_of(store.name)) for name, store in declared.stores().items()},
         schedule=partial(timers.schedule, declared.name),
-        stream_time=lambda: timers.now,
+        time_for=_time_for(declared, timers, floors),
         give=give,
         give_due=guard(give),
         late=0,
     )
     twin.begin(undone)
     return twin
+
+
+def _time_for(declared: Stateful, timers: TimerQueue, floors: Floors) -> Callable[[Any], int]:
+    """Return what tells the event time as it is for a key of a window, join or versioned store."""
+    key_serde = topic_serde(declared.key)
+    encode_key = functions_of(key_serde)[0]
+
+    def time_for(key: Any) -> int:
+        if not floors.kept:
+            return timers.now
+        try:
+            raw_key = encode_key(key)
+        except Exception as error:
+            raise encode_error(key_serde, key, error, f"{declared.what} {declared.name}: ") from error
+        return max(timers.now, floors.of(raw_key))
+
+    return time_for

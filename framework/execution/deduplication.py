@@ -16,6 +16,7 @@ from framework.api.graph import StageGraph
 from framework.api.record import Record
 from framework.api.serdes import functions_of
 from framework.errors import TaskError
+from framework.execution.floors import Floors
 from framework.execution.limits import CLEAN_KEYS, CLEAN_ONE_IN
 from framework.execution.reserved_stores import META
 from framework.execution.timers import TimerQueue
@@ -29,12 +30,18 @@ class Deduplicator:
     """The entries of one input. ``duplicates`` counts the records dropped since the process started."""
 
     def __init__(
-        self, declared: Deduplicate[Any, Any], name: str, store: OverlayStore, meta: OverlayStore, timers: TimerQueue
+        self,
+        declared: Deduplicate[Any, Any],
+        name: str,
+        store: OverlayStore,
+        meta: OverlayStore,
+        timers: TimerQueue,
+        floors: Floors,
     ) -> None:
-        """``name`` is that of the store, whose cursor is in ``meta``; ``timers`` know the event time."""
+        """``name`` is that of the store, whose cursor is in ``meta``; ``timers``, ``floors`` know the event time."""
         self.duplicates = 0
         self._horizon_ms = declared.horizon_ms
-        self._store, self._meta, self._timers = store, meta, timers
+        self._store, self._meta, self._timers, self._floors = store, meta, timers, floors
         self._cursor_key = b"cleaned " + name.encode()
         self._encode, self._decode = functions_of(declared.store(name).value)
         self.is_new: Callable[[Record[Any, Any]], bool]
@@ -63,10 +70,10 @@ class Deduplicator:
     def _is_new_id(self, record: Record[Any, Any]) -> bool:
         key = _key("id", self._by_id.id(record))
         seen = self._store.get(key)
-        if seen is not None and not self._expired(seen):
+        if seen is not None and not self._expired(key, seen):
             self.duplicates += 1
             return False
-        self._store.put(key, self._encode(self._time_of(record)))
+        self._store.put(key, self._encode(self._time_of(key, record)))
         self._clean(key)
         return True
 
@@ -75,10 +82,10 @@ class Deduplicator:
         key, number = _key("session", declared.session(record)), declared.number(record)
         if type(number) is not int or not -_SIGN <= number < _SIGN:
             raise TaskError(f"session {key!r}: the number is {number!r}: need an int of 64 bits")
-        time = self._time_of(record)
+        time = self._time_of(key, record)
         ranges: tuple[Range, ...] = ()
         seen = self._store.get(key)
-        known = seen is not None and not self._expired(seen)
+        known = seen is not None and not self._expired(key, seen)
         if seen is not None and known:
             before, ranges = self._decode(seen)
             time = max(time, before)
@@ -96,12 +103,15 @@ class Deduplicator:
             self._clean(key)
         return True
 
-    def _time_of(self, record: Record[Any, Any]) -> int:
+    def _time_of(self, key: bytes, record: Record[Any, Any]) -> int:
         """Return the time from which the horizon counts: a late record is remembered as long as others."""
-        return max(record.timestamp, self._timers.now)
+        return max(record.timestamp, self._now(key))
 
-    def _expired(self, seen: bytes) -> bool:
-        return int.from_bytes(seen[:8], signed=True) + self._horizon_ms <= self._timers.now
+    def _expired(self, key: bytes, seen: bytes) -> bool:
+        return int.from_bytes(seen[:8], signed=True) + self._horizon_ms <= self._now(key)
+
+    def _now(self, key: bytes) -> int:
+        return max(self._timers.now, self._floors.of(key))
 
     def _clean(self, key: bytes) -> None:
         """Delete what has expired of the next keys, if it is this key's turn."""
@@ -110,7 +120,7 @@ class Deduplicator:
         cursor = self._meta.get(self._cursor_key) or b""
         rows = list(islice(self._store.scan(cursor), CLEAN_KEYS))
         for each, seen in rows:
-            if self._expired(seen):
+            if self._expired(each, seen):
                 self._store.delete(each)
         self._meta.put(self._cursor_key, rows[-1][0] + b"\0" if len(rows) == CLEAN_KEYS else b"")
 
@@ -131,14 +141,16 @@ def with_number(ranges: Sequence[Range], number: int) -> tuple[Range, ...] | Non
     return (*ranges[:before], (first, last), *ranges[after:])
 
 
-def deduplicators_of(stage: StageGraph, overlay: Overlay, timers: TimerQueue) -> dict[str, Deduplicator]:
+def deduplicators_of(
+    stage: StageGraph, overlay: Overlay, timers: TimerQueue, floors: Floors
+) -> dict[str, Deduplicator]:
     """Return topic → what drops the repeats of that input, for the inputs that declare it."""
     found, ids, meta = {}, stage.store_ids(), overlay.store(META)
     for declared in stage.inputs.values():
         if declared.deduplicate is not None:
             topic = declared.topic.name
             name = stage.seen[topic].name
-            found[topic] = Deduplicator(declared.deduplicate, name, overlay.store(ids[name]), meta, timers)
+            found[topic] = Deduplicator(declared.deduplicate, name, overlay.store(ids[name]), meta, timers, floors)
     return found
 
 

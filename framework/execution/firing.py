@@ -12,6 +12,7 @@ from framework.errors import ConfigError, FrameworkError, TaskError
 from framework.execution.binding import bind_stateful, bound
 from framework.execution.event_time import BEFORE_ALL
 from framework.execution.failures import TimerError, guarded_result, guarded_timer, timer_name, ways
+from framework.execution.floors import Floors
 from framework.execution.limits import FIRED_TIMERS
 from framework.execution.reserved_stores import TIMERS
 from framework.execution.site import Site
@@ -23,8 +24,8 @@ from framework.stores.overlay_store import OverlayStore
 class Firing:
     """``bind`` comes first, with each instance of the task. ``late`` counts since the process started."""
 
-    def __init__(self, stage: StageGraph, site: Site) -> None:
-        self._stage, self._site = stage, site
+    def __init__(self, stage: StageGraph, site: Site, floors: Floors) -> None:
+        self._stage, self._site, self._floors = stage, site, floors
         self._where = f"stage {stage.name}, partition {site.partition}"
         self._stateful: dict[str, Stateful] = {}  # by name
         self._late_before = 0  # records that those of earlier instances dropped
@@ -51,7 +52,14 @@ class Firing:
         for attribute, each in stage.stateful.items():
             guard = partial(guarded_result, site, each)
             self._stateful[each.name] = bind_stateful(
-                each, overlay_of, site.timers, site.outputs, task, guard, lambda: site.overlay.undone
+                each,
+                overlay_of,
+                site.timers,
+                self._floors,
+                site.outputs,
+                task,
+                guard,
+                undone=lambda: site.overlay.undone,
             )
             setattr(task, attribute, self._stateful[each.name])
         for clock, attribute in stage.timers.items():

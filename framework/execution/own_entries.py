@@ -1,9 +1,13 @@
-"""What the runtime keeps in a task's state: event time, turns, calls. What has not changed is not written again."""
+"""What the runtime keeps in a task's state: event time, floors, turns, calls.
+
+What has not changed is not written again.
+"""
 
 import struct
 from collections.abc import Iterable
 
-from framework.execution.reserved_stores import META
+from framework.execution.floors import Floors
+from framework.execution.reserved_stores import META, STREAM_TIME
 from framework.stores.overlay import Overlay
 
 _INT64 = struct.Struct(">q")
@@ -15,10 +19,12 @@ class OwnEntries:
     def __init__(self, overlay: Overlay) -> None:
         self._meta = overlay.store(META)
         self._known: dict[bytes, bytes] = {}
+        self.floors = Floors(self._meta)
 
     def reload(self) -> None:
-        """Forget what was read: the state went back."""
+        """Forget what was read, and read the floors: the state went back."""
         self._known = {}
+        self.floors.load()
 
     def get(self, key: bytes) -> bytes | None:
         """Read an entry."""
@@ -31,6 +37,11 @@ class OwnEntries:
         """Read a number; ``default``: the state has none."""
         raw = self.get(key)
         return default if raw is None else int(_INT64.unpack(raw)[0])
+
+    def save_event_time(self, now: int) -> None:
+        """Write the task's event time, in ms, and drop the floors that it has passed."""
+        self.save([(STREAM_TIME, now)])
+        self.floors.drop(now)
 
     def save(self, entries: Iterable[tuple[bytes, bytes | int]]) -> None:
         """Write what differs from the state."""

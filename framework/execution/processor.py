@@ -14,7 +14,7 @@ from framework.api.topic import Topic
 from framework.core.task_topology import wire
 from framework.core.topology import Topology
 from framework.errors import Halted, SerdeError, TaskError
-from framework.execution.binding import bind_store, bound, expiring
+from framework.execution.binding import TaskEntries, bind_store, bound, expiring
 from framework.execution.calls.binding import bind_calls, in_turn, records_of
 from framework.execution.calls.effects import IsolatedStore
 from framework.execution.calls.loop import awaiting_loop
@@ -96,7 +96,7 @@ class Processor:
         self._applied = {name: o.target for name, o in stage.outputs.items() if not isinstance(o.target, Topic)}
         self._inputs = stage.inputs_by_log_topic(topology)
         self._task: Task | None = None
-        self._deduplicators = deduplicators_of(stage, overlay, self._timers)  # by topic
+        self._deduplicators = deduplicators_of(stage, overlay, self._timers, self._entries.floors)  # by topic
         self._loops: dict[str, Loop] = {}
         time = event_time_of(wire(topology, stage.ordinal, partition))
         self._site = Site(
@@ -110,7 +110,7 @@ class Processor:
             time,
             clock,
         )
-        self._firing = Firing(stage, self._site)
+        self._firing = Firing(stage, self._site, self._entries.floors)
         self._time = None if time is None else TaskTime(time, stage, self._site, self._firing, self._then)
         self.wall = self._firing.wall
 
@@ -276,8 +276,8 @@ class Processor:
         self._firing.settle()
         self._pins.save()
         self._overlay.event_time = self._timers.now
-        time = () if self._time is None else self._time.save()
-        self._entries.save([(STREAM_TIME, self._timers.now), (TURN, self._outputs.turn), *time])
+        self._entries.save_event_time(self._timers.now)
+        self._entries.save([(TURN, self._outputs.turn), *(() if self._time is None else self._time.save())])
 
     def after_commit(self) -> None:
         """Let committed outputs go to files and tables (S2), and tell the code what it has asked for."""
@@ -310,10 +310,10 @@ class Processor:
         ids, records = self._stage.store_ids(), self._records
         for attribute, store in self._stage.stores.items():
             overlay = self._overlay.store(ids[store.name])
+            entries: TaskEntries = expiring(store, overlay, self._timers, self._outputs, self._entries.floors)
             if records is not None:
-                setattr(task, attribute, bind_store(store, IsolatedStore(ids[store.name], overlay, records)))
-            else:
-                setattr(task, attribute, bind_store(store, expiring(store, overlay, self._timers, self._outputs)))
+                entries = IsolatedStore(ids[store.name], overlay, records)
+            setattr(task, attribute, bind_store(store, entries))
         self._firing.bind(task, ids)
         if records is not None:
             bind_calls(self._stage, task, records)

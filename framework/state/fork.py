@@ -43,7 +43,7 @@ def fork(
     places = placed_by(log.read_metadata(job.name), job) if spread else {}
     routes = routes_of(job, target, snapshots, places, is_whole=not spread)
     if spread:
-        check_inputs(log, job, [snapshot.commit for snapshot in snapshots])
+        check_inputs(log, [snapshot.commit for snapshot in snapshots])
         mover.check(routes, assume_keyed=assume_keyed)
     check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), snapshots, strict=True)])
     for wiring in all_wirings(target):

@@ -22,7 +22,7 @@ from framework.state.graph_pinning import check_whole, pin_graph
 from framework.state.mover import InProcess, Mover
 from framework.state.owners import refuse_if_owned
 from framework.state.pinning import repin_outputs
-from framework.state.routes import BACKFILL, routes_of
+from framework.state.routes import routes_of
 from framework.state.snapshots import Snapshot, fold_to_end, newest
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
@@ -84,7 +84,7 @@ def rescale(
     refuse_if_owned(log, old, settings)
     lasts = [_last(log, wiring) for wiring in all_wirings(old)]
     check_used_up([(wiring, snapshot.commit) for wiring, snapshot in zip(all_wirings(old), lasts, strict=True)])
-    check_inputs(log, old, [snapshot.commit for snapshot in lasts])
+    check_inputs(log, [snapshot.commit for snapshot in lasts])
     places = placed_by(log.read_metadata(job.name), old)
     if not embedded:
         _check_topics(log, new)
@@ -100,7 +100,7 @@ def rescale(
             routes = routes_of(old, new, lasts, places)
             mover.check(routes, assume_keyed=assume_keyed)
             _note_ends(log, old, new, before, stage)
-        check_inputs(log, old, [snapshot.commit for snapshot in lasts])
+        check_inputs(log, [snapshot.commit for snapshot in lasts])
         written, entries = mover.write(routes, bulk_write)
         changelog_positions = commit(
             log, bulk_write, written, settings=settings, full=True, external=_to_come(log, new)
@@ -176,11 +176,8 @@ def _last(log: JobLogReader, wiring: TaskWiring) -> Snapshot:
     return found
 
 
-def check_inputs(log: JobLogReader, old: Job, lasts: list[Commit]) -> None:
-    """Refuse unless every record is processed, because its key's state moves and it does not.
-
-    Refuse windows, joins by time and what inputs remember, too: they are kept by partition.
-    """
+def check_inputs(log: JobLogReader, lasts: list[Commit]) -> None:
+    """Refuse unless every record is processed, because its key's state moves and it does not."""
     for last in lasts:
         for entry in last.external:
             at = TopicPartition(entry.topic, entry.partition)
@@ -191,19 +188,6 @@ def check_inputs(log: JobLogReader, old: Job, lasts: list[Commit]) -> None:
                     partition=at,
                     offset=entry.offset,
                 )
-    for stage in old.stages:
-        for each in stage.stateful.values():
-            if each.by_time:  # a join of tables has a row for each key, as a store has
-                has = f"stage {stage.name} has {each.what}s, closed by a partition's event time"
-                raise ConfigError(f"{has}: {BACKFILL}", stage=stage.name)
-        if stage.seen:
-            topic = next(iter(stage.seen))
-            raise ConfigError(
-                f"stage {stage.name} drops duplicates of topic {topic}, and an id does not tell in which partition its "
-                f"record will be: {BACKFILL}",
-                stage=stage.name,
-                topic=topic,
-            )
 
 
 def _check_topics(log: JobLogReader, new: Job) -> None:

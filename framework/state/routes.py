@@ -5,21 +5,25 @@ A route is plain data, so that the state may be moved by this process (framework
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from framework.api.job import Job
+from framework.core.partitioners import Partitioner
 from framework.errors import ConfigError
 from framework.execution.build import store_names
 from framework.execution.deterministic.outputs import is_of_outputs
-from framework.execution.reserved_stores import EVENT_TIME, META, OUTBOX, STREAM_TIME, TIMERS, TURN
+from framework.execution.floors import Floor
+from framework.execution.reserved_stores import EVENT_TIME, META, OUTBOX, STREAM_TIME, TURN
 from framework.job.key_metadata import Placement, Places
 from framework.state.live_entries import event_time_of
+from framework.state.record_keys import RecordKeys, record_keys
 from framework.state.snapshots import Snapshot
+from protocol.partitioner import crc32_partition_of
 
 BACKFILL = "it cannot be rescaled; run its history through a job with other partitions instead: grete backfill"
 BITS_MIN = 20  # of evidence that a store is keyed as the records are: a chance of one in a million to be wrong
-_TIMER_NAME = 8  # in a timer's key: 8 bytes of time, a byte of length, owner, key (framework.execution.timers)
+FLOORS_MAX = 8  # of a task: each costs a lookup with each record
 
 
 class Route(NamedTuple):
@@ -28,6 +32,7 @@ class Route(NamedTuple):
     stage: str
     stores: dict[int, str]
     expiring: frozenset[int]  # of the stores
+    keys: RecordKeys
     snapshot: Snapshot
     partition: int
     before: int  # partitions of its stage
@@ -47,30 +52,45 @@ class Route(NamedTuple):
         return self.snapshot.task
 
     def targets(self, store: int, key: bytes) -> range:
-        """Return the partitions that get an entry. Names of stores go everywhere; turns and event time do not."""
+        """Return the partitions that get an entry. Names of stores go everywhere; turns and event time do not.
+
+        Nor do entries that are for all keys: they go wherever some of their keys do.
+        """
+        own = range(self.partition, self.partition + 1)
         if self.is_whole:
             stays = store == OUTBOX or (store == META and is_of_outputs(key))  # it counts outputs of the first job
-            return range(self.partition, self.partition + (not stays))
+            return own[stays:]
         if store == META:
-            return range(0 if key in (STREAM_TIME, TURN) or key.startswith(EVENT_TIME) else self.partitions)
-        at = self.place(key_of_entry(store, key), self.partitions) if self.moves else self.partition
+            if key == TURN or key.startswith(EVENT_TIME) or (self.moves and key == STREAM_TIME):
+                return own[1:]
+            return range(self.partitions) if self.moves else own
+        if not self.moves:
+            return own
+        record_key = self.keys.of(store, key)
+        if record_key is None:
+            return range(self.partitions)
+        at = self.place(record_key, self.partitions)
         return range(at, at + 1)
 
     def check(self, store: int, key: bytes) -> None:
         """Raise ConfigError for an entry that cannot be moved by its key."""
         if store == OUTBOX:
             raise ConfigError(f"stage {self.stage} writes files or tables, task by task: {BACKFILL}", stage=self.stage)
-        belongs = self.place(key_of_entry(store, key), self.before) if self.tells(store) else self.partition
+        if not self.tells(store, key):
+            return
+        record_key = self.keys.of(store, key)
+        assert record_key is not None
+        belongs = self.place(record_key, self.before)
         if belongs != self.partition:
             raise ConfigError(
-                f"store {self.stage}/{self.stores[store]}: key {key!r} is in partition {self.partition}, and its own "
-                f"key would be in {belongs}: it is not keyed as the records are: {BACKFILL}",
+                f"store {self.stage}/{self.stores[store]}: key {record_key!r} is in partition {self.partition}, and "
+                f"its own key would be in {belongs}: it is not keyed as the records are: {BACKFILL}",
                 stage=self.stage,
             )
 
-    def tells(self, store: int) -> bool:
-        """Whether the keys of a store must tell where they belong."""
-        return self.moves and store != META
+    def tells(self, store: int, key: bytes) -> bool:
+        """Whether an entry must tell by its key where it belongs."""
+        return self.moves and store != META and self.keys.of(store, key) is not None
 
 
 def routes_of(
@@ -81,29 +101,47 @@ def routes_of(
     for (graph, partition), snapshot in zip(old.tasks(), snapshots, strict=True):
         place = places[graph.ordinal] if not is_whole else _nowhere
         partitions, first = new.stages[graph.ordinal].partitions, new.tasks_of(graph.ordinal).start
-        stores, expiring = store_names(graph), frozenset(graph.expiring_ids())
-        route = graph.name, stores, expiring, snapshot, partition, graph.partitions, partitions, place, first, is_whole
-        found.append(Route(*route))
+        stores, expiring, keys = store_names(graph), frozenset(graph.expiring_ids()), record_keys(graph)
+        task = snapshot, partition, graph.partitions, partitions
+        found.append(Route(graph.name, stores, expiring, keys, *task, place, first, is_whole))
     return found
 
 
-def key_of_entry(store: int, key: bytes) -> bytes:
-    """Return the part of an entry's key that is a record's: of a timer, what the task has called it."""
-    return key[_TIMER_NAME + 1 + key[_TIMER_NAME] :] if store == TIMERS else key
+def times_to_begin_with(route: Route, stream_times: Mapping[int, bytes]) -> list[tuple[bytes, bytes]]:
+    """Return what the tasks of a rescaled stage begin with in META, in the order of keys, as (key, value).
 
-
-def least_time(stream_times: Iterable[bytes]) -> bytes:
-    """Return the event time that rescaled tasks begin with, of what the tasks before have saved: the least.
-
-    No timer of a slower partition may be taken for late.
+    ``stream_times``: old partition → the event time that its task has saved. The tasks begin with the least: no timer
+    of a slower partition may be taken for late. For the keys of the others a floor says how far time was (0079).
     """
-    return min(stream_times, key=event_time_of)
+    if not stream_times:
+        return []
+    least = min(stream_times.values(), key=event_time_of)
+    times = tuple(event_time_of(stream_times.get(number)) for number in range(route.before))
+    floor = Floor(times, Partitioner.CRC32 if route.place is crc32_partition_of else Partitioner.MURMUR2)
+    begin = [(STREAM_TIME, least)]
+    return begin if floor.is_level or not route.keys.by_time else [*begin, floor.entry()]
 
 
-def check_seen(routes: Sequence[Route], seen: Mapping[str, int], *, assume_keyed: bool) -> None:
-    """Refuse stores with too few keys to tell that they are the records' keys. ``seen``: "stage/store" → its keys."""
+def check_floors(route: Route, floors: Collection[bytes]) -> None:
+    """Refuse a stage whose tasks have as many floors, by key in META, that one more is too many."""
+    if route.moves and len(floors) >= FLOORS_MAX:
+        raise ConfigError(
+            f"stage {route.stage} was rescaled {len(floors)} times while the event times of its tasks were apart, and "
+            "it still has keys that are ahead of their task: let the job process records until event time has passed "
+            "that of the last rescale, then ask again",
+            stage=route.stage,
+        )
+
+
+def check_seen(routes: Sequence[Route], seen: Mapping[str, int], apart: Collection[str], *, assume_keyed: bool) -> None:
+    """Refuse stores with too few keys to tell that they are the records' keys. ``seen``: "stage/store" → its keys.
+
+    ``apart``: stages whose tasks are not equally far in event time. There the keys to come must tell, too, how far time
+    was for them, though a store may be empty.
+    """
     counts = {route.stage: route.before for route in routes}
-    for name, keys in seen.items():
+    by_time = {f"{each.stage}/{each.stores[s]}" for each in routes if each.stage in apart for s in each.keys.by_time}
+    for name, keys in {**dict.fromkeys(sorted(by_time), 0), **seen}.items():
         count = counts[name.split("/", 1)[0]]
         if keys * (count.bit_length() - 1) < BITS_MIN and not assume_keyed:
             raise ConfigError(

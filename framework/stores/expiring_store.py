@@ -41,8 +41,16 @@ class ExpiringStore:
     """
 
     def __init__(
-        self, name: str, store: OverlayStore, ttl_ms: int, now: Callable[[], int], timestamp: Callable[[], int]
+        self,
+        name: str,
+        store: OverlayStore,
+        ttl_ms: int,
+        now: Callable[[], int],
+        timestamp: Callable[[], int],
+        floor: Callable[[bytes], int] = lambda _: BEFORE_ALL,
     ) -> None:
+        """``floor``: how far event time has been for a key in another task (0079)."""
+        self._floor = floor
         self._name, self._store, self._ttl_ms = name, store, ttl_ms
         self._now, self._timestamp = now, timestamp
 
@@ -65,7 +73,11 @@ class ExpiringStore:
                 f"store {self._name}: its entries expire ttl_ms = {self._ttl_ms} after the record that puts them, and "
                 "before the first record there is no event time: put this entry in process"
             )
-        self._store.put(key, _AT.pack(min(timestamp + self._ttl_ms, AFTER_ALL) + _SIGN) + value)
+        expires = min(timestamp + self._ttl_ms, AFTER_ALL)
+        if expires > self._floor(key):
+            self._store.put(key, _AT.pack(expires + _SIGN) + value)
+        elif self._store.get(key) is not None:  # readers outside go by the event time of the task, which is before that
+            self._store.delete(key)
 
     def delete(self, key: bytes) -> None:
         """Delete the key."""

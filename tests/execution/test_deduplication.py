@@ -4,7 +4,6 @@ import random
 from collections.abc import Sequence
 from itertools import pairwise
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +16,6 @@ from framework.api.mode import Mode
 from framework.errors import ConfigError, GraphError, TaskError
 from framework.execution.deduplication import with_number
 from framework.execution.limits import CLEAN_KEYS
-from framework.logs.embedded import EmbeddedLog
-from framework.state.rescale import check_inputs
 from framework.testing import Kit
 from grete import ById, BySequence, DeadLetter, Input, Job, Output, Record, Store, Task, Topic, int64, json, utf8
 
@@ -258,11 +255,3 @@ def test_what_was_seen_is_part_of_the_definition() -> None:
     assert "store count/seen-clicks" in change.what
     assert "is gone" in change.what
     assert changes_of_job(define(without, {}), job_of("id")) == []
-
-
-def test_a_stage_that_drops_duplicates_is_not_rescaled(tmp_path: Path) -> None:
-    """Its ids do not tell in which partition their records will be."""
-    log = EmbeddedLog(tmp_path / "log.db")
-    with pytest.raises(ConfigError, match="stage count drops duplicates of topic clicks, and an id does not tell"):
-        check_inputs(log, job_of("id"), [])
-    log.close()

@@ -1,4 +1,4 @@
-"""What becomes of a result of a join if ``on_join`` fails, and which jobs are not rescaled."""
+"""What becomes of a result of a join if ``on_join`` fails."""
 
 from typing import Any
 
@@ -6,8 +6,6 @@ import pytest
 
 from framework.api.mode import Mode
 from framework.errors import ConfigError, SerdeError, TaskError
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.state.rescale import check_inputs
 from framework.testing import Kit
 from grete import (
     Client,
@@ -26,8 +24,7 @@ from grete import (
     json,
     utf8,
 )
-from tests.joins.jobs import Joined, interval, job_of, joined, lefts, pairs_topic, rights, tables
-from tests.joins.test_versioned import as_of
+from tests.joins.jobs import Joined, interval, joined, lefts, pairs_topic, rights
 
 letters = Topic("letters", utf8, utf8)
 
@@ -97,21 +94,6 @@ def test_a_pair_that_fails_is_part_of_the_record_that_completes_it() -> None:
     kit.run()
     assert [(r.value, dict(r.headers)["grete.topic"]) for r in kit.outputs(letters)] == [("Rbad", b"rights")]
     assert joined(kit) == [Joined("b", "good", "Rgood", 11)]
-
-
-@pytest.mark.parametrize(
-    ("job", "text"),
-    [
-        (job_of(interval(0, 1)), "stage match has joins, closed by a partition's event time: it cannot be rescaled"),
-        (as_of(1), "stage price has versioned stores, closed by a partition's event time: it cannot be rescaled"),
-    ],
-)
-def test_stages_with_joins_by_time_are_not_rescaled(job: Job, text: str) -> None:
-    """Their state is kept by partition; the error says so, and another way."""
-    log: Any = MemoryLog(MemoryLogData(lambda: 0))
-    with pytest.raises(ConfigError, match=text):
-        check_inputs(log, job, [])
-    check_inputs(log, job_of(tables()), [])  # its rows are entries of a store, by key
 
 
 def test_letters_have_the_key_as_a_topic_has_it() -> None:

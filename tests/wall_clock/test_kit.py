@@ -13,7 +13,7 @@ from framework.logs.memory import MemoryLog
 from framework.ports import LogRow
 from framework.replay.replay import replay
 from framework.settings import Settings
-from framework.state.routes import key_of_entry
+from framework.state.record_keys import key_of_entry
 from framework.testing import Kit
 from framework.testing.job_host import START_MS
 from grete import DeadLetter, Input, Job, Output, Record, Task, Timer, Timers, Topic, utf8

@@ -3,7 +3,7 @@
 import zlib
 
 from framework.execution.reserved_stores import TIMERS
-from framework.state.routes import key_of_entry
+from framework.state.record_keys import key_of_entry
 
 
 class Sample:

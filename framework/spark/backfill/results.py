@@ -12,6 +12,7 @@ from framework.execution.build import store_names
 from framework.execution.calls.kept_results import is_kept
 from framework.execution.deterministic.announced_time import AnnouncedTime
 from framework.execution.deterministic.outputs import AT, is_of_outputs, logical_time_of
+from framework.execution.floors import FLOOR
 from framework.execution.reserved_stores import EVENT_TIME, STREAM_TIME
 from framework.job.directory import JobDirectory
 from framework.spark.backfill.plans import StagePlan, TaskReport
@@ -125,8 +126,8 @@ class Recorded:
         for store in stage.expiring_ids():  # when it is deleted depends on commits
             entries = self._found[store].items()
             self._found[store] = {key: cell for key, cell in entries if cell[0] is not None and cell[0] >= least}
-        # which sources were idle depends on a clock; what came of it, event time, is compared
-        self._left_out: Callable[[bytes, bytes | None], bool] = lambda key, _: key.startswith(EVENT_TIME)
+        # which sources were idle depends on a clock; what came of it, event time, is compared; no rescale is run again
+        self._left_out: Callable[[bytes, bytes | None], bool] = lambda key, _: key.startswith((EVENT_TIME, FLOOR))
         if stage.mode == "deterministic":
             self._left_out = _is_not_made_again
             if not plan.is_recorded:  # the logical times were others

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framework.errors import ConfigError
-from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME
-from framework.spark.moving.rows import numbers_of
+from framework.execution.floors import FLOOR
+from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS
+from framework.spark.moving.rows import EVERYWHERE, numbers_of
 from framework.state.live_entries import event_time_of
-from framework.state.routes import Route, least_time
+from framework.state.routes import Route, check_floors, times_to_begin_with
 from framework.stores.expiring_store import horizon
 
 FOLDED = "store int, key binary, value binary, report binary"
@@ -27,11 +28,15 @@ _SOURCES = 1 << 16  # more than a stage has partitions
 
 
 class FoldReport(msgspec.Struct):
-    """What a task's state holds. ``seen``: stores whose keys had to tell their partition → how many keys."""
+    """What a task's state holds. ``seen``: stores whose keys had to tell their partition → how many keys.
+
+    ``apart``: whether the tasks that it comes from were not equally far in event time.
+    """
 
     task: int
     counts: dict[int, int] = {}
     seen: dict[int, int] = {}
+    apart: bool = False
     wrong: dict[str, Any] | None = None  # the first entry that cannot be moved, as ConfigError.plain has it
 
 
@@ -51,6 +56,7 @@ def fold(routes: Sequence[Route], task: int, batches: Iterable[pa.RecordBatch]) 
                 yield state.live(rows.slice(0, begin))
     if held is not None:
         yield state.live(held)
+    yield state.rest()
     yield pa.RecordBatch.from_pylist([{"report": msgspec.json.encode(state.report)}], _SCHEMA)
 
 
@@ -62,6 +68,8 @@ class _Fold:
         self._routes = {route.partition: route for route in routes}
         self._resets: dict[tuple[int, int], int] = {}  # (store, source) → place: what is before it does not count
         self._times: dict[int, bytes] = {}  # source → event time that it has saved
+        self._begin: list[tuple[bytes, bytes]] = []  # times to begin with that are not written yet
+        self._floors = set[bytes]()  # the keys of those of before
 
     def without_resets(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that have keys; those without one come first of their store."""
@@ -86,13 +94,28 @@ class _Fold:
         self._check(rows)
         rows = rows.filter(_last_of(rows, "store", "key"))
         stores = rows.column("store").to_numpy()
-        self._count(stores)
-        values = rows.column("value")
-        if self._times and (at := _stream_time(rows, stores)) >= 0:
-            least = pa.array([least_time(self._times.values())], pa.binary())
-            values = pa.concat_arrays([values[:at], least, values[at + 1 :]])
-        columns = [rows.column("store"), rows.column("key"), values, pa.nulls(len(rows), pa.binary())]
-        return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+        self._count(rows, stores)
+        columns = [*(rows.column(name) for name in ("store", "key", "value")), pa.nulls(len(rows), pa.binary())]
+        return self._with_times(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+
+    def rest(self) -> pa.RecordBatch:
+        """Return what is to be written behind all rows."""
+        left, self._begin = self._begin, []
+        return _of_meta(left)
+
+    def _with_times(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows, by key, with the times that the task begins with in their places."""
+        for key, value in self._begin.copy():
+            meta = rows.column("store").to_numpy() == META
+            keys = rows.filter(pa.array(meta)).column("key").to_pylist()
+            begin = int(np.sum(rows.column("store").to_numpy() < META))
+            at = begin + sum(each < key for each in keys)
+            is_there = key in keys
+            if at == len(rows):  # what comes before it may be still to come
+                break
+            rows = pa.concat_batches([rows.slice(0, at), _of_meta([(key, value)]), rows.slice(at + is_there)])
+            self._begin.pop(0)
+        return rows
 
     def _counting(self, rows: pa.RecordBatch, store: int, source: int) -> Any:
         """Tell of each row, if it is of this store and source, whether it counts: not emptied, and not expired."""
@@ -109,16 +132,32 @@ class _Fold:
         for row in rows.filter(pa.array(stores == META)).to_pylist():
             if row["key"] == STREAM_TIME and row["place"] >= self._resets.get((META, row["source"]), -1):
                 self._times[row["source"]] = row["value"]
+                self._begin = self._first_times()
+            elif row["key"].startswith(FLOOR):
+                self._floors.add(row["key"])
+
+    def _first_times(self) -> list[tuple[bytes, bytes]]:
+        route = next(iter(self._routes.values()))
+        if not route.moves:
+            return []
+        self.report.apart = len({self._times.get(source, b"") for source in self._routes}) > 1
+        return times_to_begin_with(route, self._times)
 
     def _check(self, rows: pa.RecordBatch) -> None:
-        """Take note of how many keys tell their partition, and of the first entry that cannot be moved."""
+        """Take note of the first entry that cannot be moved."""
         route = next(iter(self._routes.values()))
         if route.is_whole or self.report.wrong is not None:
+            return
+        try:
+            check_floors(route, self._floors)
+        except ConfigError as error:
+            self.report.wrong = error.plain()
             return
         stores, sources = rows.column("store").to_numpy(), rows.column("source").to_numpy()
         wrong = stores == OUTBOX
         if route.moves:
-            wrong |= numbers_of(route.place, route.before, stores, rows.column("key")) != sources
+            numbers = numbers_of(route, route.before, stores, rows.column("key"))
+            wrong |= (numbers != sources) & (numbers != EVERYWHERE)
         wrong &= stores != META
         if wrong.any():
             at = int(np.flatnonzero(wrong)[0])
@@ -127,13 +166,21 @@ class _Fold:
             except ConfigError as error:
                 self.report.wrong = error.plain()
 
-    def _count(self, stores: Any) -> None:
+    def _count(self, rows: pa.RecordBatch, stores: Any) -> None:
+        """Take note of how many entries there are, and how many keys tell their partition."""
         route = next(iter(self._routes.values()))
         for store, count in zip(*np.unique(stores, return_counts=True), strict=True):
             number = int(store)
             self.report.counts[number] = self.report.counts.get(number, 0) + int(count)
-            if route.tells(number):
-                self.report.seen[number] = self.report.seen.get(number, 0) + int(count)
+            if not route.moves or number == META:
+                continue
+            if number == TIMERS:
+                keys = rows.filter(pa.array(stores == TIMERS)).column("key").to_pylist()
+                telling = sum(route.tells(TIMERS, key) for key in keys)
+            else:
+                telling = int(count)
+            if telling:
+                self.report.seen[number] = self.report.seen.get(number, 0) + telling
 
 
 def _last_of(rows: pa.RecordBatch, *names: str) -> Any:
@@ -148,7 +195,7 @@ def _last_of(rows: pa.RecordBatch, *names: str) -> Any:
     return pa.array(differs)
 
 
-def _stream_time(rows: pa.RecordBatch, stores: Any) -> int:
-    """Return at which of the rows the event time is, -1: at none."""
-    found = (int(at) for at in np.flatnonzero(stores == META) if rows.column("key")[int(at)].as_py() == STREAM_TIME)
-    return next(found, -1)
+def _of_meta(entries: Sequence[tuple[bytes, bytes]]) -> pa.RecordBatch:
+    """Return entries of META as rows."""
+    found = [{"store": META, "key": key, "value": value} for key, value in entries]
+    return pa.RecordBatch.from_pylist(found, _SCHEMA)

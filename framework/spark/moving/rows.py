@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS
-from framework.job.key_metadata import Placement
 from framework.spark.format.latest_values import columns_of
 from framework.spark.format.options import Where
 from framework.spark.murmur2 import partitions_of
-from framework.state.routes import Route, key_of_entry
+from framework.state.routes import Route
 from framework.state.snapshots import segments
 from protocol.partitioner import partition_of
 
@@ -25,6 +24,7 @@ ROUTED = "task int, store int, key binary, source int, place bigint, value binar
 _TYPES = [pa.int32(), pa.int32(), pa.binary(), pa.int32(), pa.int64(), pa.binary()]
 SCHEMA = pa.schema([(field.split()[0], kind) for field, kind in zip(ROUTED.split(", "), _TYPES, strict=True)])
 _ROWS, _BYTES = 10_000, 4 << 20  # of one batch, about
+EVERYWHERE = -1  # where an entry goes that is for all keys
 
 
 def routed(where: Where, route: Route) -> Iterator[pa.RecordBatch]:
@@ -36,15 +36,28 @@ def routed(where: Where, route: Route) -> Iterator[pa.RecordBatch]:
         log.close()
 
 
-def numbers_of(place: Placement, partitions: int, stores: Any, keys: Any) -> Any:
-    """Return to which of ``partitions`` each key goes: as ``place`` says of one, of a column at once where it can."""
-    timers = stores == TIMERS
-    if timers.any():
-        pairs = zip(timers.tolist(), keys.to_pylist(), strict=True)
-        keys = pa.array([key_of_entry(TIMERS, key) if is_timer else key for is_timer, key in pairs], pa.large_binary())
-    if place is partition_of:
+def numbers_of(route: Route, partitions: int, stores: Any, keys: Any) -> Any:
+    """Return to which of ``partitions`` each entry goes: as its route says of one, of a column at once where it can."""
+    found = np.full(len(stores), EVERYWHERE, np.int32)
+    for store in np.unique(stores).tolist():
+        at = np.flatnonzero(stores == store)
+        record_keys = _record_keys(route, store, keys.take(pa.array(at)))
+        is_known = record_keys.is_valid().to_numpy(zero_copy_only=False)
+        found[at[is_known]] = _placed(route, partitions, record_keys.filter(record_keys.is_valid()))
+    return found
+
+
+def _record_keys(route: Route, store: int, keys: Any) -> Any:
+    """Return the record keys of entries of one store, null of those that are for all."""
+    if store != TIMERS and store not in route.keys.forms:
+        return keys
+    return pa.array([route.keys.of(store, key) for key in keys.to_pylist()], pa.large_binary())
+
+
+def _placed(route: Route, partitions: int, keys: Any) -> Any:
+    if route.place is partition_of:
         return partitions_of(keys, partitions).to_numpy()
-    return np.array([place(key, partitions) for key in keys.to_pylist()], np.int32)
+    return np.array([route.place(key, partitions) for key in keys.to_pylist()], np.int32)
 
 
 def _together(segments_rows: Iterable[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
@@ -88,11 +101,14 @@ def _targets(route: Route, stores: Any, keys: Any) -> tuple[Any, Any]:
     many = np.flatnonzero(~alone)
     numbers = np.full(len(many), route.partition, np.int32)
     if route.moves:
-        numbers = numbers_of(route.place, route.partitions, stores[many], keys.take(pa.array(many)))
+        numbers = numbers_of(route, route.partitions, stores[many], keys.take(pa.array(many)))
+        everywhere = numbers == EVERYWHERE
+        alone[many[everywhere]] = True
+        many, numbers = many[~everywhere], numbers[~everywhere]
     found: list[tuple[int, int]] = []
     for row in np.flatnonzero(alone).tolist():
         key, store = keys[row].as_py(), int(stores[row])
-        is_time = not route.is_whole and store == META and key == STREAM_TIME  # the fold takes the least of all
+        is_time = route.moves and store == META and key == STREAM_TIME  # the fold takes the least of all
         found += [(row, number) for number in (range(route.partitions) if is_time else route.targets(store, key))]
     if not found:
         return many, numbers

@@ -66,13 +66,14 @@ class SparkMover:
     def check(self, routes: Sequence[Route], *, assume_keyed: bool) -> None:
         """As of Mover."""
         self._fold(routes)
-        seen = Counter[str]()
+        seen, apart = Counter[str](), set[str]()
         for report in self._reports:
             if report.wrong is not None:
                 raise ConfigError.from_plain(report.wrong)
             route = _route_to(routes, report.task)
             seen += Counter({f"{route.stage}/{route.stores[store]}": keys for store, keys in report.seen.items()})
-        check_seen(routes, seen, assume_keyed=assume_keyed)
+            apart |= {route.stage} if report.apart else set()
+        check_seen(routes, seen, apart, assume_keyed=assume_keyed)
 
     def write(self, routes: Sequence[Route], bulk_write: BulkWrite) -> tuple[list[Written], Counter[str]]:
         """As of Mover. Raises Fenced: another process has claimed a task."""

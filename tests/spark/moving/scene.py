@@ -31,7 +31,8 @@ from tests.spark.backfill.scene import NOW_MS, Silent, drain
 SETTINGS = Settings(checkpoint_interval_ms=100, event_time_idle_ms=600)
 CLUSTER = "local[2,3]"  # that of the tests' session
 CODE = """
-from grete import Input, Job, Output, Pair, Record, Store, TableJoin, Task, Timer, Timers, Topic, int64, utf8
+from grete import HoppingWindow, Input, IntervalJoin, Job, Output, Pair, Record, SessionWindow, SlidingWindow, Store
+from grete import TableJoin, Task, Timer, Timers, Topic, TumblingWindow, VersionedStore, Window, int64, utf8
 
 orders = Topic("NAME-orders", key=utf8, value=int64)
 summed = Topic("NAME-summed", key=utf8, value=int64)
@@ -43,6 +44,12 @@ class Keep(Task):
     sums = Store("sums", key=utf8, value=int64)
     recent = Store("recent", key=utf8, value=int64, ttl_ms=1_000)
     both = TableJoin("both", utf8, int64, int64, how="left")
+    blocks = TumblingWindow("blocks", 70, key=utf8, value=int64, grace_ms=20)
+    hops = HoppingWindow("hops", 60, 20, key=utf8, value=int64, grace_ms=10)
+    near = SlidingWindow("near", 30, key=utf8, value=int64)
+    visits = SessionWindow("visits", 40, key=utf8, value=int64, merge=int.__add__, grace_ms=5)
+    met = IntervalJoin("met", before_ms=40, after_ms=90, key=utf8, left=int64, right=int64, how="outer", grace_ms=5)
+    known = VersionedStore("known", utf8, int64, retention_ms=100)
     patience = Timers()
     reminders = Timers(clock="wall")
     summed = Output(summed)
@@ -57,6 +64,14 @@ class Keep(Task):
         self.recent.put(key, value)
         put = self.both.put_left if value % 2 else self.both.put_right
         put(key, record.timestamp, None if value == 8 else value)
+        for window in (self.blocks, self.hops, self.near, self.visits):
+            if not window.update(key, record.timestamp, lambda sum_: (sum_ or 0) + value):
+                self.told.send(f"late {window.name} {key}", value)
+        meet = self.met.put_left if value % 2 else self.met.put_right
+        if not meet(key, record.timestamp, value):
+            self.told.send(f"late met {key}", value)
+        self.told.send(f"known {key}", self.known.get(key, record.timestamp - 100, -1))
+        self.known.put(key, record.timestamp, value)
         self.patience.schedule(record.timestamp + 700, key)
         self.reminders.schedule(record.timestamp + 1_000_000_000, key)
         self.summed.send(key, total)
@@ -65,7 +80,10 @@ class Keep(Task):
         self.told.send(f"timer {timer.key}", timer.at)
 
     def on_join(self, pair: Pair[str, int, int]) -> None:
-        self.told.send(f"both {pair.key}", 10 * (pair.left or 0) + (pair.right or 0))
+        self.told.send(f"{pair.name} {pair.key}", 10 * (pair.left or 0) + (pair.right or 0))
+
+    def on_window(self, window: Window[str, int]) -> None:
+        self.told.send(f"{window.name} {window.key} {window.start}", window.value)
 
 
 class Count(Task):

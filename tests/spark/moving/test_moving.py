@@ -8,6 +8,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from framework.api.job import Job
 from framework.errors import ConfigError
+from framework.execution.floors import FLOOR
 from framework.execution.reserved_stores import META, STREAM_TIME, TIMERS
 from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
@@ -22,7 +23,8 @@ from framework.state.prepare import prepare
 from framework.state.snapshots import contents, segments, snapshots
 from framework.testing.broker import Broker
 from framework.worker.local_job import LocalJob
-from tests.spark.backfill.scene import Silent, drain
+from protocol.partitioner import partition_of
+from tests.spark.backfill.scene import NOW_MS, Silent, drain
 from tests.spark.moving.scene import CLUSTER, SETTINGS, Moving, Orders, Sent, State, fresh_name, made
 from tests.support.parity_records import fed, records_of
 from tests.worker.workers import LIMIT_S
@@ -32,37 +34,47 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
 
-FIRST, SECOND, THIRD = made(300, 1, 0), made(300, 2, 1_500), made(200, 3, 100_000)
+FIRST, SECOND, THIRD = made(300, 1, 0), made(300, 2, 1_500), [*made(200, 3, 3_000), *made(0, 4, 100_000)]
+AHEAD = [each for each in made(0, 5, 50_000) if partition_of(each[0].encode(), 3) == 1]
 
 
 @pytest.mark.usefixtures("spark")
 def test_a_rescale_by_spark_equals_one_by_a_process(tmp_path: Path) -> None:
-    """Two stages from 3 to 5: stores, tables, what expires, timers of both clocks; then as if never rescaled.
+    """Two stages from 3 to 5: stores, tables, windows, joins, what expires, timers of both clocks; then as if never so.
 
-    The changelogs hold a rescale already, and what commits have written, changed and deleted after it.
+    The changelogs hold a rescale already, and what commits have written, changed and deleted after it. One partition is
+    ahead in event time, so records that are late for its keys, and only these, are late in the tasks that get them.
     """
     base = Moving(tmp_path / "base", "moving", 2).run(FIRST)
     base.rescale(3)
-    base = base.of(3).run(SECOND)
+    base = base.of(3).run(SECOND, AHEAD)
     alone, spark = base.copy(tmp_path / "alone"), base.copy(tmp_path / "spark")
     expected = alone.rescale(5)
     with spark.mover() as mover:
         moved = spark.rescale(5, mover)
     assert moved.entries == expected.entries
     assert {name for name, count in moved.entries.items() if count} == {
-        *(f"keep/{store}" for store in ("_timers", "both", "recent", "sums")),
+        *(f"keep/{store}" for store in ("_timers", "both", "recent", "sums", "blocks", "hops", "near", "visits")),
+        *(f"keep/{store}" for store in ("met-left", "met-right", "known")),
         "count/counts",
     }
     alone, spark = alone.of(5), spark.of(5)
     found = spark.state()
     assert found == alone.state()
     owners = {key[9 : 9 + key[8]] for _, _, store, key in found if store == TIMERS}
-    assert len(owners) == 2  # timers of event time, and of the clock on the wall
+    assert owners == {b"", b"@wall", b"blocks", b"hops", b"near", b"visits", b"met", b"known"}
+    assert sum(store == META and key.startswith(FLOOR) for _, _, store, key in found) == 5
     assert len({found["keep", number, META, STREAM_TIME] for number in range(5)}) == 1
     base.run(THIRD)
     spark.run(THIRD)
     assert spark.sent() == base.sent()
-    values = [{(s, key): v for (_, _, s, key), v in each.state().items() if s >= 10} for each in (base, spark)]
+    late = {key.split()[-1] for key, _, _ in spark.sent() if key is not None and key.startswith(b"late blocks")}
+    assert late == {key.encode() for key, _, at in THIRD if partition_of(key.encode(), 3) == 1 and at < NOW_MS + 9_000}
+    assert not [key for _, _, store, key in spark.state() if store == META and key.startswith(FLOOR)]
+    silent = base.job.stage("keep").store_ids()["near"]  # closed panes of sliding windows go when the key has a timer
+    values = [
+        {(s, key): v for (_, _, s, key), v in each.state().items() if s >= 10 and s != silent} for each in (base, spark)
+    ]
     assert values[0] == values[1]
     assert spark.files_taken() == 10
     assert not (spark.job_directory.directory / "spark").exists() or not [

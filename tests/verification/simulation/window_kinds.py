@@ -118,7 +118,7 @@ def held_plainly(
         return PlainWindow(declared, rows, schedule, now, give)
     assert isinstance(declared, KeyWindows)
     panes = _Panes(declared.panes, rows)
-    return bound(declared, panes=panes, schedule=schedule, stream_time=now, give=give, give_due=give, late=0)
+    return bound(declared, panes=panes, schedule=schedule, time_for=lambda _: now(), give=give, give_due=give, late=0)
 
 
 def _start(start: int) -> bytes:

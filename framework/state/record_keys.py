@@ -1,0 +1,74 @@
+"""Which record key each entry of a task's state is for: what tells the partition that it belongs to.
+
+Plain data, so that Spark's executors may have it.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from framework.api.graph import StageGraph
+from framework.api.serdes import topic_key
+from framework.execution.reserved_stores import TIMERS
+
+_NAME = 8  # in a timer's key: 8 bytes of time, a byte of length, owner, key (framework.execution.timers)
+
+InTopic = Callable[[bytes], bytes]  # a key as a store has it → as a topic has it
+
+
+class KeyForm(NamedTuple):
+    """How the keys of a store hold the record's key: at a slice of them, perhaps in another form."""
+
+    start: int = 0
+    stop: int | None = None
+    in_topic: InTopic | None = None  # None: it is the same
+
+    def of(self, key: bytes) -> bytes:
+        """Return the record's key."""
+        part = key[self.start : self.stop]
+        return part if self.in_topic is None else self.in_topic(part)
+
+
+class TimerOwner(NamedTuple):
+    """What sets timers beside the task: a window, join or versioned store."""
+
+    key_of_timer: Callable[[str], bytes | None]
+    in_topic: InTopic | None
+
+
+class RecordKeys(NamedTuple):
+    """The forms of a stage. ``by_time``: stores whose entries outdate by the event time as it is for their keys."""
+
+    forms: Mapping[int, KeyForm]  # of the stores that do not have the record's key as it is
+    owners: Mapping[str, TimerOwner]
+    by_time: frozenset[int]
+
+    def of(self, store: int, key: bytes) -> bytes | None:
+        """Return the record key that an entry is for; None: it is for all, as a timer of windows of all keys."""
+        if store != TIMERS:
+            form = self.forms.get(store)
+            return key if form is None else form.of(key)
+        end = _NAME + 1 + key[_NAME]
+        owner = self.owners.get(key[_NAME + 1 : end].decode())
+        if owner is None:
+            return key[end:]
+        of_timer = owner.key_of_timer(key[end:].decode())
+        return of_timer if of_timer is None or owner.in_topic is None else owner.in_topic(of_timer)
+
+
+def key_of_entry(store: int, key: bytes) -> bytes:
+    """Return the part of an entry's key that is a record's, as far as that is plain: what a task has called a timer."""
+    return key[_NAME + 1 + key[_NAME] :] if store == TIMERS else key
+
+
+def record_keys(graph: StageGraph) -> RecordKeys:
+    """Return the forms of the keys in a stage's state."""
+    ids = graph.store_ids()
+    forms = {ids[store.name]: KeyForm(in_topic=topic_key(store.key)) for store in graph.stores.values()}
+    by_time = {*graph.expiring_ids(), *(ids[store.name] for store in graph.seen.values())}
+    for each in graph.stateful.values():
+        of_each = [ids[store.name] for store in each.stores().values()]
+        forms |= dict.fromkeys(of_each, KeyForm(*each.key_at, topic_key(each.key)))
+        by_time |= {*of_each} if each.by_time else set()
+    owners = {each.name: TimerOwner(each.key_of_timer, topic_key(each.key)) for each in graph.stateful.values()}
+    told = {store: form for store, form in forms.items() if form != KeyForm()}
+    return RecordKeys(told, owners, frozenset(by_time))

@@ -1,0 +1,140 @@
+"""A job in memory whose state moves to other numbers of partitions: its log keeps metadata, and its topics grow."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Self, cast
+
+from framework.api.job import Job
+from framework.api.task import Task
+from framework.logs.memory import MemoryLog, MemoryLogData
+from framework.ports import ExternalRecord, JobLog
+from framework.settings import Settings
+from framework.state.fork import fork
+from framework.state.rescale import rescale
+from framework.state.snapshots import contents, segments, snapshots
+from framework.testing.job_host import JobHost
+from protocol.ids import TopicPartition
+from protocol.partitioner import partition_of
+
+Fed = tuple[bytes, bytes, int]  # key, value, timestamp
+Sent = Counter[tuple[bytes | None, bytes | None, int]]  # key, value, timestamp
+SETTINGS = Settings(checkpoint_interval_ms=100)
+
+
+class MovableLog(MemoryLog):
+    """A framework.ports.JobLog as far as a rescale and a fork need it, and its metadata."""
+
+    def __init__(self, data: MemoryLogData, metadata: dict[str, bytes]) -> None:
+        super().__init__(data)
+        self._metadata = metadata
+
+    def create_topic(self, topic: str, partitions: int, *, plain: bool = False, grow: bool = False) -> None:
+        """As of JobLog."""
+        if grow and (self.partitions(topic) or partitions) < partitions:
+            self.data.partition_counts[topic] = partitions
+        super().create_topic(topic, partitions, plain=plain)
+
+    def read_metadata(self, _job: str) -> "MovableLog":
+        """As of JobLog."""
+        return self
+
+    open_metadata = read_metadata
+
+    def meta_get(self, key: str) -> bytes | None:
+        """As of JobMetadata."""
+        return self._metadata.get(key)
+
+    def meta_items(self, prefix: str) -> list[tuple[str, bytes]]:
+        """As of JobMetadata."""
+        return sorted(item for item in self._metadata.items() if item[0].startswith(prefix))
+
+    def produce_with_meta(
+        self, records: Sequence[ExternalRecord], meta: Mapping[str, bytes | None], *, sync: bool = False
+    ) -> int:
+        """As of JobMetadata."""
+        assert sync or not records
+        self._metadata.update({key: value for key, value in meta.items() if value is not None})
+        return -1
+
+
+class MovableJob:
+    """A job and its tasks. ``moved`` gives the same with other partitions; then this one is over."""
+
+    def __init__(self, job: Job, settings: Settings = SETTINGS, before: "MovableJob | None" = None) -> None:
+        """``before``: the job that has the log and its time; None: the job begins in a log of its own."""
+        self.job, self._settings = job, settings
+        self._metadata: dict[str, bytes] = {} if before is None else before._metadata
+
+        def connect(data: MemoryLogData) -> MovableLog:
+            return MovableLog(data if before is None else before.host.data, self._metadata)
+
+        self.host = host = JobHost(job, settings, connect=cast("type[MemoryLog]", connect))
+        if before is not None:
+            host.now_ms, host.data = before.host.now_ms, before.host.data
+            host.data.clock = lambda: host.now_ms
+        self.log = cast("JobLog", connect(host.data))
+
+    def feed(self, topic: str, records: Sequence[Fed]) -> Self:
+        """Write records, by their keys."""
+        count = self.job.topology().stages[0].partitions
+        for key, value, at in records:
+            self.host.data.append(TopicPartition(topic, partition_of(key, count)), key, value, at, None)
+        return self
+
+    def run(self, *, crashes: int = 0, seed: int = 0) -> Self:
+        """Process all that was fed, through crashes, and stop."""
+        self.host.faults.draw(crashes, seed)
+        self.host.run()
+        self.host.stop()
+        return self
+
+    def drain(self) -> Self:
+        """Let the inputs end, and what waits for a later time be done."""
+        self.host.drain()
+        return self
+
+    def moved(self, partitions: int, *, assume_keyed: bool = True) -> "MovableJob":
+        """Return the job with more partitions, or a fork of it with fewer."""
+        if partitions > self.job.partitions:
+            rescale(self.log, self.job, partitions, self._settings, embedded=True, assume_keyed=assume_keyed)
+            return MovableJob(self.job.of(partitions), self._settings, self)
+        second = MovableJob(Job(f"{self.job.name}-{partitions}", self.tasks, partitions=partitions), self._settings)
+        second.host.now_ms = self.host.now_ms
+        state = snapshots(self.log, self.job)
+        fork(
+            self.log,
+            self.job,
+            state,
+            second.log,
+            second.job,
+            self._settings,
+            copy=True,
+            assume_keyed=assume_keyed,
+        )
+        return second
+
+    @property
+    def tasks(self) -> list[type[Task]]:
+        """The classes of its stages."""
+        return [stage.task for stage in self.job.stages]
+
+    def sent(self, topic: str) -> Sent:
+        """Return what was sent there."""
+        places = [TopicPartition(topic, number) for number in range(self.log.partitions(topic) or 0)]
+        return Counter(
+            (row.key, row.value, row.timestamp_ms)
+            for place in places
+            for row in self.log.read(place, self.log.bounds(place)[0], 1 << 40)
+        )
+
+    def state(self, partition: int, stage: int = 0) -> dict[tuple[int, bytes], bytes]:
+        """Return what a task has committed: store, key → value."""
+        number = list(self.job.tasks()).index((self.job.stages[stage], partition))
+        stores = frozenset(self.job.stages[stage].store_ids().values())
+        found = contents(segments(self.log, snapshots(self.log, self.job)[number]), stores)
+        return {
+            (store, key): value
+            for store, entries in found.items()
+            for key, (value, _) in entries.items()
+            if value is not None
+        }
