@@ -80,7 +80,7 @@ def test_keys_in_the_state_are_what_they_were() -> None:
     """A store of an earlier build is found under these keys."""
     assert (STREAM_TIME, TURN, EVENT_TIME, pin_key(7)) == (b"stream time", b"turn", b"event time ", b"store 7")
     assert (outputs.AT, processor.CALLS) == (b"logical time", b"calls")
-    keys = [outputs._digest_key, outputs._sent_key, outputs._released_key, outputs._end_key]
+    keys = [outputs.digest_key, outputs._sent_key, outputs._released_key, outputs._end_key]
     names = [b"digest t[1]", b"sent t[1]", b"released t[1]", b"end t[1]"]
     assert [key(PARTITION) for key in keys] == names
     assert outputs.is_of_outputs(numbering.ONE)

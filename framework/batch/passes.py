@@ -256,6 +256,11 @@ class LogicalPass:
         self.processor.fires_after = NEVER
         self.processor.process_merged((), self._order.told_us)
 
+    def end_at(self, t: int, *, has_told: bool) -> None:
+        """Take watermarks that wait, and end at a commit of a live task, as ``LogicalProcessor.end_at`` says."""
+        self._take_watermarks()
+        self.processor.end_at(t, has_told=has_told)
+
     def frames(self, *, tell: bool) -> list[Frame]:  # event time is told at fixed times (E2)
         """Return frames and watermarks."""
         advances = self.processor.take_advances()

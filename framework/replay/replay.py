@@ -18,6 +18,7 @@ from framework.execution.sink_targets import no_sinks
 from framework.job.topics import create_topics
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import LogReader
+from framework.replay.follows import follows
 from framework.replay.recorded import (
     MadeOutput,
     MadeOutputs,
@@ -130,7 +131,7 @@ def _begins(wirings: list[TaskWiring], recorded_tasks: dict[int, RecordedTask], 
     begins: dict[int, Commit] = {}
     for wiring in wirings:
         for commit in recorded_tasks[wiring.producer].commits:
-            if commit.checkpoint_id >= since and _follows(commit, begins, timed=wiring.keeps_time):
+            if commit.checkpoint_id >= since and follows(commit, begins, timed=wiring.keeps_time):
                 begins[wiring.producer] = commit
                 break
         else:
@@ -176,27 +177,6 @@ def _records_after(
 def _last_t(begin: Commit) -> int:
     """Return the logical time up to which a commit includes the decisions of its source."""
     return -1 if begin.deterministic is None else begin.deterministic.last_t
-
-
-def _follows(commit: Commit, begins: dict[int, Commit], *, timed: bool) -> bool:
-    """Tell whether all records, and if they count all watermarks, that the producers will not make again are in it."""
-    assert commit.deterministic is not None
-    upto = {(f.topic, f.partition, f.producer): f.t for f in commit.deterministic.frontiers}
-    for entry in commit.inputs:
-        for channel in entry.channels:
-            begin = begins[channel.producer]
-            sent = {(o.topic, o.partition): o.next_seq for o in begin.outputs}
-            if channel.seq < sent[entry.topic, entry.partition] - 1:
-                return False
-            if timed and upto[entry.topic, entry.partition, channel.producer] < _told_upto(begin):
-                return False
-    return True
-
-
-def _told_upto(begin: Commit) -> int:
-    """Return the logical time up to which a task may have told its event time before a commit (E2)."""
-    assert begin.deterministic is not None
-    return max(begin.deterministic.lease or -1, min((f.t for f in begin.deterministic.frontiers), default=-1))
 
 
 def _from_start(begin: Commit) -> Commit:

@@ -28,8 +28,13 @@ def rows_of(log: LogReader, partition: TopicPartition) -> Iterator[LogRow]:
 
 def recorded_task(log: LogReader, changelog: TopicPartition) -> RecordedTask:
     """Read a whole changelog (C2)."""
-    recorded, fold = RecordedTask(), ChangelogFold(changelog, log.bounds(changelog)[0])
-    for row in rows_of(log, changelog):
+    return recorded_between(log, changelog, *log.bounds(changelog))
+
+
+def recorded_between(log: LogReader, changelog: TopicPartition, begin: int, end: int) -> RecordedTask:
+    """Read a part of a changelog, from its start or a valid commit on; then ``commits`` may lack some."""
+    recorded, fold = RecordedTask(), ChangelogFold(changelog, begin)
+    for row in rows_left(log, changelog, begin, end):
         value = row.value or b""
         invalid = fold.invalid_messages
         closed = fold.feed(row.offset, value)

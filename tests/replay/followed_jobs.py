@@ -9,8 +9,8 @@ from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress
 from framework.ports import ExternalRecord
-from framework.replay.audit.audited_task import WrongEntry
-from framework.replay.audit.followed import AuditBegun, AuditStep, FollowedAudit
+from framework.replay.audit.followed import AuditBegun, FollowedAudit
+from framework.replay.audit.steps import AuditStep, WrongEntry
 from framework.settings import Settings
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
@@ -24,7 +24,23 @@ PARTITIONS = 2
 HEAD = """
 import random
 from pathlib import Path
-from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, TumblingWindow, Window, int64, utf8
+from grete import (
+    ById,
+    Call,
+    Input,
+    Job,
+    Output,
+    Record,
+    Store,
+    Task,
+    Timer,
+    Timers,
+    Topic,
+    TumblingWindow,
+    Window,
+    int64,
+    utf8,
+)
 
 WRONG = Path(__file__).with_name("wrong")  # while it is there, a task is not deterministic
 lines = Topic("lines", key=utf8, value=utf8)
@@ -85,6 +101,99 @@ class Minutes(Task):
 
 job = Job("followed", stages=[Minutes], partitions=2)
 """
+DETERMINISTIC = 'partitions=2, mode="deterministic")'
+LOGICAL = COUNTING.replace("partitions=2)", DETERMINISTIC)
+ORDERED = """
+others = Topic("others", key=utf8, value=utf8)
+rates = Topic("rates", key=utf8, value=utf8)
+words = Topic("words", key=utf8, value=int64)
+
+
+def twice(value: int) -> int:
+    return 2 * value
+
+
+class Ask(Task):
+    in_flight = 8
+    read = Input(lines)
+    more = Input(others)
+    rates = Input(rates, broadcast=True)
+    ask = Call(twice, result=int64)
+    known = Store("known", key=utf8, value=utf8)
+    last = Store("last", key=utf8, value=utf8)
+    out = Output(words)
+
+    async def process(self, record: Record[str, str]) -> None:
+        if record.topic.endswith("rates"):
+            self.known.put("rate", f"{record.key} {record.value}")
+            return
+        answer = await self.ask(len(self.known.get("rate", "")))
+        self.last.put(record.key, f"{record.topic} {self.ctx.random().random()} {self.last.get(record.key, '')[:20]}")
+        for word in record.value.split():
+            self.out.send(word, answer)
+
+
+class Rate(Task):
+    read = Input(words)
+    counts = Store("counts", key=utf8, value=int64)
+    out = Output(totals)
+
+    def process(self, record: Record[str, int]) -> None:
+        self.counts.put(record.key, 3 * self.counts.get(record.key, 0) % 1_000_003 + record.value)
+        self.out.send(record.key, record.value)
+
+
+class Cut(Task):
+    read = Input(others)
+    sizes = Store("sizes", key=utf8, value=int64)
+
+    def process_batch(self, records: list[Record[str, str]]) -> None:
+        for record in records:
+            self.sizes.put(record.key, self.sizes.get(record.key, 0) + len(records))
+
+
+job = Job("followed", stages=[Ask, Rate, Cut], partitions=2, mode="deterministic")
+"""
+TIMED = """
+words = Topic("words", key=utf8, value=int64)
+
+
+class Delay(Task):
+    read = Input(lines, deduplicate=ById(lambda record: record.value, horizon_ms=2_000))
+    waiting = Store("waiting", key=utf8, value=int64)
+    patience = Timers()
+    reminders = Timers(clock="wall")
+    reminded = Store("reminded", key=utf8, value=int64)
+    out = Output(words)
+
+    def process(self, record: Record[str, str]) -> None:
+        self.waiting.put(record.key, len(record.value))
+        self.patience.schedule(record.timestamp + 700, record.key)
+        self.reminders.schedule(self.ctx.now_us() // 1_000 + 30, record.key)
+
+    def on_timer(self, timer: Timer) -> None:
+        if timer.clock == "wall":
+            self.reminded.put(timer.key, self.reminded.get(timer.key, 0) + 1)
+        else:
+            self.out.send(timer.key, self.waiting.get(timer.key, 0))
+
+
+class Minutes(Task):
+    read = Input(words)
+    counts = TumblingWindow("counts", 5_000, key=utf8, value=int64, grace_ms=1_000)
+    recent = Store("recent", key=utf8, value=int64, ttl_ms=10_000)
+    out = Output(totals)
+
+    def process(self, record: Record[str, int]) -> None:
+        self.counts.update(record.key, record.timestamp, lambda count: (count or 0) + record.value)
+        self.recent.put(record.key, record.timestamp)
+
+    def on_window(self, window: Window[str, int]) -> None:
+        self.out.send(window.key, window.value)
+
+
+job = Job("followed", stages=[Delay, Minutes], partitions=2, mode="deterministic")
+"""
 
 
 class Scene:
@@ -95,14 +204,16 @@ class Scene:
         directory.mkdir(exist_ok=True)
         self.file = directory / "job.py"
         self.file.write_text((HEAD + text).replace('Topic("', f'Topic("{prefix}').replace('Job("', f'Job("{prefix}'))
-        self.topic = f"{prefix}lines"
         self.wrong = directory / "wrong"
         self.reference = str(self.file)
         self.job = load_job(self.reference)
         self.job_directory = JobDirectory(directory / "place", address=LogAddress(log))
         self.audit_directory = directory / "audit"
         self.log = self.job_directory.open_log()
-        self.log.create_topic(self.topic, PARTITIONS, plain=True)
+        read = {topic for stage in self.job.stages for topic in self.job.topology().externals_of(stage.ordinal)}
+        self.topics = sorted(read)
+        for topic in self.topics:
+            self.log.create_topic(topic, PARTITIONS, plain=True)
         self._next = 0
 
     @contextmanager
@@ -118,7 +229,7 @@ class Scene:
         for number in range(self._next, self._next + count):
             key = f"k{number * 7 % 23}".encode()
             text = " ".join(f"w{(number * step) % 29}" for step in (3, 5, 11))
-            place = TopicPartition(self.topic, partition_of(key, PARTITIONS))
+            place = TopicPartition(self.topics[number % len(self.topics)], partition_of(key, PARTITIONS))
             at = NOW_MS + number * 500 - (number % 9) * 1_000  # some are late
             records.append(ExternalRecord(place, key, text.encode(), at))
         self._next += count
@@ -172,6 +283,15 @@ class Looked:
         elif found is not None:
             self.steps.append(found)
         return found is not None
+
+    def until_begun(self, audit: FollowedAudit, scene: Scene, local: LocalJob) -> None:
+        """Let the job work and look: tasks that go by event time begin where their producers have been."""
+        deadline = time.monotonic() + LIMIT_S
+        while not self.begun:
+            assert time.monotonic() < deadline, "the audit does not begin"
+            scene.feed(local, 5)
+            local.poll(20)
+            self.look(audit)
 
     def to_end(self, audit: FollowedAudit) -> None:
         """Look until all that is committed now has been compared: idle workers commit new checkpoints all the time."""

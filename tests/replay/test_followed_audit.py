@@ -8,12 +8,12 @@ import pytest
 from framework.api.job import Job
 from framework.errors import ConfigError
 from framework.job.loader import load_job
-from framework.replay.audit import followed
+from framework.replay.audit import steps
 from framework.replay.audit.refused import check_follow
 from framework.replay.audit.sample import Sample
 from framework.settings import Settings
 from framework.state.commits import all_wirings
-from tests.replay.followed_jobs import COUNTING, HEAD, SETTINGS, WINDOWS, Looked, Scene
+from tests.replay.followed_jobs import COUNTING, HEAD, LOGICAL, ORDERED, SETTINGS, TIMED, WINDOWS, Looked, Scene
 from tests.spark.backfill.damage import damage
 from tests.worker.workers import LIMIT_S
 
@@ -21,8 +21,14 @@ from tests.worker.workers import LIMIT_S
 @pytest.mark.chaos
 @pytest.mark.parametrize(
     ("text", "on"),
-    [(COUNTING, "embedded"), (WINDOWS, "embedded"), pytest.param(COUNTING, "kafka", marks=pytest.mark.kafka)],
-    ids=["two stages", "event time", "kafka"],
+    [
+        (COUNTING, "embedded"),
+        (WINDOWS, "embedded"),
+        (ORDERED, "embedded"),
+        (TIMED, "embedded"),
+        pytest.param(COUNTING, "kafka", marks=pytest.mark.kafka),
+    ],
+    ids=["two stages", "event time", "recorded order", "logical time", "kafka"],
 )
 def test_no_false_alarm_while_workers_and_the_audit_die(
     request: pytest.FixtureRequest, tmp_path: Path, text: str, on: str
@@ -64,7 +70,7 @@ def test_each_record_behind_the_beginning_is_made_again_once(tmp_path: Path) -> 
         for _ in range(4):
             scene.fed_and_drained(local, 50)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(followed, "STEP_RECORDS_MAX", 60)
+            patch.setattr(steps, "STEP_RECORDS_MAX", 60)
             looked.to_end(audit)
     assert looked.records - before == 200 * 4, "200 lines, and three words of each"
     assert len(looked.steps) >= 3
@@ -89,6 +95,69 @@ def test_a_task_that_is_not_deterministic_is_told_once(tmp_path: Path) -> None:
     assert {(each.stage, each.store, each.key) for each in first} == {("count", "counts", b"w7")}
     assert all(each.found != each.expected for each in first)
     assert looked.differences == first
+
+
+SENDS = "            self.out.send(word, 1)\n"
+
+
+@pytest.mark.parametrize(
+    ("sends", "begun"),
+    [
+        (SENDS.replace("1)", "1 + WRONG.exists() * random.randrange(1, 99))"), 1),
+        (f"{SENDS}        for _ in range(random.randrange(1, 99) if WRONG.exists() else 0):\n{SENDS}", 2),
+    ],
+    ids=["others", "another number"],
+)
+def test_records_between_stages_are_compared(tmp_path: Path, sends: str, begun: int) -> None:
+    """By their digest, in deterministic mode; if there are more or fewer, the audit cannot go on with them."""
+    scene, looked = Scene(tmp_path, LOGICAL.replace(SENDS, sends)), Looked()
+    with scene.running() as local, scene.audit() as audit:
+        scene.fed_and_drained(local, 60)
+        looked.to_end(audit)
+        scene.wrong.touch()
+        scene.fed_and_drained(local, 60)
+        scene.wrong.unlink()
+        deadline = time.monotonic() + LIMIT_S
+        while not looked.wrong or len(looked.begun) < begun or not looked.steps[-1].caught_up:
+            assert time.monotonic() < deadline, looked.steps[-1:]
+            looked.look(audit)
+        told = looked.differences
+        scene.fed_and_drained(local, 60)
+        looked.to_end(audit)
+    assert any(each.stage == "split" and each.key.startswith(b"digest ") for each in told)
+    assert looked.differences == told
+    assert len(looked.begun) == begun
+    assert begun == 1 or "another number of records" in looked.begun[1].why
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [(ORDERED, [(0, "last", "k"), (1, "counts", "w"), (2, "sizes", "k")]), (TIMED, [(0, "reminded", "k")])],
+    ids=["calls, streams and batches", "timers"],
+)
+def test_a_changed_entry_of_a_deterministic_task_is_told(
+    tmp_path: Path, text: str, places: list[tuple[int, str, str]]
+) -> None:
+    """Whatever its inputs are: their order, the results of calls and the times of timers are recorded."""
+    scene, looked = Scene(tmp_path, text), Looked()
+    with scene.running() as local:
+        scene.fed_and_drained(local, 60)
+        with scene.audit() as audit:
+            looked.until_begun(audit, scene, local)
+            looked.to_end(audit)
+        scene.fed_and_drained(local, 60)
+    expected = set()
+    with scene.audit() as audit:
+        for number, store, first in places:
+            stage = scene.job.stages[number]
+            keys = [(stage.store_ids()[store], f"{first}{n}".encode()) for n in range(29)]
+            changelog = all_wirings(scene.job)[scene.job.tasks_of(number).start].changelog
+            changed = damage(scene.log, scene.job_directory.directory / "log.db", changelog, keys)
+            assert changed is not None
+            expected.add((stage.name, 0, store, changed[1]))
+        looked.to_end(audit)
+    assert {(each.stage, each.partition, each.store, each.key) for each in looked.differences} == expected
+    assert looked.wrong == len(expected)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
@@ -170,7 +239,7 @@ def _job(tmp_path: Path, text: str) -> Job:
 
 
 REFUSED = [
-    ("deterministic", COUNTING.replace("partitions=2)", 'partitions=2, mode="deterministic")'), "is deterministic"),
+    ("both modes", LOGICAL.replace("class Count(Task):", 'class Count(Task):\n    mode = "aligned"\n'), "both modes"),
     ("process_batch", COUNTING.replace("def process(self, record: Record[str, int]) -> None:",
                                        "def process_batch(self, records: list[Record[str, int]]) -> None:\n"
                                        "        for record in records:\n            self.one(record)\n\n"
@@ -200,5 +269,7 @@ def test_a_share_of_event_time_and_repeats_are_refused(tmp_path: Path) -> None:
     check_follow(job, SETTINGS, draws=False)
     with pytest.raises(ConfigError, match=r"all records move.*leave --share out"):
         check_follow(job, SETTINGS, draws=True)
+    with pytest.raises(ConfigError, match=r"is deterministic: .* counted over all records.*leave --share out"):
+        check_follow(_job(tmp_path, LOGICAL), SETTINGS, draws=True)
     with pytest.raises(ConfigError, match="repeat records after a crash"):
         check_follow(job, Settings(processing_guarantee="at-least-once"), draws=False)

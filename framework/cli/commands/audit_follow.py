@@ -18,9 +18,9 @@ from framework.job.directory import JobDirectory, directory_of
 from framework.job.metadata import pinned_settings
 from framework.logs.address import LogAddress
 from framework.monitor.audit_metrics import AuditCounts, AuditMonitor
-from framework.replay.audit.audited_task import WrongEntry
-from framework.replay.audit.followed import AuditBegun, AuditStep, FollowedAudit
+from framework.replay.audit.followed import AuditBegun, FollowedAudit
 from framework.replay.audit.refused import check_follow
+from framework.replay.audit.steps import AuditStep, WrongEntry
 from framework.settings import Settings
 from framework.state.shown import decoded_plain
 from framework.stores.expiring_store import EXPIRY_BYTES

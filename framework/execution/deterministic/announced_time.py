@@ -44,6 +44,12 @@ class AnnouncedTime:
         """Tell whether an entry of a saved state says of event time that was still to be told."""
         return key.startswith(_TOLD) and _ENTRY.unpack(entry)[2] != NEVER
 
+    @staticmethod
+    def due_in(topic: str, get: Callable[[bytes], bytes | None]) -> int:
+        """Return the logical time in µs as of which a saved state is still to tell a stream of event time, or NEVER."""
+        entry = get(_key(topic))
+        return NEVER if entry is None else int(_ENTRY.unpack(entry)[2])
+
     def changed(self, t: int) -> None:
         """Note that event time may have changed at logical time ``t``; all that was due before has been told."""
         if self._topics:

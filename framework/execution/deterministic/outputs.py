@@ -114,7 +114,7 @@ class LogicalOutputs:
         if raw is not None:
             self.at = _KEY.unpack(raw)
         for buffer in self._buffers:
-            raw = state.get(_digest_key(buffer.partition))
+            raw = state.get(digest_key(buffer.partition))
             buffer.digest = 0 if raw is None else _NUMBER.unpack(raw)[0]
         prefix = _released_key(None)
         for key, raw in state.scan(prefix, prefix + b"\xff"):
@@ -161,12 +161,12 @@ class LogicalOutputs:
             saved[ONE] = FORMAT
         for buffer in self._buffers:
             if buffer.digest:
-                saved[_digest_key(buffer.partition)] = _NUMBER.pack(buffer.digest)
+                saved[digest_key(buffer.partition)] = _NUMBER.pack(buffer.digest)
         for place in self._outside.values():
             if place.seq > 0:
                 saved[_sent_key(place.partition)] = _NUMBER.pack(place.seq)
                 if self._releases:
-                    saved[_digest_key(place.partition)] = pack_digest(place.made)
+                    saved[digest_key(place.partition)] = pack_digest(place.made)
             if place.end >= 0:
                 saved[_end_key(place.partition)] = _NUMBER.pack(place.end)
         # the changelog tells only of output releases since the last commit
@@ -177,7 +177,7 @@ class LogicalOutputs:
     @property
     def counted(self) -> frozenset[bytes]:
         """The keys of the state by which a successor numbers its next outputs outside."""
-        return frozenset(key(place) for place in self._outside for key in (_sent_key, _digest_key))
+        return frozenset(key(place) for place in self._outside for key in (_sent_key, digest_key))
 
     def number(self, records: list[ExternalRecord]) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
         """Return those of the collected external records that are not visible yet, in order and with their headers.
@@ -244,7 +244,7 @@ class LogicalOutputs:
         place = self._outside.get(partition)
         if place is None:
             sent = self._sent(partition)
-            digest = unpack_digest(self._state.get(_digest_key(partition)), sent)
+            digest = unpack_digest(self._state.get(digest_key(partition)), sent)
             made = self._made[partition] = Made(partition, sent, digest, self.released.get(partition, 0))
             made.expect(self._checks.get(partition, ()))
             place = self._outside[partition] = Outside(made, self._number(_end_key(partition), -1))
@@ -269,7 +269,8 @@ def is_of_outputs(key: bytes) -> bool:
     return key == ONE or key.startswith((b"digest ", b"sent ", b"released ", b"end "))
 
 
-def _digest_key(partition: TopicPartition) -> bytes:
+def digest_key(partition: TopicPartition) -> bytes:
+    """Return the key of META under which the digest of what was sent to a partition is."""
     return b"digest %s" % str(partition).encode()
 
 

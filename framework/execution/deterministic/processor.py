@@ -207,6 +207,16 @@ class LogicalProcessor(Processor):
             self.be_at(turn)
             self._firing.fire_wall_once(turn // 1_000)
 
+    def end_at(self, t: int, *, has_told: bool) -> None:
+        """Come to where a live task was, all of whose input is processed: its clock stood at ``t`` µs.
+
+        ``has_told``: it had told what was due of event time. A commit does not say when its task learnt that time has
+        passed, but its state tells what came of it.
+        """
+        self._then(partial(self._fire_wall_by, t))
+        if has_told:
+            self._then(partial(self._announced.pass_to, NEVER - 1))
+
     def be_at(self, t: int) -> None:
         """Move to logical time ``t`` µs: later records, and turns of timers, are behind it."""
         self._logical.at = max((t, self._producer), self._logical.at)

@@ -1,13 +1,11 @@
-"""An audit that goes on beside a live job: from one checkpoint of all tasks to the next, each step made again.
+"""An audit that goes on beside a live job: from each commit of its tasks to a later one, the step made again.
 
 Nothing is recomputed from the beginning: a step starts from the state that the changelogs had at the checkpoint before,
 which the step before it has compared. What was compared is written down before the copies go on, so an audit that is
 killed goes on with the same step or the next one.
 """
 
-import contextlib
 import os
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -15,15 +13,15 @@ from typing import NamedTuple, Self
 import msgspec
 
 from framework.api.job import Job
-from framework.batch.channels import stages_in_order
-from framework.batch.frames import Frame
 from framework.errors import ConfigError, OffsetOutOfRange
 from framework.ports import JobLogReader
-from framework.replay.audit.audited_task import AuditedTask, WrongEntry, offsets
+from framework.replay.audit.audited_task import AuditedTask
+from framework.replay.audit.course import AlignedCourse, Course
+from framework.replay.audit.logical_course import LogicalCourse
 from framework.replay.audit.sample import Sample
 from framework.replay.audit.state_copy import StateReplaced
+from framework.replay.audit.steps import AuditStep, PlaceLost, RemadeMessage
 from framework.settings import Settings
-from framework.state.commit_search import at_most
 from framework.state.commits import all_wirings, newest_commit
 from framework.state.pinning import output_counts
 from framework.state.snapshots import Snapshot, id_of_all, snapshots, snapshots_at
@@ -31,23 +29,9 @@ from framework.state.start_pinning import know_starts
 from framework.stores.rocksdb_memory import RocksMemory
 from framework.stores.store_directory import make_private
 
-STEP_RECORDS_MAX = 100_000  # of a step, from outside; one checkpoint with more of them is a step, too
-SHOWN_MAX = 100  # differences of a step that are kept: a person can look at them
 LOOKS_MAX = 10  # looks in a row at which no checkpoint can be found, until that is an error
 
 _BASE = "compared.json"
-
-
-class AuditStep(NamedTuple):
-    """One step of all tasks. ``wrong``: stage → how many entries differ; ``differences``: the first of them."""
-
-    after: int  # checkpoint ids
-    checkpoint_id: int
-    records: int
-    keys: int
-    wrong: Counter[str]
-    differences: list[WrongEntry]
-    caught_up: bool  # it has compared all that was committed when it began
 
 
 class AuditBegun(NamedTuple):
@@ -55,6 +39,13 @@ class AuditBegun(NamedTuple):
 
     checkpoint_id: int
     why: str
+
+
+class _Noted(msgspec.Struct, frozen=True):
+    """How far all was compared, and what tasks have sent that others have not taken yet. Without that it is a list."""
+
+    base: list[tuple[int, int]]  # offset and checkpoint of each task's commit
+    carried: list[RemadeMessage]
 
 
 class FollowedAudit:
@@ -75,7 +66,10 @@ class FollowedAudit:
         except BaseException:
             self.close()
             raise
+        course = LogicalCourse if "deterministic" in job.modes else AlignedCourse
+        self._course: Course = course(job, log, self._tasks)
         self._base: list[Snapshot] | None = None
+        self._lost: str | None = None  # why it is beginning, if it is
         self._failed_looks = 0
 
     def look(self) -> AuditStep | AuditBegun | None:
@@ -86,16 +80,19 @@ class FollowedAudit:
         newest = self._newest()
         if newest is None:
             return None
-        if self._base is None and (why := self._resume()) is not None:
+        if self._base is None and (why := self._resume() if self._lost is None else self._lost) is not None:
             return self._begin(newest, why)
         assert self._base is not None
-        goal, caught_up = self._goal(self._base, newest)
-        if [each.offset for each in goal] == [each.offset for each in self._base]:
-            return None
         try:
-            step = self._step(self._base, goal, caught_up=caught_up)
-            self._take(goal)
-        except StateReplaced as error:
+            made = self._course.step(self._base, newest)
+            if made is None:
+                return None
+            step, goal = made
+            if self._course.lost:
+                self._lose(self._course.lost)
+            else:
+                self._take(goal)
+        except (PlaceLost, StateReplaced) as error:
             return self._begin(newest, str(error))
         except OffsetOutOfRange as error:
             return self._begin(newest, f"what comes next was trimmed before it was compared: {error}")
@@ -117,24 +114,33 @@ class FollowedAudit:
 
     # --- Where it is ---
 
-    def _begin(self, newest: list[Snapshot], why: str) -> AuditBegun:
-        """Take the state as it is, and go on from there."""
-        self._base = None
-        (self._directory / _BASE).unlink(missing_ok=True)
-        for task, snapshot in zip(self._tasks, newest, strict=True):
+    def _begin(self, newest: list[Snapshot], why: str) -> AuditBegun | None:
+        """Take the state as it is, and go on from there. None: it must wait for that."""
+        if self._lost is None:
+            self._lose(why)
+        base = self._course.begin(newest)
+        if base is None:
+            return None
+        for task, snapshot in zip(self._tasks, base, strict=True):
             task.copy.build(self._log, snapshot)
-        self._note(newest)
-        self._base = newest
-        return AuditBegun(id_of_all(newest), why)
+        self._note(base)
+        self._base, why, self._lost = base, self._lost or "", None
+        return AuditBegun(id_of_all(base), why)
+
+    def _lose(self, why: str) -> None:
+        """Forget the place."""
+        self._base, self._lost = None, why
+        (self._directory / _BASE).unlink(missing_ok=True)
 
     def _resume(self) -> str | None:
         """Go on from what was compared last; return why that cannot be, empty: nothing was compared yet."""
         try:
-            noted = msgspec.json.decode((self._directory / _BASE).read_bytes(), type=list[tuple[int, int]])
+            found = msgspec.json.decode((self._directory / _BASE).read_bytes(), type=list[tuple[int, int]] | _Noted)
         except FileNotFoundError:
             return ""
         except msgspec.DecodeError as error:
             return f"{self._directory / _BASE} cannot be read: {error}"
+        noted, carried = (found.base, found.carried) if isinstance(found, _Noted) else (found, [])
         if len(noted) != len(self._tasks):
             return "the job has another number of tasks"
         try:
@@ -153,13 +159,13 @@ class FollowedAudit:
             self._bring(base)
         except (ConfigError, OffsetOutOfRange, StateReplaced) as error:
             return str(error)
-        self._base = base
+        self._base, self._course.carried = base, carried
         return None
 
     def _take(self, goal: list[Snapshot]) -> None:
         """Go on from a checkpoint that was compared."""
+        self._base = None  # until it is noted, and all copies are there
         self._note(goal)
-        self._base = None  # until all copies are there
         self._bring(goal)
         self._base = goal
 
@@ -171,55 +177,11 @@ class FollowedAudit:
         """Write down how far all was compared, in one step."""
         part = self._directory / f"{_BASE}.part"
         with part.open("wb") as file:
-            file.write(msgspec.json.encode([(each.offset, each.commit.checkpoint_id) for each in base]))
+            noted, carried = [(each.offset, each.commit.checkpoint_id) for each in base], self._course.carried
+            file.write(msgspec.json.encode(_Noted(noted, carried) if carried else noted))
             file.flush()
             os.fsync(file.fileno())
         part.replace(self._directory / _BASE)
-
-    # --- A step ---
-
-    def _goal(self, base: list[Snapshot], newest: list[Snapshot]) -> tuple[list[Snapshot], bool]:
-        """Return a later checkpoint that is not too far, and whether it is the newest."""
-        newest = goal = _forward(base, newest)
-        low, high = id_of_all(base), id_of_all(newest)
-        while _records(base, goal) > STEP_RECORDS_MAX and high - low > 1:
-            middle = (low + high) // 2
-            found = self._at_most(base, middle)
-            if found is None or not _records(base, found):
-                low = middle
-            else:
-                goal, high = found, middle
-        return goal, goal is newest
-
-    def _at_most(self, base: list[Snapshot], checkpoint_id: int) -> list[Snapshot] | None:
-        """Return a checkpoint up to this one, or None."""
-        wirings = all_wirings(self._job)
-        inner = [wiring for wiring in wirings if not wiring.is_source] or wirings
-        with contextlib.suppress(ConfigError):
-            found = at_most(self._log, inner[0], checkpoint_id).commit.checkpoint_id
-            return _forward(base, snapshots(self._log, self._job, found))
-        return None
-
-    def _step(self, base: list[Snapshot], goal: list[Snapshot], *, caught_up: bool) -> AuditStep:
-        """Make one step of all tasks again, each after those that it reads."""
-        frames = defaultdict[tuple[int, int], list[Frame]](list)  # stage, partition → what it reads
-        consumers = {stream.topic: stream.consumer for stream in self._job.topology().streams}
-        records = keys = 0
-        wrong = Counter[str]()
-        differences: list[WrongEntry] = []
-        for stage in stages_in_order(self._job):
-            for partition, number in enumerate(range(*self._job.tasks_of(stage.ordinal).indices(len(self._tasks)))):
-                task, before, after = self._tasks[number], base[number], goal[number]
-                taken = frames.pop((stage.ordinal, partition), [])
-                if before.offset == after.offset and not taken:
-                    continue
-                sent, compared = task.step(self._log, before.commit, after, taken)
-                for frame in sent:
-                    frames[consumers[frame.partition.topic], frame.partition.partition].append(frame)
-                records, keys = records + compared.records, keys + compared.keys
-                wrong[stage.name] += len(compared.differences)
-                differences += compared.differences[: SHOWN_MAX - len(differences)]
-        return AuditStep(id_of_all(base), id_of_all(goal), records, keys, wrong, differences, caught_up)
 
     def close(self) -> None:
         """Close the copies."""
@@ -232,17 +194,3 @@ class FollowedAudit:
     def __exit__(self, *_: object) -> None:
         """Close the copies."""
         self.close()
-
-
-def _forward(base: list[Snapshot], found: list[Snapshot]) -> list[Snapshot]:
-    """Return a checkpoint at which no task is behind ``base``: one that nothing reads may have gone on alone."""
-    return [max(pair, key=lambda each: each.offset) for pair in zip(base, found, strict=True)]
-
-
-def _records(base: Sequence[Snapshot], goal: Sequence[Snapshot]) -> int:
-    """Return how many offsets from outside are between two checkpoints."""
-    return sum(
-        end - offsets(before.commit).get(partition, 0)
-        for before, after in zip(base, goal, strict=True)
-        for partition, end in offsets(after.commit).items()
-    )

@@ -6,7 +6,7 @@ from framework.core.task_topology import wire
 from framework.errors import ConfigError
 from framework.settings import Settings
 
-_BATCH = "grete audit without --follow recomputes it from its history"
+_BATCH = "grete audit without --follow recomputes it from its history, and a deterministic job can be followed"
 
 
 def check_follow(job: Job, settings: Settings, *, draws: bool) -> None:
@@ -19,6 +19,16 @@ def check_follow(job: Job, settings: Settings, *, draws: bool) -> None:
             f"job {job.name!r} runs {settings.processing_guarantee}: its tasks have no checkpoint in common, and "
             "repeat records after a crash, which an audit would tell as differences",
             setting="processing_guarantee",
+        )
+    if "," in job.modes:
+        raise ConfigError(
+            f"job {job.name!r} has stages of both modes: those that are deterministic commit each task for itself, and "
+            f"the others together. {_BATCH}"
+        )
+    if draws and "deterministic" in job.modes:
+        raise ConfigError(
+            f"job {job.name!r} is deterministic: what its tasks see (ctx.random, results of calls) is counted over all "
+            "records, not those of the drawn keys alone: leave --share out"
         )
     for stage in job.stages:
         if (why := _why_not(job, stage)) is not None:
@@ -34,11 +44,7 @@ def check_follow(job: Job, settings: Settings, *, draws: bool) -> None:
 def _why_not(job: Job, stage: StageGraph) -> str | None:
     """Return why the steps of a stage cannot be made again."""
     if stage.mode == "deterministic":
-        return (
-            "is deterministic: its tasks commit each for itself, so a running job has no checkpoint of all of them. "
-            "grete check-determinism makes its recent outputs again beside it, and grete audit its state once it is "
-            "stopped"
-        )
+        return None  # its changelogs tell in which order its inputs came, and what its calls have returned
     if stage.awaits:
         return "makes calls, and is aligned, so their results are not recorded: an audit would have to make them again"
     if stage.batch:

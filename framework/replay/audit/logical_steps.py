@@ -1,0 +1,169 @@
+"""A step of a deterministic task, made again: its inputs in the order that its changelog has recorded."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from framework.api.graph import StageGraph
+from framework.api.job import Job
+from framework.batch.channels import channels_of
+from framework.batch.frames import Frame
+from framework.batch.logical_order import LogicalOrder
+from framework.batch.no_calls import NoCalls
+from framework.batch.passes import LogicalPass
+from framework.batch.record_order import Piece, merged, piece_of_message, pieces_of_rows
+from framework.core.task_topology import TaskWiring
+from framework.execution.calls.kept_results import KeptResults, is_kept
+from framework.execution.deterministic.outputs import AT, digest_key, is_of_outputs, logical_time_of
+from framework.execution.event_time import OUTSIDE
+from framework.execution.limits import CALLS_MS
+from framework.execution.processor import Processor
+from framework.execution.record_times import part_of
+from framework.execution.reserved_stores import META, OUTBOX
+from framework.logs.partition_reader import rows
+from framework.ports import LogReader
+from framework.replay.audit.sent import Reached, is_watermark, number_of
+from framework.replay.audit.steps import PlaceLost, RemadeMessage, ValueOf, offsets
+from framework.settings import Settings
+from framework.state.recorded_task import recorded_between
+from framework.state.snapshots import Snapshot
+from framework.stores.overlay import Overlay
+from protocol.commit import Commit
+from protocol.frames import decode_columns
+from protocol.ids import TopicPartition
+
+
+class LogicalSteps:
+    """Task (stage, partition), in deterministic mode."""
+
+    processor: Processor
+    _pass: LogicalPass
+
+    def __init__(  # as they come in
+        self,
+        job: Job,
+        stage: StageGraph,
+        wiring: TaskWiring,
+        partition: int,
+        overlay: Overlay,
+        settings: Settings,
+        outside: Mapping[str, int],
+    ) -> None:
+        self._own = job, stage, partition
+        self._wiring, self._overlay, self._settings, self._outside = wiring, overlay, settings, outside
+        self._channels = channels_of(job.topology(), stage.ordinal, partition)
+        self._digests = {digest_key(place) for place in wiring.outputs}
+        self._order = LogicalOrder()
+
+    def reset(self, log: LogReader, begin: int, before: Commit, after: Snapshot) -> None:
+        """As of TaskSteps."""
+        assert before.deterministic is not None
+        assert after.commit.deterministic is not None
+        first_t, last_t = before.deterministic.last_t, after.commit.deterministic.last_t
+        recorded = recorded_between(log, after.changelog, begin, after.offset + 1)
+        kept = KeptResults(self._overlay.store(META)).load()
+        self._order = LogicalOrder(
+            -1,
+            dict.fromkeys(self._wiring.external, 0),
+            [each for each in recorded.decisions if first_t < each.first_t and each.last_t <= last_t],
+            is_live=True,
+            calls={**kept, **{number: results for note in recorded.calls for number, results in note.records}},
+        )
+        stage = self._own[1]
+        self._pass = LogicalPass(
+            *self._own,
+            self._overlay,
+            self._settings,
+            self._outside,
+            outputs=False,
+            order=self._order,
+            is_recorded=True,
+            caller=NoCalls(stage.name) if stage.awaits else None,
+        )
+        self.processor = self._pass.processor
+        self.processor.reset()
+
+    def run(
+        self, log: LogReader, before: Commit, after: Commit, taken: Sequence[RemadeMessage], value_of: ValueOf
+    ) -> tuple[int, list[Frame]]:
+        """As of TaskSteps. Raises PlaceLost: of what was ``taken``, records are missing."""
+        pieces = [*self._external(log, before, after), *self._streams(before, after, taken)]
+        pieces += self._order.idle({source: number for (_, source), number in self._channels.items()})
+        pieces.sort(key=lambda piece: piece[:3])
+        sent: list[Frame] = []
+        for piece in merged(pieces, max(2, len(self._channels))):  # watermarks have places within frames
+            self._pass.take(piece)
+            self._wait_for_calls(until_none=False)
+            sent += self._pass.frames(tell=True)
+            self._pass.external()
+            self.processor.requests.forget()
+        at = value_of(META, AT)
+        reached = Reached.of(self._wiring, after, value_of)
+        self._pass.end_at(-1 if at is None else logical_time_of(at), has_told=reached.has_told)
+        self._wait_for_calls(until_none=True)
+        sent += self._pass.frames(tell=True)
+        self._pass.external()
+        return self._pass.records.total(), sent
+
+    def is_compared(self, store: int, key: bytes) -> bool:
+        """As of TaskSteps: what it has sent into streams by its digests; what is outside is not made again."""
+        if store != META:
+            return store != OUTBOX
+        return key in self._digests or not (is_kept(key) or is_of_outputs(key))
+
+    def _wait_for_calls(self, *, until_none: bool) -> None:
+        in_flight = self.processor.in_flight
+        while in_flight is not None and (in_flight.count if until_none else in_flight.full):
+            if not in_flight.work():
+                time.sleep(CALLS_MS / 1000)
+
+    def _external(self, log: LogReader, before: Commit, after: Commit) -> Iterator[Piece]:
+        """Yield what came from outside between two commits, with the times that it was given."""
+        begins = offsets(before)
+        for partition, end in offsets(after).items():
+            begin = begins.get(partition, self._wiring.starts.get(partition, 0))
+            read = rows(log, partition, begin, end, acknowledged=end)
+            number = self._channels[OUTSIDE, partition]
+            pieces = pieces_of_rows(partition, number, read, self._settings.batch_bytes_max)
+            yield from self._order.of(partition, self._wiring.producer, (), pieces, first=False)
+
+    def _streams(self, before: Commit, after: Commit, taken: Sequence[RemadeMessage]) -> Iterator[Piece]:
+        """Yield the part of what was sent that was processed between two commits."""
+        begins, ends = seqs(before), seqs(after)
+        from_t, to_t = frontiers(before), frontiers(after)
+        found = dict.fromkeys(ends, 0)
+        for sent in taken:
+            place = TopicPartition(sent.topic, sent.partition)
+            channel = sent.producer, place
+            number = self._channels[channel]
+            if is_watermark(sent):
+                if from_t.get(channel, -1) < sent.start <= to_t[channel]:
+                    yield piece_of_message(place, sent.start, number, sent.seq, sent.message, logical=True)
+                continue
+            first = max(sent.seq, begins.get(channel, 0) + 1)
+            last = min(sent.seq + number_of(sent) - 1, ends[channel])
+            if first <= last:
+                batch = part_of(decode_columns(sent.message, place, sent.seq), first - sent.seq, last + 1 - sent.seq)
+                assert batch.logical is not None
+                found[channel] += last + 1 - first
+                yield Piece(batch.logical[0][0], number, first, batch)
+        for channel, end in ends.items():
+            if found[channel] != end - begins.get(channel, 0):
+                raise PlaceLost(
+                    f"{self._wiring.name}: {end - begins.get(channel, 0)} records of {channel[1]} came in from "
+                    f"producer {channel[0]}, and {found[channel]} were made again"
+                )
+
+
+def seqs(commit: Commit) -> dict[tuple[int, TopicPartition], int]:
+    """Return the last seq included, by producer and partition."""
+    return {
+        (channel.producer, TopicPartition(entry.topic, entry.partition)): channel.seq
+        for entry in commit.inputs
+        for channel in entry.channels
+    }
+
+
+def frontiers(commit: Commit) -> dict[tuple[int, TopicPartition], int]:
+    """Return the logical time up to which all is included, by producer and partition."""
+    assert commit.deterministic is not None
+    return {(f.producer, TopicPartition(f.topic, f.partition)): f.t for f in commit.deterministic.frontiers}

@@ -1,0 +1,111 @@
+"""What an audit tells of a step, and how a task's step is made again."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from framework.batch.frames import Frame
+from framework.errors import FrameworkError
+from framework.execution.processor import Processor
+from framework.ports import LogReader
+from framework.state.snapshots import Snapshot
+from protocol.commit import Commit
+from protocol.ids import TopicPartition
+
+SHOWN_MAX = 100  # differences of a step that are kept: a person can look at them
+STEP_RECORDS_MAX = 100_000  # of a step, from outside; one checkpoint with more of them is a step, too
+
+ValueOf = Callable[[int, bytes], bytes | None]  # store id, key → the live task's value at the end of a step
+
+
+class WrongEntry(NamedTuple):
+    """An entry that differs. None: it is not there."""
+
+    stage: str
+    partition: int
+    store: str
+    key: bytes
+    found: bytes | None  # in the changelog
+    expected: bytes | None  # made again
+
+
+class ComparedStep(NamedTuple):
+    """What the step of one task has shown: records made again, entries compared, and those that differ."""
+
+    records: int
+    keys: int
+    differences: list[WrongEntry]
+
+
+class AuditStep(NamedTuple):
+    """One step of all tasks. ``wrong``: stage → how many entries differ; ``differences``: the first of them."""
+
+    after: int  # checkpoint ids
+    checkpoint_id: int
+    records: int
+    keys: int
+    wrong: Counter[str]
+    differences: list[WrongEntry]
+    caught_up: bool  # it has compared all that was committed when it began, and can be
+
+
+class RemadeMessage(NamedTuple):
+    """A frame of a task's step, or a watermark. ``seq``: of its first record, or of the one behind it.
+
+    ``start``: as of a Piece; in deterministic mode the logical time.
+    """
+
+    producer: int
+    topic: str
+    partition: int
+    seq: int
+    start: int
+    message: bytes
+
+
+class PlaceLost(FrameworkError):
+    """An audit cannot go on with the next step, and takes the state of a later checkpoint as it is."""
+
+
+class TaskSteps(Protocol):
+    """Makes steps of one task over a copy of its state."""
+
+    processor: Processor
+
+    def reset(self, log: LogReader, begin: int, before: Commit, after: Snapshot) -> None:
+        """Begin a step from the commit ``before``, at offset ``begin`` of the changelog, over the copy as it is."""
+        ...
+
+    def run(
+        self, log: LogReader, before: Commit, after: Commit, taken: Sequence[RemadeMessage], value_of: ValueOf
+    ) -> tuple[int, list[Frame]]:
+        """Make it; return how many records, and what is sent. ``taken``: of the tasks before it, maybe more."""
+        ...
+
+    def is_compared(self, store: int, key: bytes) -> bool:
+        """Tell whether a difference in an entry is one."""
+        ...
+
+
+class Tally:
+    """What the steps of all tasks have shown."""
+
+    def __init__(self) -> None:
+        self.records = self.keys = 0
+        self.wrong = Counter[str]()
+        self.differences: list[WrongEntry] = []
+
+    def add(self, stage: str, compared: ComparedStep) -> None:
+        """Add what the step of a task has shown."""
+        self.records, self.keys = self.records + compared.records, self.keys + compared.keys
+        self.wrong[stage] += len(compared.differences)
+        self.differences += compared.differences[: SHOWN_MAX - len(self.differences)]
+
+    def told(self, after: int, checkpoint_id: int, *, caught_up: bool) -> AuditStep:
+        """Return the step."""
+        return AuditStep(after, checkpoint_id, self.records, self.keys, self.wrong, self.differences, caught_up)
+
+
+def offsets(commit: Commit) -> dict[TopicPartition, int]:
+    """Return the offset of the first record not included in a commit, by partition from outside."""
+    return {TopicPartition(entry.topic, entry.partition): entry.offset for entry in commit.external}
