@@ -103,10 +103,11 @@ def _check_fit(job: Job, target: Job) -> None:
     if target.name == job.name:
         raise ConfigError(f"both jobs are called {job.name!r}: give the second one another name")
     for stage, other in zip(job.stages, target.stages, strict=False):
-        if other.partitions != stage.partitions and "deterministic" in job.modes:
+        if other.partitions != stage.partitions and "deterministic" in job.modes and "wall" in stage.timers:
             raise ConfigError(
                 f"stage {stage.name} of {job.name!r} has {stage.partitions} partitions, {target.name!r} "
-                f"{other.partitions}: a deterministic job is forked with its own number of partitions only",
+                f"{other.partitions}: a deterministic stage with wall-clock timers is forked with its own number of "
+                "partitions only",
                 stage=stage.name,
             )
         ours, theirs = stage.store_ids(), other.store_ids()

@@ -121,8 +121,9 @@ def _refuse_kinds(job: Job, partitions: int) -> None:
     """Refuse jobs of a kind that keeps its number of partitions."""
     if "deterministic" in job.modes:
         raise ConfigError(
-            f"job {job.name!r} is deterministic: it cannot be rescaled once it has run: run its inputs through a job "
-            "of another name with more partitions"
+            f"job {job.name!r} is deterministic: it cannot be rescaled once it has run: stop what writes its inputs, "
+            f"write a job of another name with partitions={partitions}, on Kafka with other input topics, too, and: "
+            "grete fork"
         )
     for each in job.stages:
         if whole := each.topics_broadcast():

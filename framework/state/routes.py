@@ -12,7 +12,9 @@ from framework.api.job import Job
 from framework.core.partitioners import Partitioner
 from framework.errors import ConfigError
 from framework.execution.build import store_names
-from framework.execution.deterministic.outputs import is_of_outputs
+from framework.execution.calls.kept_results import is_kept
+from framework.execution.deterministic.outputs import AT, is_of_outputs
+from framework.execution.deterministic.processor import CALLS, RECORDS
 from framework.execution.floors import Floor
 from framework.execution.reserved_stores import EVENT_TIME, META, OUTBOX, STREAM_TIME, TURN
 from framework.job.key_metadata import Placement, Places
@@ -23,6 +25,7 @@ from protocol.partitioner import crc32_partition_of
 
 BACKFILL = "it cannot be rescaled; run its history through a job with other partitions instead: grete backfill"
 BITS_MIN = 20  # of evidence that a store is keyed as the records are: a chance of one in a million to be wrong
+_OF_ONE_TASK = (STREAM_TIME, AT, CALLS, RECORDS)  # in META: what becomes of the first is not its route's to say
 FLOORS_MAX = 8  # of a task: each costs a lookup with each record
 
 
@@ -61,9 +64,11 @@ class Route(NamedTuple):
             stays = store == OUTBOX or (store == META and is_of_outputs(key))  # it counts outputs of the first job
             return own[stays:]
         if store == META:
-            if key == TURN or key.startswith(EVENT_TIME) or (self.moves and key == STREAM_TIME):
+            if key == TURN or key.startswith(EVENT_TIME) or is_of_outputs(key):
                 return own[1:]
-            return range(self.partitions) if self.moves else own
+            if not self.moves:
+                return own
+            return range(0 if key in _OF_ONE_TASK or is_kept(key) else self.partitions)
         if not self.moves:
             return own
         record_key = self.keys.of(store, key)

@@ -214,13 +214,13 @@ def test_a_fork_goes_on_from_an_older_checkpoint(tmp_path: Path) -> None:
     log.close()
 
 
-@pytest.mark.parametrize("partitions", [1, 3])
-def test_a_fork_has_fewer_partitions_or_more(tmp_path: Path, partitions: int) -> None:
+@pytest.mark.parametrize(("partitions", "mode"), [(1, "aligned"), (3, "aligned"), (3, "deterministic")])
+def test_a_fork_has_fewer_partitions_or_more(tmp_path: Path, partitions: int, mode: str) -> None:
     """Every key of a job of two goes where it belongs now, and is counted on; only if all input is processed."""
-    first, directory = code(tmp_path, "first.py"), tmp_path / "job"
+    first, directory = code(tmp_path, "first.py", partitions=f'2, mode="{mode}"'), tmp_path / "job"
     lines = [(f"k{number}", WORDS) for number in range(25)]
     before = run(first, directory, *lines)
-    second = code(tmp_path, "second.py", pair="second", partitions=str(partitions))
+    second = code(tmp_path, "second.py", pair="second", partitions=f'{partitions}, mode="{mode}"')
     asked = ["fork", first, second, f"--directory={directory}", f"--second-directory={tmp_path / 'second'}"]
     feed(directory, load_job(first), ("k1", "more"))
     assert "has records from offset" in grete(*asked, fails=REFUSED)
@@ -235,6 +235,8 @@ def test_a_fork_has_fewer_partitions_or_more(tmp_path: Path, partitions: int) ->
             assert {partition_of(word.encode(), partitions) for word in found} == {number}
     assert "has run" in grete(*asked, fails=REFUSED)
     assert run(first, directory, *lines) == {word: 2 * count for word, count in before.items()}
+    if mode == "deterministic":
+        grete("check-determinism", second, f"--directory={tmp_path / 'second'}")
 
 
 def _checkpoint_ids(job: Job, directory: Path) -> list[int]:
@@ -329,13 +331,8 @@ def test_a_deterministic_job_is_forked_and_not_rescaled(tmp_path: Path) -> None:
     where = f"--directory={directory}"
     refused = grete("rescale", code_of, "--partitions=4", where, fails=REFUSED)
     assert "is deterministic: it cannot be rescaled" in refused
+    assert refused.endswith("with partitions=4, on Kafka with other input topics, too, and: grete fork")
     into = f"--second-directory={forked}"
-    third = code(tmp_path, "third.py", partitions='3, mode="deterministic"', pair="third")
-    refused = grete("fork", code_of, third, where, f"--second-directory={tmp_path / 't'}", fails=REFUSED)
-    assert (
-        "of 'pair' has 2 partitions, 'third' 3: a deterministic job is forked with its own number of partitions only"
-        in refused
-    )
     refused = grete("fork", code_of, aligned, where, f"--second-directory={tmp_path / 'a'}", fails=REFUSED)
     assert "'pair' is deterministic, 'aligned' aligned: need the same mode" in refused
     assert "count/counts\t40 entries" in grete("fork", code_of, second, where, into)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from framework.api.mode import Mode
 from framework.api.serdes import Serde, functions_of
 from framework.errors import ConfigError
 from framework.execution.floors import FLOOR, Floor
@@ -95,9 +96,9 @@ def by_time(serde: Serde[Any]) -> type[Task]:
     return ByTime
 
 
-def job_of(partitions: int, task: type[Task], name: str = "moving") -> Job:
+def job_of(partitions: int, task: type[Task], name: str = "moving", mode: Mode = "aligned") -> Job:
     """Return a job of one stage."""
-    return Job(name, [task], partitions=partitions)
+    return Job(name, [task], partitions=partitions, mode=mode)
 
 
 def phases_of(seed: int, keys: Sequence[Any], encode: Any, count: int = 3) -> list[list[Fed]]:
@@ -135,17 +136,19 @@ def of_keys(sent: Sent, names: Sequence[str]) -> Sent:
 
 
 @pytest.mark.parametrize(
-    ("seed", "path", "serde"),
+    ("seed", "path", "serde", "mode"),
     [
-        *((seed, (2, 3, 2), utf8) for seed in range(4)),
-        *((seed, (3, 2, 1, 4), utf8) for seed in range(4, 7)),
-        *((seed, (2, 4, 6), utf8) for seed in range(7, 10)),
-        (10, (2, 3, 2), int64),
-        (11, (2, 1, 4, 5), int64),
+        *((seed, (2, 3, 2), utf8, "aligned") for seed in range(4)),
+        *((seed, (3, 2, 1, 4), utf8, "aligned") for seed in range(4, 7)),
+        *((seed, (2, 4, 6), utf8, "aligned") for seed in range(7, 10)),
+        (10, (2, 3, 2), int64, "aligned"),
+        (11, (2, 1, 4, 5), int64, "aligned"),
+        *((seed, (2, 3, 2), utf8, "deterministic") for seed in (12, 13)),
+        (14, (2, 1, 4), int64, "deterministic"),
     ],
 )
 def test_each_key_has_the_results_of_a_task_that_had_all_its_neighbours(
-    seed: int, path: tuple[int, ...], serde: Serde[Any]
+    seed: int, path: tuple[int, ...], serde: Serde[Any], mode: Mode
 ) -> None:
     """Moved in the middle, through crashes: late is what would have been late, and no result comes twice or is lost.
 
@@ -156,7 +159,7 @@ def test_each_key_has_the_results_of_a_task_that_had_all_its_neighbours(
     names: list[Any] = [f"k{number}" for number in range(9)] if serde is utf8 else [*range(-4, 5)]
     task = by_time(serde)
     phases = phases_of(seed, names, encode, len(path))
-    job = MovableJob(job_of(path[0], task))
+    job = MovableJob(job_of(path[0], task, mode=mode))
     sent = Sent()
     for number, (partitions, records) in enumerate(zip(path, phases, strict=True)):
         if number:

@@ -8,6 +8,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from framework.api.job import Job
 from framework.errors import ConfigError
+from framework.execution.deterministic.outputs import is_of_outputs
 from framework.execution.floors import FLOOR
 from framework.execution.reserved_stores import META, STREAM_TIME, TIMERS
 from framework.job.directory import JobDirectory
@@ -117,11 +118,11 @@ FORKED = f"from grete import Job\nfrom tests.support.parity import {STAGES}\n\nj
 class Forked:
     """A job whose state is windows, joins by time, duplicates that are known, and what expires."""
 
-    def __init__(self, directory: Path, name: str) -> None:
-        """Write its code, and open its log."""
+    def __init__(self, directory: Path, name: str, stages: str = STAGES, numbers: str = "2") -> None:
+        """Write its code, and open its log. ``numbers``: partitions, and perhaps the mode."""
         directory.mkdir()
         self.reference = str(directory / f"{name}.py")
-        Path(self.reference).write_text(f'{FORKED}("{name}", [{STAGES}], partitions=2)\n')
+        Path(self.reference).write_text(f'{FORKED}("{name}", [{stages}], partitions={numbers})\n')
         self.job: Job = load_job(self.reference)
         self.job_directory = JobDirectory(directory / "job")
         self.log: JobLog = self.job_directory.open_log()
@@ -148,7 +149,9 @@ class Forked:
     def fork_of(self, first: "Forked", mover: Mover | None = None) -> Moved:
         """Take the state of another one."""
         found = snapshots(first.log, first.job)
-        return fork(first.log, first.job, found, self.log, self.job, SETTINGS, copy=True, mover=mover)
+        return fork(
+            first.log, first.job, found, self.log, self.job, SETTINGS, copy=True, assume_keyed=True, mover=mover
+        )
 
 
 @pytest.mark.usefixtures("spark")
@@ -166,6 +169,26 @@ def test_a_fork_by_spark_equals_one_by_a_process(tmp_path: Path) -> None:
     alone.run(tail)
     spark.run(tail)
     assert spark.state() == alone.state()
+    for each in (first, alone, spark):
+        each.log.close()
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_deterministic_fork_to_more_partitions_by_spark_equals_one_by_a_process(tmp_path: Path) -> None:
+    """Windows and joins by time of tasks that are not equally far; numbers of outputs stay with the first job."""
+    kind = ', mode="deterministic"'
+    first = Forked(tmp_path / "first", "first", "Windows, Joins", f"2{kind}")
+    alone, spark = (Forked(tmp_path / name, name, "Windows, Joins", f"3{kind}") for name in ("alone", "spark"))
+    records = records_of([each for each in fed(0, 150) if each[0] == "events"], "", 0)
+    last = max((record for record in records if record.partition.partition == 0), key=lambda each: each.timestamp_ms)
+    first.run([*records, last._replace(timestamp_ms=last.timestamp_ms + 2_000)])
+    expected = alone.fork_of(first)
+    with SparkMover(CLUSTER, first.where, spark.where, None, Silent()) as mover:
+        assert spark.fork_of(first, mover).entries == expected.entries
+    found = spark.state()
+    assert found == alone.state()
+    assert sum(store == META and key.startswith(FLOOR) for _, store, key, _ in found) == 6
+    assert not [key for _, store, key, _ in found if store == META and is_of_outputs(key)]
     for each in (first, alone, spark):
         each.log.close()
 
