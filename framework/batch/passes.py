@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -15,13 +15,14 @@ from framework.batch.frames import Frame, SentFrames
 from framework.batch.logical_order import LogicalOrder
 from framework.batch.record_order import Piece
 from framework.core.actions import MergedWatermarks
-from framework.core.deterministic.logical_watermarks import NEVER, step_at
+from framework.core.deterministic.logical_watermarks import NEVER
 from framework.core.events import Advance
 from framework.core.task_topology import wire
 from framework.errors import ConfigError
 from framework.execution.build import writes_outside
 from framework.execution.calls.kept_results import is_kept
 from framework.execution.calls.ports import Caller
+from framework.execution.deterministic.announced_time import by_step
 from framework.execution.deterministic.outputs import LogicalOutputs, TimeAndSource, is_of_outputs
 from framework.execution.deterministic.processor import LogicalProcessor
 from framework.execution.event_time import BEFORE_ALL, OUTSIDE, TimeSource
@@ -242,7 +243,7 @@ class LogicalPass:
         """Cut records of history so that nothing depends on how they came."""
         if self._timed_batches:
             return _one_by_one(batch)
-        return _by_step(batch) if self._wiring.timed_outputs else [batch]
+        return [*by_step(batch)] if self._wiring.timed_outputs else [batch]
 
     def end(self, live: LiveTime) -> None:
         """Take watermarks that wait, and end the history; tell all that is due by then."""
@@ -307,16 +308,6 @@ class LogicalPass:
 
 def _one_by_one(batch: RecordBatch) -> Sequence[RecordBatch]:
     return [part_of(batch, index, index + 1) for index in range(len(batch.keys))]
-
-
-def _by_step(batch: RecordBatch) -> Sequence[RecordBatch]:
-    """Cut records where their times pass a step: so what is told of event time does not depend on other cuts."""
-    assert batch.logical is not None
-    steps = [step_at(t) for t in batch.logical[0]]
-    if steps[0] == steps[-1]:
-        return [batch]
-    cuts = [0, *(i for i, (before, step) in enumerate(pairwise(steps), 1) if step != before), len(steps)]
-    return [part_of(batch, begin, end) for begin, end in pairwise(cuts)]
 
 
 def _not_recorded() -> TimeAndSource:

@@ -18,8 +18,9 @@ TimeSource = tuple[int, TopicPartition]  # producer id, or OUTSIDE
 OUTSIDE = -1  # the producer of an external partition
 BEFORE_ALL = -(1 << 63)  # what a source has reached before its first record or watermark
 AFTER_ALL = (1 << 63) - 1  # as late as a timestamp can be: it holds nothing back
-_ENTRY = struct.Struct(">iqb")  # producer, reached, idle: 1, or _ENDED
+_ENTRY = struct.Struct(">iqb")  # producer, reached, idle: 1, _ENDED or _GOES_ON
 _ENDED = 2  # in the idle byte: idle, and more
+_GOES_ON = 3  # likewise: ended, but records have come since. Releases before take it for idle: the next end is one, too
 
 
 class EventTime:
@@ -41,6 +42,7 @@ class EventTime:
         self._idle: set[TimeSource] = set()
         self._ended: set[TimeSource] = set()  # of those that are idle
         self._logged = logged
+        self.goes_on = False  # all had ended, and records have come of which no watermark has told yet
 
     @property
     def idle(self) -> bool:
@@ -101,7 +103,7 @@ class EventTime:
             # of those read, the clock of this process decided, unless that is logged; but not that they have ended
             idle = int(source in self._idle and (self._logged or source not in self._read))
             if source in self._ended:
-                idle = _ENDED
+                idle = _GOES_ON if self.goes_on else _ENDED
             entries.setdefault(source[1], []).append(_ENTRY.pack(source[0], reached, idle))
         for partition, entry in entries.items():
             yield _key(partition), b"".join(entry)
@@ -111,7 +113,7 @@ class EventTime:
 
         A source that is not in the state begins afresh.
         """
-        self.now = now
+        self.now, self.goes_on = now, False
         self._idle, self._ended = set(), set()
         for source in self._reached:
             self._reached[source] = BEFORE_ALL
@@ -122,8 +124,9 @@ class EventTime:
                     self._reached[source] = reached
                     if idle:
                         self._idle.add(source)
-                    if idle == _ENDED:
+                    if idle >= _ENDED:
                         self._ended.add(source)
+                    self.goes_on |= idle == _GOES_ON
 
     def _least(self, besides: TimeSource | None = None) -> int:
         """Return what every source that is not idle has reached, ``besides`` aside; AFTER_ALL if there is none."""

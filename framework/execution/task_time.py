@@ -31,7 +31,7 @@ class TaskTime:
     def load(self, get: Callable[[bytes], bytes | None]) -> None:
         """Go back to the saved state, of which the timers are loaded already."""
         self._time.load(self._site.timers.now, get)
-        self._drained = self._time.ended
+        self._drained = self._time.ended and not self._time.goes_on
 
     def save(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield the state as (key, value)."""
@@ -48,6 +48,11 @@ class TaskTime:
             return AFTER_ALL, True
         return max(BEFORE_ALL, self._time.now - self._held_ms), self._time.idle
 
+    @property
+    def watermark_behind_a_record(self) -> tuple[int, bool]:
+        """The watermark as soon as a source has brought a record, whether it was idle or had ended before."""
+        return max(BEFORE_ALL, self._time.now - self._held_ms), False
+
     def around(self, source: TimeSource, process: Move) -> None:
         """Process records of a source, with the moves before and behind them."""
         self._then(partial(self._begin, source))
@@ -57,6 +62,14 @@ class TaskTime:
     def watermarks(self, marks: Iterable[tuple[TimeSource, int, bool]]) -> None:
         """Take what producers of channels have told of their event time: source, ms, whether it is idle (E2)."""
         self._move(partial(self._time.watermarks, marks))
+
+    def goes_on(self) -> None:
+        """Note records of channels that are merged: if all had ended, what they set fires with the next end.
+
+        Whether their channel has ended still, its producer tells at the end of their step of logical time (E2).
+        """
+        if self._time.ended:
+            self._drained, self._time.goes_on = False, True
 
     def set_idle(self, source: TimeSource, *, ended: bool) -> None:
         """Note that nothing comes from a source for now (E4), or that it has ended (E7)."""
@@ -74,6 +87,7 @@ class TaskTime:
         self._then(partial(self._moved, how))
 
     def _moved(self, how: Move) -> None:
+        self._time.goes_on = False
         how()
         site = self._site
         site.timers.now = self._time.now

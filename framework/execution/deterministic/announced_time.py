@@ -1,21 +1,27 @@
 """The event time that a deterministic task tells its consumers, as of fixed moments of logical time (E2)."""
 
 import struct
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 
 from framework.core.deterministic.logical_watermarks import NEVER, step_at
 from framework.core.events import Advance
-from framework.execution.event_time import BEFORE_ALL
+from framework.execution.event_time import AFTER_ALL, BEFORE_ALL
+from framework.execution.record_times import part_of
 from framework.execution.reserved_stores import EVENT_TIME
+from protocol.record_batch import RecordBatch
 
 _TOLD = EVENT_TIME + b"told "  # in META, before a stream's name
 _ENTRY = struct.Struct(">q?q")  # event time told last, whether the task was idle, when the next is due
+_AGAIN = AFTER_ALL, False  # in place of what was told last: no watermark is like it, so the next one is told
 
 
 class AnnouncedTime:
     """Collects what consumers are to be told. What was told is state: a successor must not tell it again otherwise.
 
-    Event time that changes at logical time t is told as of the end of the step that t lies in, once that has passed.
+    Event time that changes at logical time t is told as of the end of the step that t lies in, once that has passed. A
+    task that was told to be idle, or to have ended, tells it again behind a step in which records or timers came: what
+    they have sent makes it neither for its consumers.
     """
 
     def __init__(self, topics: Sequence[str], watermark: Callable[[], tuple[int, bool] | None]) -> None:
@@ -55,6 +61,26 @@ class AnnouncedTime:
         if self._topics:
             self.due = NEVER if self._watermark() == self._told else step_at(t)
 
+    def acted(self, t: int) -> None:
+        """Note that records, or timers by the clock, of logical time ``t`` may have sent something."""
+        if self._told[1]:
+            self._told = _AGAIN
+        if self._told == _AGAIN:
+            self.due = step_at(t)
+
+    def opens(self, first_t: int, last_t: int, watermark: tuple[int, bool]) -> None:
+        """Note a decision; what was due before has been told. ``watermark``: the event time once an input goes on.
+
+        If it ends in a later step than it begins in, consumers learn in the first one that the task is not idle any
+        more, and has not ended: they have some of its records then, and the others are not to be late.
+        """
+        step, quiet = step_at(first_t), self._told[1] or self._told == _AGAIN
+        if step_at(last_t) == step or not (quiet or self.due == step):
+            return
+        if watermark != self._told:
+            self._advances.append(Advance(step, *watermark))
+        self._told, self.due = _AGAIN if quiet else watermark, NEVER
+
     def pass_to(self, t: int) -> None:
         """Tell what is due by logical time ``t``: before anything of a later time is processed."""
         watermark = self._watermark()
@@ -66,6 +92,21 @@ class AnnouncedTime:
         """Return and forget what is to be sent."""
         advances, self._advances = self._advances, []
         return advances
+
+    def parts(self, batch: RecordBatch) -> Iterator[RecordBatch]:
+        """Yield records in parts, each of one step; all at once if there is nothing to tell."""
+        return by_step(batch) if self._topics else iter((batch,))
+
+
+def by_step(batch: RecordBatch) -> Iterator[RecordBatch]:
+    """Cut records where their times pass a step: so what is told of event time does not depend on other cuts."""
+    assert batch.logical is not None
+    times, begin = batch.logical[0], 0
+    while step_at(times[begin]) < times[-1]:
+        end = bisect_right(times, step_at(times[begin]), begin)
+        yield part_of(batch, begin, end)
+        begin = end
+    yield batch if begin == 0 else part_of(batch, begin, len(times))
 
 
 def _key(topic: str) -> bytes:

@@ -153,11 +153,17 @@ class LogicalProcessor(Processor):
     def process_taken(self, batch: RecordBatch) -> None:
         """Process records of one external partition, whose logical times are known and end in one step (E2)."""
         assert batch.logical is not None
-        last_t, told = batch.logical[0][-1], self._announced
-        self._then(partial(told.pass_to, last_t - 1))
+        first_t, last_t = batch.logical[0][0], batch.logical[0][-1]
+        self._then(partial(self._before_taken, first_t, last_t))
         self.process_batch(OUTSIDE, batch)
-        self._then(partial(told.changed, last_t))
-        self._then(partial(told.pass_to, last_t))
+        self._then(partial(self._announced.acted, last_t))
+        self._then(partial(self._announced.changed, last_t))
+        self._then(partial(self._announced.pass_to, last_t))
+
+    def _before_taken(self, first_t: int, last_t: int) -> None:
+        self._tell_before(first_t)
+        if self._time is not None:
+            self._announced.opens(first_t, last_t, self._time.watermark_behind_a_record)
 
     def refuse_at(self, batch: RecordBatch, reason: str, t: int) -> None:
         """Let the input's error policy have one row of history that is no record, as of logical time ``t`` µs."""
@@ -177,9 +183,24 @@ class LogicalProcessor(Processor):
             if isinstance(batch, MergedWatermarks):
                 self._take_watermarks(batch)
             else:
-                self._loops[batch.source.topic](batch)
-        self._then(partial(self._fire_wall_by, upto))
-        self._then(partial(self._announced.pass_to, upto))
+                self._take_merged(batch)
+        self._then(partial(self._tell_before, upto + 1))
+
+    def _take_merged(self, batch: RecordBatch) -> None:
+        loop = self._loops[batch.source.topic]
+        if self._time is None:
+            loop(batch)
+            return
+        for part in self._announced.parts(batch):
+            assert part.logical is not None
+            self._then(partial(self._before_merged, part.logical[0][0]))
+            loop(part)
+
+    def _before_merged(self, t: int) -> None:
+        assert self._time is not None
+        self._tell_before(t)
+        self._time.goes_on()
+        self._announced.acted(t)
 
     def _take_watermarks(self, merged: MergedWatermarks) -> None:
         if self._time is not None:
@@ -189,23 +210,32 @@ class LogicalProcessor(Processor):
 
     def _pass_before(self, t: int) -> None:
         """Tell what is due before logical time ``t``; what timers send from now on has this time."""
-        self._fire_wall_by(t)
+        self._fire_wall_by(t, tell=True)
         self._announced.pass_to(t - 1)
         self.be_at(t)
 
-    def _fire_wall_by(self, t: int) -> None:
+    def _tell_before(self, t: int) -> None:
+        """Let wall-clock timers fire, and tell event time, as far as that is due before logical time ``t``."""
+        self._fire_wall_by(t - 1, tell=True)
+        self._announced.pass_to(t - 1)
+
+    def _fire_wall_by(self, t: int, *, tell: bool = False) -> None:
         """Let wall-clock timers fire up to logical time ``t``, in turns of a ms; none is later than ``t`` to come (E8).
 
         A timer that is set in a turn, or at a time that it has passed, waits for the next one. So where each fires
-        depends on the records and timers before it alone, not on when it is known that time has passed.
+        depends on the records and timers before it alone, not on when it is known that time has passed. ``tell`` what
+        is due of event time before each; not between the records of a decision, behind which it is told.
         """
         wall = self.wall
         while wall is not None and t > self.fires_after and wall.move_to_next(t // 1_000):
             turn = self.next_wall
             if turn > t:
                 return
+            if tell:
+                self._announced.pass_to(turn - 1)
             self.be_at(turn)
             self._firing.fire_wall_once(turn // 1_000)
+            self._announced.acted(turn)
 
     def end_at(self, t: int, *, has_told: bool) -> None:
         """Come to where a live task was, all of whose input is processed: its clock stood at ``t`` µs.

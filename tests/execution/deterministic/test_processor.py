@@ -19,7 +19,7 @@ from framework.execution.deterministic.numbering import content_of
 from framework.execution.deterministic.outputs import LogicalOutputs
 from framework.execution.deterministic.processor import LogicalProcessor
 from framework.execution.deterministic.remade import Check, OutputsDiffer
-from framework.execution.event_time import BEFORE_ALL
+from framework.execution.event_time import AFTER_ALL, BEFORE_ALL
 from framework.execution.outputs import Outputs
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
@@ -126,12 +126,17 @@ def sent(bodies: Sequence[tuple[TopicPartition, int, bytes]]) -> dict[TopicParti
 
 words = st.sampled_from(["to", "be", "or", "not", "everything"])
 some_records = st.lists(st.builds(Given, st.integers(0, 30_000), st.integers(0, 2), words), max_size=40)
-some_times = st.dictionaries(st.integers(0, 6), st.tuples(st.integers(-5, 10), st.booleans()), max_size=5)
+some_times = st.dictionaries(
+    st.integers(0, 6), st.tuples(st.integers(-5, 10), st.booleans()) | st.just((AFTER_ALL, True)), max_size=5
+)
 
 
 def merged(records: list[Given], times: dict[int, tuple[int, bool]]) -> list[Given]:
-    """Return records, and at some steps of logical time watermarks that lag or run ahead, in the merged order."""
-    marks = [Given(step * STEP_US, ALL, "", (step * 5 + rest, idle)) for step, (rest, idle) in times.items()]
+    """Return records, and at some steps of logical time watermarks that lag, run ahead or end, in the merged order."""
+    marks = [
+        Given(step * STEP_US, ALL, "", (rest if rest == AFTER_ALL else step * 5 + rest, idle))
+        for step, (rest, idle) in times.items()
+    ]
     return sorted([*records, *marks], key=lambda given: given[:2])
 
 

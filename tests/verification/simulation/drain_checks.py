@@ -23,8 +23,8 @@ def check_ended(
 
 
 def all_ended(histories: Iterable[TaskHistory]) -> bool:
-    """Tell whether all that goes by event time has committed that its inputs have ended."""
-    return all(history.time is None or history.time.ended for history in histories)
+    """Tell whether all that goes by event time has committed that its inputs have ended, and no clock opens it."""
+    return all((h.time is None or h.time.ended) and not h.waits_for_the_clock for h in histories)
 
 
 def check_drained(histories: Iterable[TaskHistory]) -> None:

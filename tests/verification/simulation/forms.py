@@ -93,12 +93,9 @@ def with_windows(plan: Plan) -> Plan:
 
 
 def with_drain(plan: Plan) -> Plan:
-    """Return the same job with an end of all inputs once they are processed, if something goes by event time (E7).
-
-    It has no wall-clock timers: those go on behind the end, and what they send then is late, or waits again.
-    """
+    """Return the same job with an end of all inputs once they are processed, if something goes by event time (E7)."""
     may = plan.timers and not plan.damaged
-    return replace(plan, drained=True, wall=False, drain_faults=draw_drain_faults(plan.seed)) if may else plan
+    return replace(plan, drained=True, drain_faults=draw_drain_faults(plan.seed)) if may else plan
 
 
 def with_expiry(plan: Plan) -> Plan:

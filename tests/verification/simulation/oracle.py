@@ -108,6 +108,11 @@ class TaskHistory:
         """What windows and joins still wait for, after what was replayed last."""
         return self._run.waits
 
+    @property
+    def waits_for_the_clock(self) -> bool:
+        """Whether timers by the clock are set after what was replayed last."""
+        return self._run.waits_for_the_clock
+
     def replay(self, steps: Sequence[Step]) -> list[ExternalRecord]:
         """Run the steps of the next committed checkpoint; return what they write to the outside."""
         self._external, time = [], self.time

@@ -198,7 +198,7 @@ class PlainRun:
         self._sent_now()
         if self.time is not None and source is not None:
             self.time.record(source, at)
-        self.fire()
+        (self._fire_due if source is None else self.fire)()
 
     def _is_new(self, value: bytes, source: TimeSource | None) -> bool:
         if not self.code.once or source is None or not source[1].topic.startswith(IN):
@@ -243,6 +243,10 @@ class PlainRun:
         if self._drained and not drained:
             self._drain()
 
+    def goes_on(self) -> None:
+        """Note records of channels that are merged: the next watermarks say whether all have ended again."""
+        self._drained = False
+
     def _drain(self) -> None:
         """Let time pass from timer to timer: up to the last one that is set now, and then for windows and joins."""
         assert self.time is not None
@@ -262,6 +266,11 @@ class PlainRun:
     def waits(self) -> list[Due]:
         """What windows and joins still wait for."""
         return [due for due in self._timers.set if due.owner]
+
+    @property
+    def waits_for_the_clock(self) -> bool:
+        """Whether timers by the clock are set."""
+        return bool(self.alarms.set)
 
     def _fire_due(self) -> None:
         task: Any = self.task

@@ -32,6 +32,11 @@ class PlainTime:
             return AFTER_ALL, True
         return max(BEFORE_ALL, self.now - self._held_ms), len(self._idle) == len(self.reached)
 
+    @property
+    def watermark_behind_a_record(self) -> tuple[int, bool]:
+        """The time that consumers may count on once a source has brought a record."""
+        return max(BEFORE_ALL, self.now - self._held_ms), False
+
     def record(self, source: TimeSource, at: int) -> None:
         """Take a record."""
         self._idle.discard(source)

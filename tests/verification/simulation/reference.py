@@ -53,6 +53,8 @@ class PlainTask:
         self._producer = wiring.producer
         self._key = (-1, -1)
         self._steps: dict[int, tuple[int, bool]] = {}
+        self._acted: set[int] = set()  # those in which records, or timers by the clock, may have sent
+        self._opened: set[int] = set()  # those in which a decision began that ended in a later one
         self._code = code
         self._number = 0  # of the next record
         self.results: Mapping[int, Sequence[CallResult]] = {}  # what calls have returned, by the number of the record
@@ -62,11 +64,14 @@ class PlainTask:
 
     def take(self, value: bytes, key: bytes | None, t: int, source: int, partition: TopicPartition | None) -> None:
         """Process one record; ``partition``: the external one that it comes from, if it is from outside."""
-        self.fire_wall(t - 1)
+        self.fire_wall(t - 1, tell=partition is None)
         self._key = max(self._key, (t, source))
         read = None if partition is None else (OUTSIDE, partition)
         self._run.take([(value, self._answer(value), stamp(value, self._code.disorder), key)], read)
         self._number += 1
+        if partition is None:
+            self._run.goes_on()
+            self.acted(t)
 
     def _answer(self, value: bytes) -> int:
         """Return what the calls for a record came to: as many as it makes in this state."""
@@ -97,17 +102,35 @@ class PlainTask:
             self.time.quiet((OUTSIDE, idle), ended=ended)
         self._run.fire()
 
-    def fire_wall(self, t: int) -> None:
-        """Let wall-clock timers fire up to logical time ``t``, at whole milliseconds behind what was before (E8)."""
+    def fire_wall(self, t: int, *, tell: bool = True) -> None:
+        """Let wall-clock timers fire up to logical time ``t``, at whole milliseconds behind what was before (E8).
+
+        ``tell``: not between records of one decision, which tells behind all of them.
+        """
         while (at := min((due.at for due in self._run.alarms.set), default=None)) is not None:
             turn = max(at, self._key[0] // 1_000 + 1)
             if turn * 1_000 > t:
                 return
             self._key = max(self._key, (turn * 1_000, self._producer))
             self._run.fire_wall_turn(turn)
+            if tell:
+                self.acted(turn * 1_000)
 
     def _event_time(self) -> int | None:
         return None if self.time is None or self.time.now == BEFORE_ALL else self.time.now
+
+    def acted(self, t: int) -> None:
+        """Something was processed at ``t`` that may have sent: consumers take the task for neither idle nor ended."""
+        if self.time is not None:
+            self._acted.add(step_at(t))
+            self._steps[step_at(t)] = self.time.watermark
+
+    def begins(self, first_t: int, last_t: int) -> None:
+        """A decision begins."""
+        self.fire_wall(first_t - 1)
+        if self.time is not None and step_at(first_t) < step_at(last_t):
+            self._opened.add(step_at(first_t))
+            self._steps[step_at(first_t)] = self.time.watermark_behind_a_record
 
     def passed(self, t: int) -> None:
         """All that came at ``t``, or with one decision up to it, is processed."""
@@ -125,13 +148,18 @@ class PlainTask:
         return self._run.waits
 
     @property
+    def waits_for_the_clock(self) -> bool:
+        """Whether timers by the clock are set."""
+        return self._run.waits_for_the_clock
+
+    @property
     def told(self) -> list[Advance]:
-        """What consumers are told: at the end of each step of logical time, if it is news."""
-        found, last = [], (BEFORE_ALL, False)
+        """What consumers are told: at the end of each step of logical time, if it is news, or may be for them."""
+        found, last, again = [], (BEFORE_ALL, False), False
         for t, watermark in sorted(self._steps.items()):
-            if watermark != last:
+            if watermark != last or (t in self._acted and (again or last[1])):
                 found.append(Advance(t, *watermark))
-                last = watermark
+                again, last = t in self._opened and (again or last[1]), watermark
         return found
 
     def _sent(self, partition: TopicPartition, key: bytes | None, value: bytes, _timestamp: int) -> None:
@@ -168,6 +196,11 @@ class LogicalHistory(TaskHistory):
     def waits(self) -> list[Due]:
         """What windows and joins still wait for, after what was replayed last."""
         return self._task.waits
+
+    @property
+    def waits_for_the_clock(self) -> bool:
+        """Whether timers by the clock are set after what was replayed last."""
+        return self._task.waits_for_the_clock
 
     @property
     def results(self) -> Mapping[int, Sequence[CallResult]]:
@@ -229,10 +262,12 @@ def _decide(
     for _, decision in history.decided:
         partition = TopicPartition(decision.topic, decision.partition)
         if isinstance(decision, InputDecision):
+            task.begins(decision.first_t, decision.last_t)
             taken = (value for offset, value in rows[partition].items() if offset >= decision.first_offset)
             for index, value in enumerate(islice(taken, decision.records)):
                 seen = value_for(split_producer_id(producer)[1], partition, value)
                 task.take(seen, None, decision.first_t + index, producer, partition)
+            task.acted(decision.last_t)
         else:
             task.pass_time(decision.t, partition, ended=decision.ended)
         task.passed(decision.last_t)

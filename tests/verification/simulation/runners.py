@@ -149,10 +149,10 @@ class LogicalKept(Kept, LogicalProcessor):
             self.steps.append(TimeStep(NOWHERE, TIME, 0, b"", upto, (), ALARM))
         super().process_merged(batches, upto)
 
-    def _fire_wall_by(self, t: int) -> None:
+    def _fire_wall_by(self, t: int, *, tell: bool = False) -> None:
         """Count how often timers are found due between two records, and where none comes."""
         before = self._site.reading.timers
-        super()._fire_wall_by(t)
+        super()._fire_wall_by(t, tell=tell)
         self.recording.seen["wall-clock timers by logical time"] += self._site.reading.timers > before
 
 

@@ -5,12 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from framework.core.deterministic.source import Source
+from framework.execution.deterministic.announced_time import AnnouncedTime
 from framework.execution.event_time import EventTime
 from framework.execution.task_time import TaskTime
 from framework.execution.watermarks import EventTimeOut
 from protocol.notes import IdleNote
 from tests.verification.simulation.fault_plan import draw_drain_faults
-from tests.verification.simulation.forms import with_drain
+from tests.verification.simulation.forms import with_drain, with_wall_timers
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.plan import Plan, with_settings
 
@@ -44,6 +45,11 @@ def _rolled_back(plan: Plan) -> Plan:
     plan = with_drain(plan)
     faults = (replace(each, kind="crash") for each in draw_drain_faults(plan.seed, 4)[:4])
     return replace(plan, drain_faults=tuple(faults), together=False)
+
+
+def _by_the_clock(plan: Plan) -> Plan:
+    """A job that is drained while its processes die, and timers by the clock go on behind the end."""
+    return with_wall_timers(_killed(plan))
 
 
 def _idle(plan: Plan) -> Plan:
@@ -99,3 +105,33 @@ def end_logged_as_idleness(log: Any) -> Any:
         return [each._replace(ended=False) if isinstance(each, IdleNote) else each for each in decisions]
 
     return mistaken
+
+
+@mutant(
+    AnnouncedTime,
+    "acted",
+    *_WRONG,
+    "drained",
+    "liveness",
+    shows=_streamed,
+    focus=_by_the_clock,
+    world="deterministic",
+)
+def end_told_once(_: Any) -> Any:
+    """A task that has ended sends by the clock, and does not tell its consumers again that it has ended (E2)."""
+    return lambda self, t: None
+
+
+@mutant(
+    TaskTime,
+    "goes_on",
+    *_WRONG,
+    "drained",
+    "liveness",
+    shows=_streamed,
+    focus=_by_the_clock,
+    world="deterministic",
+)
+def record_behind_the_end_overlooked(_: Any) -> Any:
+    """A record that comes behind the end of all channels opens a window, and the next end does not close it (E7)."""
+    return lambda self: None
