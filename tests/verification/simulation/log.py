@@ -248,7 +248,7 @@ class SharedLog(MemoryLogData):
             self.seen[f"{kind} messages refused by the fence"] += 1
             self.seen["messages refused after a time-out"] += coordinator.holder is None
             assert sent.writer is not None
-            sent.writer.taken_over.add(partition)
+            sent.writer.taken_over = True
             return Delivery(sent.owner, sent.token, -1, now, True)
         into = self.partition(partition)
         time_ms = into.append_time_ms = max(into.append_time_ms, now + self.skew.get(partition, 0))
