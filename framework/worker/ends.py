@@ -70,6 +70,6 @@ def free_bytes(directory: Path) -> int:
 
 
 def restart_wait_ms(settings: Settings, ends: int) -> int:
-    """Return how long a worker, or a task, waits after so many ends in a row: not at all after the first."""
+    """Return how long a worker, or a task, waits after this number of ends in a row: not at all after the first."""
     doublings = min(ends, DOUBLINGS_MAX) - 2
     return 0 if ends == 1 else min(settings.restart_backoff_ms << doublings, settings.restart_backoff_ms_max)

@@ -37,7 +37,7 @@ class Shared:
     keys: JobKeys | None
 
 
-class HostedTask:
+class WorkerTask:
     """Task ``partition`` of a stage: ``open`` it for each of its lives, and ``give_up`` each that ends alone."""
 
     def __init__(self, graph: StageGraph, partition: int, shared: Shared) -> None:

@@ -16,7 +16,7 @@ from framework.worker.ends import restart_wait_ms
 from framework.worker.status import task_status
 
 TaskEndReason = Literal["fenced", "halted", "task error", "store corrupted"]
-Progress = tuple[tuple[int, ...], tuple[int, ...]] | None  # of a task: offsets in external inputs, and in streams
+ReadUpTo = tuple[tuple[int, ...], tuple[int, ...]] | None  # of a task: offsets in external inputs, and in streams
 _AWAY: dict[str, object] = {"settled": False, "idle_in": None, "ended_in": None, "sink_trouble": None}
 
 logger = logging.getLogger("grete")
@@ -30,7 +30,7 @@ class TaskEnds:
         self.halted: Halted | None = None  # likewise: a person must look, so all tasks stop
         self.statuses: dict[str, dict[str, Any]] = {}  # task that is not there → what it said last
         self._settings, self._mono_ms = settings, mono_ms
-        self._in_a_row: dict[str, tuple[int, Progress]] = {}  # task → its ends without a commit between, its last one
+        self._in_a_row: dict[str, tuple[int, ReadUpTo]] = {}  # task → its ends without a commit between, its last one
         self._due_ms: dict[str, float] = {}  # task → when it starts again
         self._last: dict[str, dict[str, Any]] = {}  # task → its last end, until it has committed what it read since
         self._counts: dict[str, Counter[str]] = {}  # task → its ends by reason
@@ -100,7 +100,7 @@ class TaskEnds:
         return self._in_a_row[name][0]
 
 
-def _progress(driver: TaskDriver) -> Progress:
+def _progress(driver: TaskDriver) -> ReadUpTo:
     """Return from where the last commit reads on: one that has read nothing more is no progress."""
     commit = driver.core.commits.committed
     if commit is None:
@@ -108,7 +108,7 @@ def _progress(driver: TaskDriver) -> Progress:
     return tuple(entry.offset for entry in commit.external), tuple(entry.resume for entry in commit.inputs)
 
 
-def _moved(before: Progress, now: Progress) -> bool:
+def _moved(before: ReadUpTo, now: ReadUpTo) -> bool:
     return before is not None and now is not None and before != now
 
 

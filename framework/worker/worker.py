@@ -20,7 +20,7 @@ from framework.ports import Log
 from framework.settings import Settings
 from framework.stores.rocksdb_memory import RocksMemory
 from framework.worker.blocking import BlockingWatch
-from framework.worker.hosted_task import HostedTask, Shared
+from framework.worker.hosted_task import Shared, WorkerTask
 from framework.worker.measures import WorkerMeasures
 from framework.worker.status import log_ready, task_status
 from framework.worker.task_ends import TaskEnds
@@ -88,7 +88,7 @@ class Worker:
         self._reported: dict[str, Any] = {}  # the last statuses
         memory = RocksMemory(settings.rocksdb_bytes)
         shared = Shared(job, log, job_directory, settings, memory, mono_ms, keys)
-        hosted = [HostedTask(graph, each, shared) for graph, each in hosted_by(job, partitions, stage)]
+        hosted = [WorkerTask(graph, each, shared) for graph, each in hosted_by(job, partitions, stage)]
         self._hosted = {each.name: each for each in hosted if each.name not in fenced}
         self._owners = itertools.count()  # one for each life of a task: answers to the one before may still come
         self._measures = WorkerMeasures(memory, [each.directory for each in self._hosted.values()])
@@ -185,7 +185,7 @@ class Worker:
                 self._start_again(self._hosted[name])
         return not self._loop.over or (self._stop_by is None and self._ends.waiting)
 
-    def _start_again(self, task: HostedTask) -> None:
+    def _start_again(self, task: WorkerTask) -> None:
         driver = task.open(next(self._owners))
         self.drivers.append(driver)
         self._loop.add(driver)

@@ -73,14 +73,16 @@ class Load:
         offset: int = task["positions"].get(f"{self.name}-lines[{partition}]", 0)
         return offset
 
+    def second_is_through(self) -> bool:
+        """Whether the second partition is committed to its end."""
+        return self.position(1) >= self.local.log.bounds(TopicPartition(f"{self.name}-lines", 1))[1]
+
     def goes_on(self, ends: int) -> None:
         """Wait for some more ends of the first partition's task, while the other one takes all that comes."""
         ends += self.worker.ends["task error"]
         for _ in range(3):
             self.say()
-            partition = TopicPartition(f"{self.name}-lines", 1)
-            end = self.local.log.bounds(partition)[1]
-            poll_until(self.local, lambda end=end: self.position(1) >= end)  # type: ignore[misc]
+            poll_until(self.local, self.second_is_through)
         poll_until(self.local, lambda: self.worker.ends["task error"] >= ends)
 
     def sent(self) -> Counter[tuple[str, int]]:

@@ -1,6 +1,6 @@
 """What one process has of the simulated log: its sends, their answers, and what it may read now."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from framework.errors import LogAway, OffsetOutOfRange, TransientError
 from framework.logs.memory import MemoryLog
@@ -29,7 +29,10 @@ class SimLog(MemoryLog):
         self._queued: dict[TopicPartition, Queue] = {}
         self._asked: dict[TopicPartition, int] = {}  # the offset that is read next
         self._ahead: dict[TopicPartition, list[LogRow]] = {}  # fetched and not read yet
-        self._looked: dict[TopicPartition, int] = {}  # its number among the processes of its task that asked for bounds
+        # owner and partition → its number among the lives of its task that asked for bounds
+        self._looked: dict[tuple[int, TopicPartition], int] = {}
+        self.tasks: Sequence[int] = ()  # by owner
+        self.whose_turn: Callable[[], int] = lambda: 0  # an owner
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (start, end) offsets."""
@@ -40,9 +43,10 @@ class SimLog(MemoryLog):
         self.shared.seen["acknowledged and not readable yet"] += end < into.end
         if asked is not None and asked < end and not into.has_rows(asked):
             end = asked  # what cannot be read at the end does not count, once it was read up to
-        if partition not in self._looked:
-            lookers = self.shared.lookers
-            self._looked[partition] = lookers[self._number, partition] = lookers[self._number, partition] + 1
+        owner = self.whose_turn()
+        if (owner, partition) not in self._looked:
+            self.shared.lookers[self.tasks[owner], partition] += 1
+            self._looked[owner, partition] = self.shared.lookers[self.tasks[owner], partition]
         self._boundary.after("ask for bounds")
         return into.start, end
 
@@ -122,7 +126,6 @@ class SimLog(MemoryLog):
 
     def give_up(self, changelog: TopicPartition) -> None:
         """Forget the writer of a task's changelog, as the task has ended; what it had not completed is dropped."""
-        self._looked.clear()  # the next life of the task is a successor to others
         if self._writers.pop(changelog, None) is not None:
             queue = self._queued.pop(changelog)
             if queue.items:
@@ -137,9 +140,9 @@ class SimLog(MemoryLog):
             self._put(Sent(token, None, b"", None, (record,), plain=plain, owner=owner), record.partition)
         self._boundary.after("produce")
 
-    def is_succeeded(self, partition: TopicPartition) -> bool:
-        """Whether another process of its task has looked into a partition since this one did first."""
-        return self.shared.lookers[self._number, partition] > self._looked.get(partition, 0)
+    def is_succeeded(self, owner: int, partition: TopicPartition) -> bool:
+        """Whether another life of an owner's task has looked into a partition since that one did first."""
+        return self.shared.lookers[self.tasks[owner], partition] > self._looked.get((owner, partition), 0)
 
     def poll(self) -> list[Delivery]:
         """Return what became known since the last call."""

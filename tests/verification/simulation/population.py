@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from framework.core.task_topology import TaskWiring
+from framework.execution.driver import TaskDriver
 from tests.verification.simulation.arrivals import Arrivals
 from tests.verification.simulation.builds import Builds
 from tests.verification.simulation.disk import Hosts
@@ -119,7 +120,10 @@ class Population:
             self._seen["tasks that start again beside others"] += 1
             assert worker.loop is not None
             worker.loop.add(again.driver)
-            worker.loop.start(again.driver, lambda _, process=again: process.start(self._time.now))  # type: ignore[misc]
+            worker.loop.start(again.driver, self._beginning(again))
+
+    def _beginning(self, process: Process) -> Callable[[TaskDriver], None]:
+        return lambda _driver: process.start(self._time.now)
 
     def kill(self, process: Process, how: str, *, restart: bool = True) -> None:
         """End a task's process; it is started again if no other one of its tasks is awake or about to start."""

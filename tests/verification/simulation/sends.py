@@ -15,8 +15,8 @@ class SendingProcess(Protocol):
     deliveries: list[Delivery]
     lost_acks: "list[tuple[Sent, Delivery]]"
 
-    def is_succeeded(self, partition: TopicPartition) -> bool:
-        """Whether another process of its task has looked into a partition since this one did first."""
+    def is_succeeded(self, owner: int, partition: TopicPartition) -> bool:
+        """Whether another life of an owner's task has looked into a partition since that one did first."""
         ...
 
 

@@ -24,6 +24,7 @@ class Hosted(Protocol):
     """A task, as the worker knows it: a Process of process.py."""
 
     driver: TaskDriver
+    owner: int
     sink_steps: SlowSteps
     task: int
     wiring: TaskWiring
@@ -70,6 +71,8 @@ class Worker(Generic[P]):
         self.stop_by = 0  # time at which a graceful stop is given up; 0: none was asked for
         self.busy = False  # in its last turn it did something
         self.loop: TaskLoop | None = None  # of several tasks; one alone is let do a few things at a time
+        self._turn_of = 0  # an owner
+        self.log.tasks, self.log.whose_turn = self.owners, self._whose_turn
         self._rand = rand
         self._spent_ms = 0.0
 
@@ -80,6 +83,7 @@ class Worker(Generic[P]):
             loop = self.loop = TaskLoop([process.driver for process in self.tasks], self.log, self._tired)
             self.boundary.may_fail_alone = lambda: loop.turn_of is not None and len(self.tasks) > 1
         for process in self.tasks:
+            self._turn_of = process.owner
             process.start(wall_ms)
 
     def stop(self, by: int) -> None:
@@ -128,6 +132,10 @@ class Worker(Generic[P]):
             self.log.give_up(process.wiring.changelog)
         else:
             self.waiting.append(Waiting(again_at, process))
+
+    def _whose_turn(self) -> int:
+        at = None if self.loop is None else self.loop.turn_of
+        return self._turn_of if at is None else at.owner
 
     def due(self, step: int) -> list[P]:
         """Return and forget the tasks that can start again: the log has answered all that they had sent."""
