@@ -86,7 +86,7 @@ class TaskLoop:
             more |= self._turn(driver)
         more |= self._poll()
         for driver in tuple(self._leaving.values()):
-            driver.parts.pending_sends.check(self._mono_ms())
+            driver.parts.pending_sends.check(driver.parts.mono_ms())
             if driver.parts.pending_sends.empty:
                 del self._leaving[driver.owner]
         return more

@@ -1,5 +1,6 @@
 """The loop of a process: whose errors end what, and when a task may start again."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +15,11 @@ from framework.worker.task_loop import TaskLoop
 class Task:
     """A driver whose ``tick`` raises what it is told to; ``taken``: the tokens whose delivery it was told of."""
 
-    def __init__(self, owner: int, log: list[Delivery]) -> None:
-        self.owner, self.log = owner, log
+    def __init__(self, owner: int, mono_ms: Callable[[], float]) -> None:
+        self.owner = owner
         self.wiring = SimpleNamespace(name=f"task-{owner}", is_source=False)
         self.mode = SimpleNamespace(observed=0, observe=lambda _time: None)
-        self.parts = SimpleNamespace(pending_sends=PendingSends(self.wiring.name, send_timeout_ms=100))
+        self.parts = SimpleNamespace(pending_sends=PendingSends(self.wiring.name, send_timeout_ms=100), mono_ms=mono_ms)
         self.fails: FrameworkError | None = None
         self.urgent, self.exit, self.ticks = False, None, 0
         self.taken: list[int] = []
@@ -42,7 +43,7 @@ class World:
     def __init__(self) -> None:
         self.answers: list[Delivery] = []
         self.now_ms = 0.0
-        self.tasks = [Task(owner, self.answers) for owner in range(2)]
+        self.tasks = [Task(owner, lambda: self.now_ms) for owner in range(2)]
         self.loop = TaskLoop(self.tasks, self, lambda: self.now_ms)  # type: ignore[arg-type]  # what a loop needs
 
     def poll(self) -> list[Delivery]:
