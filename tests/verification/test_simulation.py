@@ -84,12 +84,13 @@ def test_fresh_seeds_are_clean_and_rare_things_happen() -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [546551727435, 1000009, 578871078110, 1004701, 1003396, 20005079, 2407014944, 30400307]
+    "seed", [546551727435, 1000009, 578871078110, 1004701, 1003396, 20005079, 2407014944, 30400307, 31002993]
 )
 def test_seeds_that_have_found_something_are_clean(seed: int) -> None:
     """A commit acknowledged in doubt (C5); a damage on the last step in which faults happen.
 
     A task ends twice, and sends in between: its consumer was told once (30400307).
+    At least once, a job is drained once its inputs are committed (31002993).
     """
     assert run_seed(seed).violation is None
 

@@ -22,6 +22,11 @@ def check_ended(
             raise Violation("ended", f"{name}: takes {step.partition} for ended at {external[step.partition]}")
 
 
+def all_read(histories: Iterable[TaskHistory], log: SharedLog) -> bool:
+    """Tell whether all that came from outside is committed: a job is drained then, as tasks read no more (E7)."""
+    return not any(log.partition(source).has_rows(at) for each in histories for source, at in each.external.items())
+
+
 def all_ended(histories: Iterable[TaskHistory]) -> bool:
     """Tell whether all that goes by event time has committed that its inputs have ended, and no clock opens it."""
     return all((h.time is None or h.time.ended) and not h.waits_for_the_clock for h in histories)

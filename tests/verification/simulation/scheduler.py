@@ -13,7 +13,7 @@ from tests.verification.simulation.behaviour import behaviour_of
 from tests.verification.simulation.boundary import Ambush, Crashed, FailsAlone, TurnWithoutEnd
 from tests.verification.simulation.builds import Builds, check_refused, is_refusal
 from tests.verification.simulation.disk import copy_of
-from tests.verification.simulation.drain_checks import all_ended, check_drained
+from tests.verification.simulation.drain_checks import all_ended, all_read, check_drained
 from tests.verification.simulation.fault_plan import DAMAGES, DRAIN, FAULTY, LOGICAL_DAMAGES, REVEALING, Fault
 from tests.verification.simulation.faults import FAULTS, WAITING, own_rand
 from tests.verification.simulation.invariants import Checker
@@ -266,11 +266,10 @@ class Simulation:
             return False
         if self.log.inputs_end and not all_ended(self.checker.histories.values()):
             return False
-        return (
-            self.checker.all_at_end()
-            if self.plan.aligned or self.plan.deterministic
-            else self.checker.nothing_missing()
-        )
+        if self.plan.aligned or self.plan.deterministic:
+            return self.checker.all_at_end()
+        read = not self.plan.drained or all_read(self.checker.histories.values(), self.log)
+        return read and self.checker.nothing_missing()
 
     def _hit(self) -> None:
         self.hits += 1
