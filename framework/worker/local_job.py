@@ -2,11 +2,11 @@
 
 import math
 import time
-from collections import ChainMap, Counter, deque
-from collections.abc import Collection, Iterator
+from collections import Counter, deque
+from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from framework.api.job import Job
 from framework.errors import ExitCode, Fenced, FrameworkError, LogAway, TransientError
@@ -18,7 +18,7 @@ from framework.state.prepare import prepare
 from framework.worker.completion import all_committed, passed, reached, used_up
 from framework.worker.packing import packed, was_fenced
 from framework.worker.progress import CommitProgress
-from framework.worker.supervisor import Life, Supervisor
+from framework.worker.supervisor import Supervisor
 from protocol.ids import TopicPartition
 
 STILL_S = 0.5  # seconds without a commit while the ends did not move
@@ -75,11 +75,11 @@ class LocalJob:
         self._seen_s = 0.0
         self._cut: dict[TopicPartition, int] = {}
         self._checkpoint_ids = {wiring.name: -1 for wiring in all_wirings(job)}  # as the workers last said
-        self._dropped: dict[tuple[str, Life], dict[str, int]] = {}  # task, its life → records by reason
+        self._dropped: dict[tuple[str, int], dict[str, int]] = {}  # (task, start of its worker) → records by reason
         # external partition → (checkpoint id, offset, records until there since this run began)s, not through yet
         self._pending: dict[TopicPartition, deque[tuple[int, int, int]]] = {p: deque() for p in self._ends}
         self._records_through = Counter[TopicPartition]()
-        self._holes: dict[TopicPartition, dict[tuple[str, Life], int]] = {p: {} for p in self._ends}
+        self._holes: dict[TopicPartition, dict[tuple[str, int], int]] = {p: {} for p in self._ends}
         self._fenced: set[int] = set()  # workers of which the news has been told
         self.patience.seconds = math.inf
 
@@ -91,7 +91,7 @@ class LocalJob:
     def poll(self, timeout_ms: float) -> None:
         """Let the supervisor work. Raises Halted, Fenced, FrameworkError if a worker is gone and will not come back.
 
-        A fenced worker, or task, ends alone: another process does its work. Raises Fenced when all of them are.
+        A fenced worker ends alone: another process does its work. Raises Fenced when all of them are.
         """
         self.supervisor.poll(timeout_ms)
         for worker in self.supervisor.workers.values():
@@ -104,11 +104,9 @@ class LocalJob:
             raise Fenced(self._was_fenced(self._fenced))
 
     def require_all(self) -> None:
-        """Raise Fenced if another process has a task: how far that comes is not seen from here."""
+        """Raise Fenced if another process has a partition: how far that comes is not seen from here."""
         if self._fenced:
             raise Fenced(self._was_fenced(self._fenced))
-        for name, task in ChainMap(*(worker.fenced for worker in self.supervisor.workers.values())).items():
-            raise Fenced(f"{name} was fenced: another process has taken it: {task['end']['text']}", task=name)
 
     def ends(self) -> dict[TopicPartition, int]:
         """Return where the external inputs end: now, or when the log last answered."""
@@ -128,33 +126,32 @@ class LocalJob:
                     positions = self._positions[partition]
                     if offset > positions[name]:
                         positions[name] = offset
-                        self._holes[partition][name, worker.life_of(task)] = task["holes"].get(external, 0)
+                        self._holes[partition][name, worker.starts] = task["holes"].get(external, 0)
                     if (least := min(positions.values())) > self._committed[partition]:
                         self._committed[partition] = least
                         self._pending[partition].append((task["checkpoint_id"], least, self._records(partition)))
         return self._committed
 
-    def _tasks(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the name of each task, and what it said last."""
-        for worker in self.supervisor.workers.values():
-            yield from worker.status.items()
-
     def troubles(self) -> dict[str, str]:
         """Return task → why its sink does not take what it should, of those in trouble."""
-        return {name: task["sink_trouble"] for name, task in self._tasks() if task["sink_trouble"]}
+        statuses = [worker.status for worker in self.supervisor.workers.values()]
+        return {
+            name: task["sink_trouble"] for status in statuses for name, task in status.items() if task["sink_trouble"]
+        }
 
     def waits(self) -> dict[str, str]:
         """Return task → for which other tasks it waits, of those that do so for long, as the workers last said."""
-        return {name: task["waits"] for name, task in self._tasks() if task["waits"]}
+        statuses = [worker.status for worker in self.supervisor.workers.values()]
+        return {name: task["waits"] for status in statuses for name, task in status.items() if task["waits"]}
 
     def dropped(self) -> dict[str, dict[str, int]]:
         """Return reason → task → what was dropped since this run began, as the workers last said.
 
-        A task that is started again counts from 0: what its predecessor has said stays.
+        A worker that is started again counts from 0: what its predecessor has said stays.
         """
         for worker in self.supervisor.workers.values():
             for name, task in worker.status.items():
-                self._dropped[name, worker.life_of(task)] = task["dropped"]
+                self._dropped[name, worker.starts] = task["dropped"]
         counts: dict[str, Counter[str]] = {}
         for (name, _), dropped in self._dropped.items():
             for reason, count in dropped.items():
@@ -163,7 +160,10 @@ class LocalJob:
 
     def failures(self) -> dict[str, str]:
         """Return task → the error of what it last dropped as failed, of those that have, as the workers last said."""
-        return {name: task["last_failure"] for name, task in self._tasks() if task["last_failure"]}
+        statuses = [worker.status for worker in self.supervisor.workers.values()]
+        return {
+            name: task["last_failure"] for status in statuses for name, task in status.items() if task["last_failure"]
+        }
 
     def checkpoint_ids(self) -> dict[str, int]:
         """Return task → last committed checkpoint, as the workers last said; -1: no status yet."""

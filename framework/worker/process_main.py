@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -35,8 +35,8 @@ from framework.worker.worker_log import configure_logs
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker process runs, as one JSON object.
 
-    ``partitions``: those whose tasks it hosts, but for the ``fenced`` ones, by name. ``output``: the file that takes
-    its log lines. ``drain``: the inputs have ended (E7).
+    ``partitions``: those whose tasks it hosts. ``output``: the file that takes its log lines. ``drain``: the inputs
+    have ended (E7).
     """
 
     job: str
@@ -49,7 +49,6 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     output: str
     status_fd: int = -1
     drain: bool = False
-    fenced: tuple[str, ...] = ()
 
 
 def open_worker(
@@ -61,12 +60,10 @@ def open_worker(
     stage: str | None = None,
     status_fd: int = -1,
     connect_seconds: float | None = None,
-    fenced: Collection[str] = (),
 ) -> Worker:
     """Return a worker over its log and stores that reports to the pipe ``status_fd``. Raises ConfigError.
 
-    It waits for brokers as long as for what it has sent; ``connect_seconds``: at its start. ``fenced``: the names of
-    tasks that another process has.
+    It waits for brokers as long as for what it has sent; ``connect_seconds``: at its start.
     """
     check_worker(job)
     patience = Patience(settings.send_timeout_ms / 1000, connect_seconds)
@@ -82,7 +79,7 @@ def open_worker(
     tasks = [wire(job.topology(), graph.ordinal, partition) for graph, partition in hosted]
     metadata = prepare(job, log, job_directory, settings, tasks=tasks)
     keys = JobKeys(job, metadata, job_directory, settings)
-    worker = Worker(job, partitions, log, job_directory, settings, stage=stage, keys=keys, fenced=fenced)
+    worker = Worker(job, partitions, log, job_directory, settings, stage=stage, keys=keys)
     worker.patience = patience
     worker.publish = getattr(log, "publish", worker.publish)  # the embedded log has no lag tools
     readers = Counter(partition for task in tasks for partition in task.external)
@@ -114,13 +111,7 @@ def main(arguments: list[str]) -> ExitCode:
         job_directory = JobDirectory(Path(spec.directory), address=LogAddress(spec.log, config))
         waits_s = spec.settings.send_timeout_ms / 1000  # its supervisor has found the brokers
         worker = open_worker(
-            job,
-            spec.partitions,
-            job_directory,
-            spec.settings,
-            status_fd=spec.status_fd,
-            connect_seconds=waits_s,
-            fenced=spec.fenced,
+            job, spec.partitions, job_directory, spec.settings, status_fd=spec.status_fd, connect_seconds=waits_s
         )
         worker.tidy = output.rotate
         if spec.drain:

@@ -18,21 +18,20 @@ from framework.errors import ExitCode, Halted
 from framework.halts import HaltCode
 from framework.job.directory import JobDirectory
 from framework.settings import MiB, Settings
-from framework.worker.ends import Reason, WorkerEnd, end_of, restart_wait_ms
+from framework.worker.ends import Reason, WorkerEnd, end_of
 from framework.worker.last_words import HUNG, LOG_AWAY, last_entry, last_words
 from framework.worker.output_file import Follower
 from framework.worker.process_main import WorkerSpec
 from framework.worker.process_pool import ProcessPool
-from framework.worker.task_news import failures_of_tasks, news_of_tasks
 
 LINE_BYTES_MAX = 16 * MiB  # of a status that never ends; then it is dropped. Of a task it has some KiB
 READ_BYTES_MAX = 1 * MiB  # at a look: other workers, and signals, have their turn
+DOUBLINGS_MAX = 40  # of the wait before a restart: its bound is reached long before
 NEWS_MAX = 100  # crashes kept for a screen that did not look
 SILENT_SHARE = 1.25  # of a worker's own bound: it knows first, and can say where it hangs
 SILENT_MARGIN_S = 2.0  # for it to say so
 LOOK_S_MAX = 1.0  # of silence counted at a look: while the supervisor itself does not run, no worker is silent
 WARM_AFTER_S = 5.0  # from the start to the first prewarmed worker: a run that ends soon needs none
-Life = tuple[int, int]  # of a task: the start of its worker, and its own start there
 
 
 @dataclass
@@ -56,8 +55,6 @@ class WorkerProcess:
     was_silent: bool = False  # for too long: it was killed for that
     shown: str = ""  # its last end as it was told, with the error: the same again is told in short
     line: bytes = b""
-    fenced: dict[str, dict[str, Any]] = field(default_factory=dict)  # task that another process has → its last status
-    ends_told: dict[str, dict[str, int]] = field(default_factory=dict)  # task → its ends alone in this process
     last_end: WorkerEnd | None = None  # until it has committed again
     ends: Counter[Reason] = field(default_factory=Counter)
 
@@ -65,10 +62,6 @@ class WorkerProcess:
     def running(self) -> bool:
         """Whether the process is there."""
         return self.process is not None
-
-    def life_of(self, task: Mapping[str, Any]) -> Life:
-        """Return in which of its lives a task has said this."""
-        return self.starts, task["lives"]
 
 
 class Supervisor:
@@ -198,10 +191,9 @@ class Supervisor:
             settings=self._settings,
             output=str(job_directory.worker_log(worker.number)),
             drain=self._draining,
-            fenced=tuple(worker.fenced),
         )
         worker.process, worker.pipe = self._spawner.start(spec)
-        worker.status, worker.line, worker.starts, worker.ends_told = {}, b"", worker.starts + 1, {}
+        worker.status, worker.line, worker.starts = {}, b"", worker.starts + 1
         worker.killed = worker.was_silent = False
         worker.told_ends = spec.drain
         worker.silent_s = 0.0
@@ -225,12 +217,6 @@ class Supervisor:
                 worker.status = json.loads(line)
             except ValueError:
                 continue  # a line cut short by a full pipe
-            worker.ends += failures_of_tasks(worker.status, worker.ends_told)
-            for text in news_of_tasks(worker.status, worker.ends_told):
-                self.tell(text)
-            worker.ends_told = {name: task.get("ends", {}) for name, task in worker.status.items()}
-            worker.fenced |= {name: task for name, task in worker.status.items() if task.get("status") == "fenced"}
-            worker.status |= {name: task for name, task in worker.fenced.items() if name not in worker.status}
             checkpoint_id = max((task["checkpoint_id"] for task in worker.status.values()), default=-1)
             if checkpoint_id > worker.checkpoint_id:
                 worker.checkpoint_id, worker.crashes, worker.waits_ended = checkpoint_id, 0, 0
@@ -279,7 +265,8 @@ class Supervisor:
         if worker.crashes > settings.restarts_max:
             worker.exit_code = ExitCode.FAILED
             raise self._halted(worker, f"crashed {worker.crashes} times without a commit between ({_code(code)})")
-        wait_ms = restart_wait_ms(settings, worker.crashes + worker.waits_ended)
+        ends = min(worker.crashes + worker.waits_ended, DOUBLINGS_MAX)
+        wait_ms = 0 if ends == 1 else min(settings.restart_backoff_ms << (ends - 2), settings.restart_backoff_ms_max)
         worker.restart_at = time.monotonic() + wait_ms / 1000
         if not worker.killed:
             shown, worker.shown = worker.shown, self._told(worker, _how(worker, code, event))
@@ -343,4 +330,4 @@ def _code(code: int) -> str:
 
 
 def _takes_input(worker: WorkerProcess) -> bool:
-    return bool(worker.status) and all(task["status"] in ("running", "fenced") for task in worker.status.values())
+    return bool(worker.status) and all(task["status"] == "running" for task in worker.status.values())

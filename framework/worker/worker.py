@@ -1,29 +1,41 @@
 """A worker process: the tasks of its partitions, of all stages or of one, over one log. One thread, one loop."""
 
-import itertools
 import logging
 import os
 import platform
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
-from framework.errors import ConfigError, ExitCode, Fenced, FrameworkError, LogAway, TransientError
+from framework.errors import (
+    ConfigError,
+    ExitCode,
+    LogAway,
+    TransientError,
+)
+from framework.execution.build import assemble, store_names
+from framework.execution.calls.shared import shared_calls
 from framework.execution.driver import TaskDriver
+from framework.execution.outbox_executor import OwnThread
+from framework.execution.processor import CheckKeys
+from framework.execution.sst_install import take_prebuilt
 from framework.job.directory import JobDirectory
 from framework.job.key_check import JobKeys
 from framework.logs.patience import Patience
 from framework.ports import Log
 from framework.settings import Settings
+from framework.stores.rocksdb import RocksStore
 from framework.stores.rocksdb_memory import RocksMemory
+from framework.stores.rocksdb_open import open_store
+from framework.stores.spill import FileSpill
+from framework.stores.store_directory import wipe_directory
 from framework.worker.blocking import BlockingWatch
-from framework.worker.hosted_task import Shared, WorkerTask
 from framework.worker.measures import WorkerMeasures
 from framework.worker.status import log_ready, task_status
-from framework.worker.task_ends import TaskEnds
 from framework.worker.task_loop import TaskLoop
 from framework.worker.waiting import TaskWaits
 from framework.worker.watchdog import Watchdog
@@ -32,7 +44,6 @@ from protocol.ids import TopicPartition
 STATUS_MS = 100  # between two statuses: what a person sees moves
 STATUS_TASK_MS = 20  # the same for each task, where there are many: statuses are little of the work
 LOOK_S = 0.5  # for an answer of the log that nothing depends on
-START_AGAIN_MS = 5  # between two looks whether a task can start again: the log may have to answer its sends first
 DROPPED_LEVELS = {"late": logging.WARNING, "duplicate": logging.INFO, "failed": logging.WARNING}  # by reason
 DROPPED_LOG_MS = 60_000  # between two lines about records dropped for the same reason
 STATUS_RESTORING_MS = 20  # a restore may be over soon, and a person watches its bar
@@ -59,11 +70,9 @@ class Worker:
         *,
         stage: str | None = None,
         keys: JobKeys | None = None,
-        fenced: Collection[str] = (),
     ) -> None:
         """Open the stores of the tasks; ``keys`` checks those of external inputs, None: nothing does.
 
-        ``fenced``: the names of tasks that another process has, so that they stay away.
         Raises ConfigError for a partition or stage that the job has not.
         """
         self._log, self._settings = log, settings
@@ -81,28 +90,63 @@ class Worker:
         self._told_ready: dict[str, int] = {}  # task → the generation that was last logged as ready
         self._away: dict[str, int] = {}  # task → its commits when the log was last silent: until the next, that is why
         self._stop_by: float | None = None  # set by a signal handler, seen by the loop
-        self._stopping = self._draining = False
+        self._stopping = False
         self.gave_up = False  # a stop has timed out
-        self._failed: FrameworkError | None = None  # of a task that could not stop as it was asked to
         self._turns = 0  # of the loop
         self._reported: dict[str, Any] = {}  # the last statuses
+        self._stores: list[RocksStore] = []
+        self._directories: list[Path] = []
+        self.drivers: list[TaskDriver] = []
         memory = RocksMemory(settings.rocksdb_bytes)
-        shared = Shared(job, log, job_directory, settings, memory, mono_ms, keys)
-        hosted = [WorkerTask(graph, each, shared) for graph, each in hosted_by(job, partitions, stage)]
-        self._hosted = {each.name: each for each in hosted if each.name not in fenced}
-        self._owners = itertools.count()  # one for each life of a task: answers to the one before may still come
-        self._measures = WorkerMeasures(memory, [each.directory for each in self._hosted.values()])
-        self._status_ms = max(STATUS_MS, STATUS_TASK_MS * len(self._hosted))
-        self.drivers = [each.open(next(self._owners)) for each in self._hosted.values()]  # without what has ended alone
-        self._ends = TaskEnds(settings, mono_ms)
+        self._measures = WorkerMeasures(memory, self._directories)
+        hosted = hosted_by(job, partitions, stage)
+        self._status_ms = max(STATUS_MS, STATUS_TASK_MS * len(hosted))
+        for owner, (graph, partition) in enumerate(hosted):
+            check_keys = None if keys is None else keys.check_of(graph, partition)
+            self._host(owner, graph, job, partition, job_directory, memory, check_keys)
         stages = [graph.name for graph in job.stages]
         self._waiting = TaskWaits(stages, settings.checkpoint_interval_ms, self._look)
         self._loop = TaskLoop(self.drivers, log, mono_ms)
 
+    def _host(
+        self,
+        owner: int,
+        graph: StageGraph,
+        job: Job,
+        partition: int,
+        job_directory: JobDirectory,
+        memory: RocksMemory,
+        check_keys: CheckKeys | None,
+    ) -> None:
+        """Open the store of a stage's task, and make its driver."""
+        task, stores = f"{graph.name}-{partition}", store_names(graph)
+        directory = job_directory.state(task)
+        store = open_store(directory, stores, memory)
+        self._stores.append(store)
+        changelog = TopicPartition(job.topology().changelog(graph.ordinal), partition)
+        take_prebuilt(job_directory.prebuilt(task), store, stores, self._log, changelog)
+        self._directories.append(directory)
+        self.drivers.append(
+            assemble(
+                graph,
+                job.topology(),
+                partition,
+                owner=owner,
+                log=self._log,
+                store=store,
+                spill=FileSpill(directory.with_name(f"{directory.name}.early")),
+                settings=self._settings,
+                mono_ms=mono_ms,
+                executor=OwnThread(),
+                check_keys=check_keys,
+                caller=shared_calls() if graph.awaits else None,
+            )
+        )
+
     @property
     def logs_for(self) -> TaskDriver | None:
         """The task that a log line is about now; None: all that are here."""
-        return self.drivers[0] if len(self._hosted) == len(self.drivers) == 1 else self._loop.turn_of
+        return self.drivers[0] if len(self.drivers) == 1 else self._loop.turn_of
 
     def watchdog(self) -> Watchdog:
         """Return what ends the process, within a ``with`` block, if this worker hangs or does not stop in time."""
@@ -123,9 +167,10 @@ class Worker:
     def _report_within(self, line: str) -> None:
         """Report within a long turn, in which only records are done: what was known, how busy, in which ``line``."""
         of_worker, known = {"busy_s": self._measures.busy_s, "in_line": line}, self._reported
+        busy_s = {driver.wiring.name: self._loop.busy_s(driver) for driver in self.drivers}
         self.report(
             {
-                name: status | {"busy_s": self._loop.busy_s(name), "worker": status["worker"] | of_worker}
+                name: status | {"busy_s": busy_s[name], "worker": status["worker"] | of_worker}
                 for name, status in known.items()
             }
         )
@@ -134,70 +179,34 @@ class Worker:
         """Run until stopped; return how it ended (C5)."""
         self.patience.meanwhile = self._status  # one that is gone ends the wait
         try:
-            code = self._run()
+            return self._run()
         except LogAway:
             if self._stop_by is None or not self.patience.ended:
                 raise
-            code = self._give_up()
-        error = self._ends.halted or self._failed
-        if error is not None:
-            raise error
-        return code
+            return self._give_up()
 
     def _run(self) -> ExitCode:
         for driver in self.drivers:
-            self._loop.start(driver, _begin)
+            self._loop.turn_of = driver
+            driver.start(
+                nonce=os.urandom(16), host=platform.node()[:200], pid=os.getpid(), wall_ms=int(time.time() * 1000)
+            )
+        self._loop.turn_of = None
         self._status(force=True)
-        while self._goes_on():
+        while not self._loop.over:
             more = self._round()  # to do before anything else comes: a driver whose ``tick`` is False waits
             self._status()
             if self._stop_by is not None and self._stop_timed_out(self._stop_by):
                 return self._give_up()
-            if not (more or self._loop.ended):
+            if not more:
                 self._wait()
         self._status(force=True)
         return ExitCode.DONE
 
-    def _goes_on(self) -> bool:
-        """Take out the tasks that have ended, start those again that are due; return whether there is more to come.
-
-        Raises the error of the last task that was there: then the process ends, and its supervisor waits.
-        """
-        for driver, error in self._loop.ended:
-            self.drivers.remove(driver)
-            others = self.drivers or self._ends.halted or (isinstance(error, Fenced) and self._ends.waiting)
-            self._loop.turn_of = driver
-            if others:
-                self._ends.note(driver, error)
-            in_use = {partition for each in self.drivers for partition in (*each.parts.inputs, each.wiring.changelog)}
-            self._hosted[driver.wiring.name].give_up(driver, error, in_use)
-            if not others:
-                raise error
-            if self._stop_by is not None and not isinstance(error, Fenced):
-                self._failed = error
-            self._loop.turn_of = None
-            self._status(force=True)
-        self._loop.ended.clear()
-        if self._ends.halted is not None:
-            self.stop()
-        elif self._stop_by is None:
-            for name in self._ends.due(self._loop.leaves):
-                self._start_again(self._hosted[name])
-        return not self._loop.over or (self._stop_by is None and self._ends.waiting)
-
-    def _start_again(self, task: WorkerTask) -> None:
-        driver = task.open(next(self._owners))
-        self.drivers.append(driver)
-        self._loop.add(driver)
-        self._loop.start(driver, _begin)
-        if self._draining:
-            driver.end_inputs()
-
     def _wait(self) -> None:
         """Wait until the log has something, or it is time for something."""
         begun = mono_ms()
-        due_ms = [max(0.5, driver.due_in_ms()) for driver in self.drivers]
-        timeout_ms = min(STATUS_MS, max(START_AGAIN_MS, self._ends.due_in_ms), *due_ms)
+        timeout_ms = min(STATUS_MS, *(max(0.5, driver.due_in_ms()) for driver in self.drivers))
         self._log.wait(timeout_ms, answers=self._awaits_answers())
         self._measures.waited_ms += mono_ms() - begun
 
@@ -226,7 +235,7 @@ class Worker:
 
     def _awaits_answers(self) -> bool:
         """Whether a task can go on when the log has answered: of aligned ones each commit waits for its frames."""
-        return self._ends.waiting or any(driver.mode.awaits_answers for driver in self.drivers)
+        return any(driver.mode.awaits_answers for driver in self.drivers)
 
     def stop(self) -> None:
         """Begin a graceful stop (R6); safe to call from a signal handler."""
@@ -237,7 +246,6 @@ class Worker:
 
     def drain(self) -> None:
         """Take the inputs from outside for ended (E7); safe to call from a signal handler."""
-        self._draining = True
         for driver in self.drivers:
             driver.end_inputs()
 
@@ -262,9 +270,15 @@ class Worker:
 
     def close(self) -> None:
         """Release stores and log."""
-        for task in self._hosted.values():
-            task.close()
+        for store in self._stores:
+            store.close()
         self._log.close()
+
+    def wipe(self) -> None:
+        """Give up the local stores: one of them is damaged, and the changelog is the truth."""
+        self.close()
+        for directory in self._directories:
+            wipe_directory(directory)
 
     def _status(self, *, force: bool = False) -> None:
         self._turns += 1
@@ -280,20 +294,11 @@ class Worker:
                 self._away = {driver.wiring.name: driver.counters["commits"] for driver in self.drivers}
             waits = self._waiting.told(self.drivers, now)
             of_worker = self._measures.told(now) | {"log_trouble": self.patience.trouble, "in_line": ""}
-            there = {
+            self._reported = {
                 (name := driver.wiring.name): task_status(driver)
                 | {"waits": waits.get(name), "behind": self._waiting.behind(driver, now)}
-                | self._ends.told(name, driver)
+                | {"busy_s": self._loop.busy_s(driver), "worker": of_worker}
                 for driver in self.drivers
-            }
-            away = {
-                name: status | {"waits": None, "behind": None} | self._ends.told(name, None)
-                for name, status in self._ends.statuses.items()
-            }
-            self._reported = {
-                name: status
-                | {"lives": self._hosted[name].lives, "busy_s": self._loop.busy_s(name), "worker": of_worker}
-                for name, status in (there | away).items()
             }
             self.report(self._reported)
             self._publish()
@@ -325,11 +330,6 @@ class Worker:
         if positions != self._published:
             self._published = positions
             self.publish(positions)
-
-
-def _begin(driver: TaskDriver) -> None:
-    host = platform.node()[:200]
-    driver.start(nonce=os.urandom(16), host=host, pid=os.getpid(), wall_ms=int(time.time() * 1000))
 
 
 def hosted_by(job: Job, partitions: Sequence[int], stage: str | None) -> list[tuple[StageGraph, int]]:

@@ -70,8 +70,7 @@ class Process:
     ) -> None:
         plan = around.plan
         self.worker = worker
-        self.owner = len(worker.owners)
-        worker.owners.append(task)
+        self.owner = len(worker.tasks)
         worker.tasks.append(self)
         self.task = task
         self.nonce = crc32(b"%d" % number).to_bytes(16, "big")
