@@ -155,13 +155,13 @@ def horizon_too_long(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Deduplicator,
         "_expired",
-        lambda self, seen: int.from_bytes(seen[:8], signed=True) + 2 * self._horizon_ms <= self._timers.now,
+        lambda self, _key, seen: int.from_bytes(seen[:8], signed=True) + 2 * self._horizon_ms <= self._timers.now,
     )
 
 
 def horizon_from_the_record(patch: pytest.MonkeyPatch) -> None:
     """It counts from the timestamp of a late record."""
-    patch.setattr(Deduplicator, "_time_of", lambda _self, record: record.timestamp - HORIZON_MS // 2)
+    patch.setattr(Deduplicator, "_time_of", lambda _self, _key, record: record.timestamp - HORIZON_MS // 2)
 
 
 def gaps_forgotten(patch: pytest.MonkeyPatch) -> None:

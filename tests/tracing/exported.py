@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -13,13 +14,20 @@ from grete import TraceIds
 EXPORTER = InMemorySpanExporter()
 
 
+@cache
+def _export_all() -> None:
+    """A process has one provider, which another test may have made: it exports here, too."""
+    provider = trace.get_tracer_provider()
+    assert isinstance(provider, TracerProvider)
+    provider.add_span_processor(SimpleSpanProcessor(EXPORTER))
+
+
 @contextmanager
 def exported() -> Iterator[Callable[[], list[ReadableSpan]]]:
     """Yield what returns the spans that have ended."""
-    if not isinstance(trace.get_tracer_provider(), TracerProvider):  # a process has one
-        provider = TracerProvider(id_generator=TraceIds())  # type: ignore[arg-type]  # it has its methods
-        provider.add_span_processor(SimpleSpanProcessor(EXPORTER))
-        trace.set_tracer_provider(provider)
+    if not isinstance(trace.get_tracer_provider(), TracerProvider):
+        trace.set_tracer_provider(TracerProvider(id_generator=TraceIds()))  # type: ignore[arg-type]  # it has its methods
+    _export_all()
     EXPORTER.clear()
     yield lambda: list(EXPORTER.get_finished_spans())
 
