@@ -105,6 +105,7 @@ class Simulation:
         histories = self.checker.histories.values()
         self.seen["drains that close windows or intervals"] += any(history.waits for history in histories)
         self.log.inputs_end = True
+        self.log.repeats.clear()
         self._faults, self._faults_from = deque(self.plan.drain_faults), self.time.step
         while self.time.step <= self._faults_from + self.plan.steps * DRAIN:
             self._one_step()
@@ -156,10 +157,12 @@ class Simulation:
             self.population.start_refused(*wrong)
         while self._faults and self._faults[0].at * self.plan.steps <= self.time.step - self._faults_from:
             self._fault(self._faults.popleft())
-        busy, awake = False, self.population.awake()
+        busy, awake, tasks = False, self.population.awake(), 1
         if awake:
-            busy = self._turn(awake[int(self.rand() * len(awake))].worker)
-        for _ in range(int(self.rand() * 8)):
+            worker = awake[int(self.rand() * len(awake))].worker
+            tasks = len(worker.tasks)
+            busy = self._turn(worker)
+        for _ in range(int(self.rand() * 8) * tasks):  # each has had a turn: the log keeps up with what they send
             busy = self.log.pump() or busy
         if self.log.repeats and self.rand() < 0.03:
             self.log.repeat(int(self.rand() * len(self.log.repeats)))
