@@ -20,6 +20,7 @@ from framework.ports import ExternalRecord
 from framework.settings import Settings, with_texts
 from framework.state.commits import last_commit
 from framework.stores.store_directory import wipe_directory
+from framework.worker.assignment import Assignment
 from framework.worker.completion import all_committed, reached
 from framework.worker.supervisor import Supervisor
 from framework.worker.worker import Worker
@@ -126,7 +127,7 @@ def skewed(directory: Path, words: int, keys: int, settings: Settings) -> Result
     create_topics(skewed_job, log)
     lines = [fill(log, words // 2, keys, partition) for partition in (0, 1)]
     ends = {TopicPartition("lines", partition): count for partition, count in enumerate(lines)}
-    supervisor = Supervisor(job_directory, "benchmarks.skewed", {0: (0,), 1: (1,)}, settings)
+    supervisor = Supervisor(job_directory, "benchmarks.skewed", Assignment(frozenset({0, 1})), settings)
     start = time.perf_counter()
     checkpoint_id = None
     while checkpoint_id is None or not all_committed(log, skewed_job, checkpoint_id):

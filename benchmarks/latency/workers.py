@@ -9,7 +9,7 @@ from typing import Protocol
 from benchmarks.latency.modes import Mode
 from framework.job.directory import JobDirectory
 from framework.logs.address import IN_DIRECTORY, KAFKA, LogAddress
-from framework.worker.packing import packed
+from framework.worker.assignment import Assignment
 from framework.worker.supervisor import Supervisor
 
 JOB = "benchmarks.latency.job"
@@ -78,7 +78,7 @@ class Workers:
         self.directory = job_directory
         self.log = log if log.startswith(KAFKA) else str(job_directory.directory / "log.db")
         self._supervisor = Supervisor(
-            job_directory, job_module, packed(partitions), mode.settings(checkpoint_interval_ms)
+            job_directory, job_module, Assignment(frozenset(range(partitions))), mode.settings(checkpoint_interval_ms)
         )
 
     def started(self) -> bool:

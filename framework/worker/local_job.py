@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from types import TracebackType
@@ -15,8 +15,10 @@ from framework.logs.patience import Patience
 from framework.settings import Settings
 from framework.state.commits import all_wirings, count_commits, external_ends, last_commit
 from framework.state.prepare import prepare
+from framework.worker.assignment import Assignment
 from framework.worker.completion import all_committed, passed, reached, used_up
-from framework.worker.packing import packed, was_fenced
+from framework.worker.input_progress import InputProgress
+from framework.worker.packing import check_processes, was_fenced
 from framework.worker.progress import CommitProgress
 from framework.worker.supervisor import Supervisor
 from protocol.ids import TopicPartition
@@ -38,10 +40,12 @@ class LocalJob:
         fed: Collection[str] = (),
         patience: Patience | None = None,
         processes: int | None = None,
+        assignment: Assignment | None = None,
     ) -> None:
         """Make the topics, also the inputs that are ``fed`` here; start nothing yet.
 
-        ``processes``: how many workers share the partitions, None: one for each.
+        ``processes``: how many workers share the partitions, None: one for each. ``assignment``: what is hosted here
+        until ``supervisor.assign`` says otherwise, None: all partitions, for as long as it runs.
 
         ``patience`` is kept while the job starts; once it runs, a log that does not answer is waited for without end.
         Raises ConfigError: a second supervisor, another job's directory, a topic that is missing or wrong.
@@ -51,21 +55,25 @@ class LocalJob:
         self.settings = settings
         self.patience = Patience() if patience is None else patience
         fixed_hashes = "deterministic" in job.modes
-        workers = packed(job.workers, processes)
-        self.supervisor = Supervisor(job_directory, reference, workers, settings, fixed_hashes=fixed_hashes)
+        check_processes(job.workers, processes)
+        self._shares = assignment is not None  # with other machines
+        self.supervisor = Supervisor(
+            job_directory,
+            reference,
+            Assignment(frozenset(range(job.workers))) if assignment is None else assignment,
+            settings,
+            processes=processes,
+            fixed_hashes=fixed_hashes,
+        )
         with ExitStack() as opened:
             opened.callback(self.supervisor.close)
             self.log = job_directory.open_log(patience=self.patience)
             opened.callback(self.log.close)
             self.metadata = prepare(job, self.log, job_directory, settings, fed)
             self._ends = external_ends(self.log, job)
-            self._external = {str(partition): partition for partition in self._ends}
-            self._positions = self._positions_in_log()  # of each external partition, by the tasks that read it
-            self._committed = {partition: min(of.values()) for partition, of in self._positions.items()}
-            self._first = dict(self._committed)
+            self._inputs = InputProgress(self._positions_in_log(), [wiring.name for wiring in all_wirings(job)])
             self._opened = opened.pop_all()  # from here on close() is responsible
         self.progress = CommitProgress(self.log)
-        self._through = dict(self._committed)
         # ends, the checkpoint by which they are committed
         self._reached: tuple[dict[TopicPartition, int], int] | None = None
         self.waits_for_idle = True  # not if the inputs are to end: one that is idle holds back nothing that is late
@@ -74,12 +82,7 @@ class LocalJob:
         self._seen: list[tuple[int, int]] = []  # committed and end by external input, when they last changed
         self._seen_s = 0.0
         self._cut: dict[TopicPartition, int] = {}
-        self._checkpoint_ids = {wiring.name: -1 for wiring in all_wirings(job)}  # as the workers last said
         self._dropped: dict[tuple[str, int], dict[str, int]] = {}  # (task, start of its worker) → records by reason
-        # external partition → (checkpoint id, offset, records until there since this run began)s, not through yet
-        self._pending: dict[TopicPartition, deque[tuple[int, int, int]]] = {p: deque() for p in self._ends}
-        self._records_through = Counter[TopicPartition]()
-        self._holes: dict[TopicPartition, dict[tuple[str, int], int]] = {p: {} for p in self._ends}
         self._fenced: set[int] = set()  # workers of which the news has been told
         self.patience.seconds = math.inf
 
@@ -91,17 +94,20 @@ class LocalJob:
     def poll(self, timeout_ms: float) -> None:
         """Let the supervisor work. Raises Halted, Fenced, FrameworkError if a worker is gone and will not come back.
 
-        A fenced worker ends alone: another process does its work. Raises Fenced when all of them are.
+        A fenced worker ends alone: another process does its work. Raises Fenced when all of them are, but not where
+        other machines host partitions, too. What has not ended goes on with the next call.
         """
         self.supervisor.poll(timeout_ms)
-        for worker in self.supervisor.workers.values():
-            if worker.exit_code == ExitCode.FENCED and worker.number not in self._fenced:
-                self._fenced.add(worker.number)
-                self.supervisor.tell(f"{self._was_fenced([worker.number])}; the other workers go on")
+        workers = self.supervisor.workers
+        fenced = {number for number, worker in workers.items() if worker.exit_code == ExitCode.FENCED}
+        for number in sorted(fenced - self._fenced):
+            self.supervisor.tell(f"{self._was_fenced([number])}; the other workers go on")
+        self._fenced = fenced
+        for worker in workers.values():
             if worker.exit_code == ExitCode.DONE:
                 raise FrameworkError(f"worker {worker.number} was stopped from outside: start the job again")
-        if len(self._fenced) == len(self.supervisor.workers):
-            raise Fenced(self._was_fenced(self._fenced))
+        if len(fenced) == len(workers) and not self._shares:
+            raise Fenced(self._was_fenced(fenced))
 
     def require_all(self) -> None:
         """Raise Fenced if another process has a partition: how far that comes is not seen from here."""
@@ -115,22 +121,14 @@ class LocalJob:
         return self._ends
 
     def committed(self) -> dict[TopicPartition, int]:
-        """Return how far the external inputs are committed by the tasks that read them, as the workers last said."""
-        for worker in self.supervisor.workers.values():
-            for name, task in worker.status.items():
-                self._checkpoint_ids[name] = max(self._checkpoint_ids[name], task["checkpoint_id"])
-                for external, offset in task["positions"].items():
-                    partition = self._external.get(external)
-                    if partition is None:
-                        continue  # of a broadcast topic that has got more since this run began
-                    positions = self._positions[partition]
-                    if offset > positions[name]:
-                        positions[name] = offset
-                        self._holes[partition][name, worker.starts] = task["holes"].get(external, 0)
-                    if (least := min(positions.values())) > self._committed[partition]:
-                        self._committed[partition] = least
-                        self._pending[partition].append((task["checkpoint_id"], least, self._records(partition)))
-        return self._committed
+        """Return how far the external inputs are committed by the tasks that read them, as the workers last said.
+
+        Of an input that is read elsewhere: by what was in the log when this run began, or was here last.
+        """
+        active = self.supervisor.assignment.active
+        self._inputs.host(wiring.name for wiring in all_wirings(self.job) if wiring.changelog.partition in active)
+        self._inputs.take(self.supervisor.workers.values())
+        return self._inputs.committed
 
     def troubles(self) -> dict[str, str]:
         """Return task → why its sink does not take what it should, of those in trouble."""
@@ -168,36 +166,27 @@ class LocalJob:
     def checkpoint_ids(self) -> dict[str, int]:
         """Return task → last committed checkpoint, as the workers last said; -1: no status yet."""
         self.committed()
-        return self._checkpoint_ids
+        return self._inputs.checkpoint_ids
 
     def through(self) -> dict[TopicPartition, int]:
         """Return how far the external inputs have come through all stages: in checkpoints that every task committed."""
-        checkpoint_id = min(self.checkpoint_ids().values())
-        for partition, pending in self._pending.items():
-            while pending and pending[0][0] <= checkpoint_id:
-                _, self._through[partition], self._records_through[partition] = pending.popleft()
-        return self._through
+        self.committed()
+        return self._inputs.through()
 
     def records_through(self, ends: dict[TopicPartition, int]) -> tuple[int, int]:
         """Return how many records have come through all stages since this run began, and how many it is to take.
 
         Of what is still to come each offset counts as a record: no task has looked yet.
         """
-        through, done = self.through(), sum(self._records_through.values())
         with suppress(LogAway), self.patience.briefly(ASK_S):
             ends = self._readable(ends)
-        return done, done + sum(max(0, end - through.get(p, self._first[p])) for p, end in ends.items())
+        self.committed()
+        return self._inputs.records_through(ends)
 
     def records_committed(self) -> int:
         """Return how many records of external inputs were committed since this run began, as the workers last said."""
-        return sum(map(self._records, self.committed()))
-
-    def _records(self, partition: TopicPartition) -> int:
-        """Return the same of one partition: offsets, without those at which a task has found no record."""
-        by_task = dict.fromkeys(self._positions[partition], 0)
-        for (name, _), count in self._holes[partition].items():
-            by_task[name] += count
-        return self._committed[partition] - self._first[partition] - min(by_task.values())  # of the last, as above
+        self.committed()
+        return self._inputs.records_committed()
 
     def drain(self, ends: dict[TopicPartition, int]) -> None:
         """Let the inputs end where all is processed: tasks read no more, and fire what waits for event time (E7)."""
@@ -222,8 +211,11 @@ class LocalJob:
     def drained(self, ends: dict[TopicPartition, int]) -> bool:
         """Tell whether all before ``ends``, and what comes of ``drain``, is processed and committed (A2b).
 
-        The log decides, and of tasks that have left checkpoints out, since nothing was new, their statuses.
+        The log decides, and of tasks that have left checkpoints out, since nothing was new, their statuses. It is not
+        seen from here while another machine hosts a partition.
         """
+        if len(self.supervisor.assignment.active) < self.job.workers:
+            return False
         with suppress(LogAway), self.patience.briefly(ASK_S):
             return self._drained(ends if self._drain_ends is None else self._drain_ends)
         return False
@@ -257,7 +249,9 @@ class LocalJob:
 
     def _have_told(self) -> bool:
         """Tell whether no task has committed since its status: at most once, what it read since may still be held."""
-        lasts = ((self.progress.last_commit(w.changelog), self._checkpoint_ids[w.name]) for w in all_wirings(self.job))
+        lasts = (
+            (self.progress.last_commit(w.changelog), self._inputs.checkpoint_ids[w.name]) for w in all_wirings(self.job)
+        )
         return all(last is not None and last.commit.checkpoint_id <= told for last, told in lasts)
 
     def _covered_t(self) -> dict[str, int]:
@@ -279,7 +273,7 @@ class LocalJob:
 
         Where only one partition is read, its last record has brought event time to where it ends.
         """
-        waits = self.waits_for_idle and len(self._external) > 1 and bool(self.job.topology().timed)
+        waits = self.waits_for_idle and len(self._inputs.committed) > 1 and bool(self.job.topology().timed)
         if not (self.draining or waits):
             return 0
         tasks = [task for worker in self.supervisor.workers.values() for task in worker.status.values()]

@@ -1,23 +1,33 @@
 """Which worker process hosts which partitions: one each, or all of them packed into a few processes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from framework.errors import ConfigError
 
 
-def packed(partitions: int, processes: int | None = None) -> dict[int, tuple[int, ...]]:
-    """Return worker number → its partitions; ``processes``: how many workers, None: one for each partition.
-
-    Neighbours go to different workers: a stage with few partitions has the first ones, and all workers share its work.
-    Raises ConfigError: there would be a worker without a partition, or none.
-    """
-    count = partitions if processes is None else processes
-    if not 1 <= count <= partitions:
+def check_processes(partitions: int, processes: int | None) -> None:
+    """Raise ConfigError if this many processes would leave one without a partition, or are none; None: one for each."""
+    if processes is not None and not 1 <= processes <= partitions:
         raise ConfigError(
-            f"--processes {count}: the job has {partitions} partitions, so write 1 to {partitions}: a partition is "
+            f"--processes {processes}: the job has {partitions} partitions, so write 1 to {partitions}: a partition is "
             "never divided"
         )
-    return {number: tuple(range(number, partitions, count)) for number in range(count)}
+
+
+def spread(
+    now: Mapping[int, Iterable[int]], partitions: Collection[int], processes: int | None = None
+) -> dict[int, tuple[int, ...]]:
+    """Return worker number → its partitions; ``processes``: how many workers there may be, None: one for each.
+
+    A partition that a worker has ``now`` stays there; any other goes to the one with the fewest. So neighbours go to
+    different workers: a stage with few partitions has the first ones, and all workers share its work.
+    """
+    if processes is None:
+        return {partition: (partition,) for partition in sorted(partitions)}
+    of = {number: [each for each in now.get(number, ()) if each in partitions] for number in range(processes)}
+    for partition in sorted(set(partitions).difference(*of.values())):
+        of[min(of, key=lambda number: len(of[number]))].append(partition)
+    return {number: tuple(sorted(hosted)) for number, hosted in of.items() if hosted}
 
 
 def was_fenced(workers: Mapping[int, tuple[int, ...]], numbers: Iterable[int]) -> str:

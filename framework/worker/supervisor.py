@@ -4,12 +4,10 @@ import json
 import os
 import selectors
 import signal
-import subprocess
 import textwrap
 import time
-from collections import Counter, deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Collection
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,11 +16,14 @@ from framework.errors import ExitCode, Halted
 from framework.halts import HaltCode
 from framework.job.directory import JobDirectory
 from framework.settings import MiB, Settings
-from framework.worker.ends import Reason, WorkerEnd, end_of
-from framework.worker.last_words import HUNG, LOG_AWAY, last_entry, last_words
+from framework.worker.assignment import Assignment, HostedState
+from framework.worker.ends import end_of
+from framework.worker.last_words import LOG_AWAY, last_entry, last_words
 from framework.worker.output_file import Follower
+from framework.worker.packing import spread
 from framework.worker.process_main import WorkerSpec
 from framework.worker.process_pool import ProcessPool
+from framework.worker.worker_process import WorkerProcess, code_text
 
 LINE_BYTES_MAX = 16 * MiB  # of a status that never ends; then it is dropped. Of a task it has some KiB
 READ_BYTES_MAX = 1 * MiB  # at a look: other workers, and signals, have their turn
@@ -34,36 +35,6 @@ LOOK_S_MAX = 1.0  # of silence counted at a look: while the supervisor itself do
 WARM_AFTER_S = 5.0  # from the start to the first prewarmed worker: a run that ends soon needs none
 
 
-@dataclass
-class WorkerProcess:
-    """One worker as its supervisor sees it."""
-
-    number: int
-    partitions: tuple[int, ...]
-    process: subprocess.Popen[bytes] | None = None
-    pipe: int = -1
-    status: dict[str, Any] = field(default_factory=dict)
-    checkpoint_id: int = -1  # highest checkpoint that one of its tasks reported
-    starts: int = 0
-    crashes: int = 0  # in a row, without a commit in between
-    waits_ended: int = 0  # the same, of ends because the log did not answer: no fault of the worker's
-    restart_at: float = 0.0
-    exit_code: int | None = None  # of a process that is not to be restarted
-    killed: bool = False  # by us: no news to anybody
-    told_ends: bool = False  # that the job is drained
-    silent_s: float = 0.0  # since it said something, once it had begun to
-    was_silent: bool = False  # for too long: it was killed for that
-    shown: str = ""  # its last end as it was told, with the error: the same again is told in short
-    line: bytes = b""
-    last_end: WorkerEnd | None = None  # until it has committed again
-    ends: Counter[Reason] = field(default_factory=Counter)
-
-    @property
-    def running(self) -> bool:
-        """Whether the process is there."""
-        return self.process is not None
-
-
 class Supervisor:
     """Starts workers, takes their statuses, restarts the dead. One a directory; ``poll`` must be called often."""
 
@@ -71,14 +42,16 @@ class Supervisor:
         self,
         job_directory: JobDirectory,
         reference: str,
-        workers: Mapping[int, tuple[int, ...]],
+        assignment: Assignment,
         settings: Settings,
         *,
+        processes: int | None = None,
         fixed_hashes: bool = False,
     ) -> None:
-        """Become the supervisor of this directory; ``workers``: by number, the partitions that each of them hosts.
+        """Become the supervisor of this directory, with these partitions until ``assign`` says otherwise.
 
-        ``fixed_hashes``: for deterministic jobs, see ProcessPool.
+        ``processes``: how many workers share the partitions, None: one for each. ``fixed_hashes``: for deterministic
+        jobs, see ProcessPool.
 
         Raises ConfigError if there is one already.
         """
@@ -90,18 +63,63 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._stopping = self._draining = False
         self.overdue: list[int] = []  # the numbers of workers that did not stop in time
+        self._stop_s = settings.shutdown_timeout_ms / 1000 + 2  # a worker ends by itself before that
         self._silent_s_max = settings.liveness_timeout_ms / 1000 * SILENT_SHARE + SILENT_MARGIN_S
         self._looked_s = time.monotonic()
         self._warm_from = time.monotonic() + WARM_AFTER_S
         self.news: list[str] = []  # since somebody looked and cleared it; a supervisor without a screen need not
         self.incidents: deque[tuple[int, str]] = deque(maxlen=NEWS_MAX)  # the same, with the time in ms since 1970
-        self.workers = {number: WorkerProcess(number, partitions) for number, partitions in workers.items()}
-        self._outputs = {number: Follower(job_directory.worker_log(number)) for number in workers}
+        self._processes = processes
+        self.workers: dict[int, WorkerProcess] = {}  # by number: those that host something, or have to say why not
+        self._gone: dict[int, WorkerProcess] = {}  # by number: those of which all has been taken away
+        self._outputs: dict[int, Follower] = {}
+        self.assign(assignment)
 
     @property
     def takes_input(self) -> bool:
         """Whether all tasks of all workers take input."""
-        return all(_takes_input(worker) for worker in self.workers.values())
+        return all(worker.takes_input for worker in self.workers.values())
+
+    def hosted(self) -> dict[int, HostedState]:
+        """Return partition → what has become of it, of those that are here, or have ended here without a stop."""
+        return {each: worker.state(each) for worker in self.workers.values() for each in worker.partitions}
+
+    def assign(self, assignment: Assignment, again: Collection[int] = ()) -> None:
+        """Host these partitions from now on; those that stay are not disturbed.
+
+        What is taken away stops gracefully (R6), within ``shutdown_timeout_ms``, while ``poll`` is called. ``again``:
+        the partitions that start again though they were fenced here, or have halted.
+        """
+        self.assignment = assignment
+        now = {number: worker.wanted for number, worker in self.workers.items()}
+        of = spread(now, assignment.active, self._processes)
+        for number in sorted({*now, *of}):
+            self._want(self.workers.get(number) or self._added(number), of.get(number, ()), again)
+
+    def _added(self, number: int) -> WorkerProcess:
+        """Return a worker that hosts nothing yet; one that was here before goes on counting its starts."""
+        if number not in self._outputs:
+            self._outputs[number] = Follower(self._job_directory.worker_log(number))
+        worker = self._gone.pop(number) if number in self._gone else WorkerProcess(number, ())
+        self.workers[number] = worker
+        return worker
+
+    def _want(self, worker: WorkerProcess, partitions: tuple[int, ...], again: Collection[int]) -> None:
+        """Let a worker host these partitions: a process that runs with others ends first."""
+        worker.wanted = partitions
+        if worker.process is not None:
+            if worker.stop_by is None and partitions != worker.partitions:
+                worker.stop_by = time.monotonic() + self._stop_s
+                worker.process.send_signal(signal.SIGTERM)
+        elif not worker.stays_away(again):
+            self._go_on(worker)
+
+    def _go_on(self, worker: WorkerProcess) -> None:
+        """Let a worker without a process host what is wanted of it, or forget it."""
+        if worker.wanted != worker.partitions or worker.exit_code is not None or worker.stop_by is not None:
+            worker.begin_again()
+        if not worker.wanted:
+            self._gone[worker.number] = self.workers.pop(worker.number)
 
     def printed(self) -> list[str]:
         """Return the lines that the workers' code has printed since the last look."""
@@ -118,7 +136,9 @@ class Supervisor:
         self._end_the_silent()
         if self._draining:
             self._tell_ends()
-        for worker in self.workers.values():
+        for worker in tuple(self.workers.values()):
+            if worker.stop_by is not None and now > worker.stop_by:
+                self.kill(worker.number)
             if worker.process is not None and worker.process.poll() is not None:
                 self._died(worker, worker.process.returncode)
         if not self._stopping and now >= self._warm_from and self.takes_input:
@@ -152,7 +172,7 @@ class Supervisor:
         for worker in self.workers.values():
             if worker.process is not None:
                 worker.process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + self._settings.shutdown_timeout_ms / 1000 + 2
+        deadline = time.monotonic() + self._stop_s
         while any(worker.running for worker in self.workers.values()):
             if time.monotonic() > deadline:
                 for worker in self.workers.values():
@@ -226,6 +246,11 @@ class Supervisor:
         if worker.pipe >= 0:
             self._read(worker)
         self._forget(worker)
+        if worker.stop_by is not None and not self._stopping and code != ExitCode.HALTED:
+            if code not in (ExitCode.DONE, ExitCode.FENCED, -signal.SIGTERM):  # by the signal: it had just started
+                self._tell_late(worker)
+            self._go_on(worker)
+            return
         if not self._stopping and not worker.killed and code not in (ExitCode.DONE, ExitCode.FENCED):
             self._note_end(worker, code)
         if code in (ExitCode.DONE, ExitCode.FENCED):
@@ -239,14 +264,17 @@ class Supervisor:
             self.tell(f"worker {worker.number} was ended by SIGTERM while it was starting: it had processed nothing")
         else:
             self.overdue.append(worker.number)
-            words = "it was killed" if worker.killed else self.last_words(worker.number)
-            self.tell(
-                f"worker {worker.number} did not stop in time ({words}): what it had not committed is processed again"
-            )
+            self._tell_late(worker)
+
+    def _tell_late(self, worker: WorkerProcess) -> None:
+        words = "it was killed" if worker.killed else self.last_words(worker.number)
+        self.tell(
+            f"worker {worker.number} did not stop in time ({words}): what it had not committed is processed again"
+        )
 
     def _note_end(self, worker: WorkerProcess, code: int) -> None:
         entry = self._last_entry(worker.number) if code >= 0 or worker.was_silent else {}
-        text = _how(worker, code, entry.get("event"))
+        text = worker.how_ended(code, entry.get("event"))
         worker.last_end = end_of(entry, code, self._job_directory.directory, silent=worker.was_silent, text=text)
         worker.ends[worker.last_end.reason] += 1
 
@@ -264,15 +292,15 @@ class Supervisor:
             worker.crashes += 1
         if worker.crashes > settings.restarts_max:
             worker.exit_code = ExitCode.FAILED
-            raise self._halted(worker, f"crashed {worker.crashes} times without a commit between ({_code(code)})")
+            raise self._halted(worker, f"crashed {worker.crashes} times without a commit between ({code_text(code)})")
         ends = min(worker.crashes + worker.waits_ended, DOUBLINGS_MAX)
         wait_ms = 0 if ends == 1 else min(settings.restart_backoff_ms << (ends - 2), settings.restart_backoff_ms_max)
         worker.restart_at = time.monotonic() + wait_ms / 1000
         if not worker.killed:
-            shown, worker.shown = worker.shown, self._told(worker, _how(worker, code, event))
+            shown, worker.shown = worker.shown, self._told(worker, worker.how_ended(code, event))
             restart = f"restart in {wait_ms / 1000:.1f} s"
             if worker.shown == shown:
-                text = f"worker {worker.number} {_how(worker, code, event)}, as the last time; {restart}"
+                text = f"worker {worker.number} {worker.how_ended(code, event)}, as the last time; {restart}"
             else:
                 text = f"{worker.shown}; {restart}{self._traceback(worker.number)}"
             self.tell(text)
@@ -314,20 +342,3 @@ class Supervisor:
 
     def _last_entry(self, number: int) -> dict[str, Any]:
         return last_entry(self._job_directory.worker_log(number))
-
-
-def _how(worker: WorkerProcess, code: int, event: str | None) -> str:
-    """Return how a worker has ended."""
-    if worker.was_silent:
-        return f"said nothing for {worker.silent_s:.0f} s (is its process stopped?), and was killed"
-    known = {LOG_AWAY: "gave up waiting for the log", HUNG: "hung, and was ended"}
-    return known.get(event or "", f"was {_code(code)}" if code < 0 else f"crashed, {_code(code)}")
-
-
-def _code(code: int) -> str:
-    """Return an exit code as text; Python has a signal as a negative one."""
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"code {code}"
-
-
-def _takes_input(worker: WorkerProcess) -> bool:
-    return bool(worker.status) and all(task["status"] == "running" for task in worker.status.values())

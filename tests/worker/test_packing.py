@@ -14,8 +14,9 @@ from framework.errors import ConfigError, ExitCode, Fenced
 from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.settings import Settings
+from framework.worker.assignment import Assignment
 from framework.worker.local_job import LocalJob
-from framework.worker.packing import packed
+from framework.worker.packing import check_processes, spread
 from framework.worker.status_pipe import StatusPipe
 from framework.worker.supervisor import Supervisor
 from tests.monitor.test_server import get, samples, until, url_in
@@ -46,17 +47,17 @@ job = Job("packed", stages=[Split, Count], partitions=3)
 
 def test_partitions_are_spread_over_the_processes() -> None:
     """Each partition has one worker, each worker a partition, and neighbours have different workers."""
-    assert packed(3) == {0: (0,), 1: (1,), 2: (2,)}
-    assert packed(5, 2) == {0: (0, 2, 4), 1: (1, 3)}
-    assert packed(4, 1) == {0: (0, 1, 2, 3)}
+    assert spread({}, range(3)) == {0: (0,), 1: (1,), 2: (2,)}
+    assert spread({}, range(5), 2) == {0: (0, 2, 4), 1: (1, 3)}
+    assert spread({}, range(4), 1) == {0: (0, 1, 2, 3)}
     for processes in (0, -1, 4):
         with pytest.raises(ConfigError, match=f"--processes {processes}: the job has 3 partitions, so write 1 to 3"):
-            packed(3, processes)
+            check_processes(3, processes)
 
 
 def test_a_status_that_is_longer_than_the_pipe_arrives_whole(tmp_path: Path) -> None:
     """It goes out in parts while the supervisor reads; what comes in between is left out, not mixed with it."""
-    supervisor = Supervisor(JobDirectory(tmp_path / "job"), "x", {0: (0,)}, Settings())
+    supervisor = Supervisor(JobDirectory(tmp_path / "job"), "x", Assignment(frozenset({0})), Settings())
     worker, ended = supervisor.workers[0], list[bool]()
     worker.pipe, writer = os.pipe()
     os.set_blocking(worker.pipe, False)

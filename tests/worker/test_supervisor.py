@@ -11,8 +11,10 @@ from framework.errors import ConfigError, ExitCode, Fenced, FrameworkError, Halt
 from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.settings import Settings
+from framework.worker.assignment import Assignment
 from framework.worker.local_job import LocalJob
-from framework.worker.supervisor import Supervisor, WorkerProcess
+from framework.worker.supervisor import Supervisor
+from framework.worker.worker_process import WorkerProcess
 from tasks.word_count import job
 from tests.worker.workers import LIMIT_S, WorkerUnderTest, say, totals
 
@@ -118,7 +120,7 @@ def test_back_off_grows_to_its_bound(tmp_path: Path) -> None:
     supervisor = Supervisor(
         JobDirectory(tmp_path / "job"),
         "x",
-        {0: (0,)},
+        Assignment(frozenset({0})),
         Settings(restart_backoff_ms=100, restart_backoff_ms_max=300, restarts_max=9),
     )
     worker = WorkerProcess(0, (0,))
@@ -133,7 +135,7 @@ def test_thirty_minutes_without_the_log_use_up_no_restart(tmp_path: Path) -> Non
     """A worker that ends because it waited in vain is started again and again; its own crashes still count."""
     job_directory = JobDirectory(tmp_path / "job")
     settings = Settings(restarts_max=2)
-    supervisor = Supervisor(job_directory, "x", {0: (0,)}, settings)
+    supervisor = Supervisor(job_directory, "x", Assignment(frozenset({0})), settings)
     worker, log = supervisor.workers[0], job_directory.worker_log(0)
     log.write_text('{"level": "ERROR", "event": "log away", "error": "Kafka at b:1 did not answer for 60 s"}\n')
     supervisor._plan_restart(worker, 1)
@@ -193,14 +195,14 @@ def test_last_words_are_those_of_the_last_life(tmp_path: Path, lines: str, words
     """An error of an earlier life explains nothing; what is no log line of ours may."""
     job_directory = JobDirectory(tmp_path / "job")
     job_directory.worker_log(0).write_text(lines)
-    supervisor = Supervisor(job_directory, "x", {0: (0,)}, Settings())
+    supervisor = Supervisor(job_directory, "x", Assignment(frozenset({0})), Settings())
     assert supervisor.last_words(0).startswith(words)
     supervisor.close()
 
 
 def test_a_worker_that_is_killed_again_is_told_of_in_short(tmp_path: Path) -> None:
     """The signal has its name; what is the same as the last time is not said twice."""
-    supervisor = Supervisor(JobDirectory(tmp_path / "job"), "x", {0: (0,)}, Settings(restarts_max=2))
+    supervisor = Supervisor(JobDirectory(tmp_path / "job"), "x", Assignment(frozenset({0})), Settings(restarts_max=2))
     log = tmp_path / "job" / "logs" / "worker-0.log"
     for _ in range(2):
         supervisor._plan_restart(supervisor.workers[0], -signal.SIGKILL)

@@ -1,0 +1,86 @@
+"""How far the inputs of a job have come, by what its workers say, and what was in the log when this run began."""
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping
+
+from framework.worker.worker_process import WorkerProcess
+from protocol.ids import TopicPartition
+
+
+class InputProgress:
+    """Counts offsets and records of the external inputs. What other machines commit is not seen."""
+
+    def __init__(self, positions: Mapping[TopicPartition, dict[str, int]], tasks: Collection[str]) -> None:
+        """Begin at ``positions``, of each external partition by the tasks that read it; ``tasks``: all of the job."""
+        self.committed = {partition: min(of.values()) for partition, of in positions.items()}
+        self.checkpoint_ids = dict.fromkeys(tasks, -1)  # as the workers last said
+        self._positions = positions
+        self._external = {str(partition): partition for partition in positions}
+        self._first, self._through = dict(self.committed), dict(self.committed)
+        # external partition → (checkpoint id, offset, records until there since this run began)s, not through yet
+        self._pending: dict[TopicPartition, deque[tuple[int, int, int]]] = {p: deque() for p in positions}
+        self._records_through = Counter[TopicPartition]()
+        self._holes: dict[TopicPartition, dict[tuple[str, int], int]] = {p: {} for p in positions}
+        self._here: frozenset[str] = frozenset(tasks)
+        self._arriving: set[str] = set()  # tasks that have come here, and have not said yet from where they go on
+
+    def host(self, tasks: Iterable[str]) -> None:
+        """Count these tasks from now on: what others have committed elsewhere meanwhile is no record of this run."""
+        here = frozenset(tasks)
+        self._arriving = (self._arriving | (here - self._here)) & here
+        self._here = here
+
+    def take(self, workers: Iterable[WorkerProcess]) -> None:
+        """Take what the workers said last."""
+        for worker in workers:
+            for name, task in worker.status.items():
+                self.checkpoint_ids[name] = max(self.checkpoint_ids[name], task["checkpoint_id"])
+                for external, offset in task["positions"].items():
+                    partition = self._external.get(external)
+                    if partition is None:
+                        continue  # of a broadcast topic that has got more since this run began
+                    if offset > self._positions[partition][name]:
+                        self._positions[partition][name] = offset
+                        self._holes[partition][name, worker.starts] = task["holes"].get(external, 0)
+                    self._advance(partition, name, task["checkpoint_id"])
+                if task["positions"] or task["status"] == "running":
+                    self._arriving.discard(name)
+
+    def _advance(self, partition: TopicPartition, name: str, checkpoint_id: int) -> None:
+        of = self._positions[partition]
+        least = min([of[task] for task in of if task in self._here] or of.values())
+        if least <= self.committed[partition]:
+            return
+        if name in self._arriving:
+            self._first[partition] += least - self.committed[partition]
+            self._through[partition] = self.committed[partition] = least
+            self._pending[partition].clear()
+            self._records_through[partition] = self._records(partition)
+        else:
+            self.committed[partition] = least
+            self._pending[partition].append((checkpoint_id, least, self._records(partition)))
+
+    def through(self) -> dict[TopicPartition, int]:
+        """Return how far the inputs have come through all stages: in checkpoints that every task here committed."""
+        checkpoint_id = min((self.checkpoint_ids[name] for name in self._here), default=-1)
+        for partition, pending in self._pending.items():
+            while pending and pending[0][0] <= checkpoint_id:
+                _, self._through[partition], self._records_through[partition] = pending.popleft()
+        return self._through
+
+    def records_through(self, ends: Mapping[TopicPartition, int]) -> tuple[int, int]:
+        """Return how many records have come through all stages since this run began, and how many it is to take."""
+        through, done = self.through(), sum(self._records_through.values())
+        read = [p for p, of in self._positions.items() if not self._here.isdisjoint(of)]
+        return done, done + sum(max(0, ends[p] - through[p]) for p in read if p in ends)
+
+    def records_committed(self) -> int:
+        """Return how many records were committed since this run began."""
+        return sum(map(self._records, self.committed))
+
+    def _records(self, partition: TopicPartition) -> int:
+        """Return the same of one partition: offsets, without those at which a task has found no record."""
+        by_task = dict.fromkeys(self._positions[partition], 0)
+        for (name, _), count in self._holes[partition].items():
+            by_task[name] += count
+        return self.committed[partition] - self._first[partition] - min(by_task.values())  # of the last, as above
