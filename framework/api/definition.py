@@ -19,6 +19,7 @@ from framework.api.shapes import describe_serde, key_changes, shown, value_chang
 from framework.api.versioned import VersionedStore
 from framework.errors import ConfigError
 
+PLAN = "What each change does, and what can be done: grete plan JOB"
 FORMAT = 1  # of a stored definition: a reader refuses a higher one
 
 Definition = dict[str, Any]  # the JSON value: docs/decisions/0026 has its keys
@@ -51,6 +52,7 @@ _SENT_AS_BEFORE = (
 )
 _FIRED_AS_BEFORE = "declare them again, with an on_timer, which may pass over them"
 _KEEP = "declare it again as it was: it may stay unused"
+_RENAME = "declare it again as it was: it may stay unused; if it has another name now: renamed_from={name!r}"
 
 
 class Change(NamedTuple):
@@ -75,6 +77,7 @@ def _define_stage(stage: StageGraph) -> dict[str, Any]:
     stores = [
         {"id": ids[s.name], "name": s.name, "key": describe_serde(s.key), "value": describe_serde(s.value)}
         | ({} if s.ttl_ms is None else {"expires": True})
+        | ({} if s.shown == s.name else {"shown": s.shown})
         for s in (*stage.stores.values(), *stage.seen.values())
     ]
     windows = [
@@ -92,7 +95,8 @@ def _define_stage(stage: StageGraph) -> dict[str, Any]:
     composed = [_composed(each, ids) for each in stage.stateful.values() if isinstance(each, (Join, VersionedStore))]
     inputs = sorted(topic.name for topic in stage.topics_read())
     described: dict[str, Any] = {"name": stage.name, "inputs": inputs, "stores": stores, "windows": windows}
-    optional = {
+    optional: dict[str, Any] = {
+        "shown": "" if stage.shown == stage.name else stage.shown,
         "broadcast": sorted(stage.topics_broadcast()),
         "times": stage.topics_timed(),
         "timers": sorted(stage.timers),
@@ -169,7 +173,7 @@ def refuse_changes(job: Job, changes: list[Change]) -> None:
     if changes:
         texts = "; ".join(f"{', and '.join(whats)}: {way}" for way, whats in ways.items())
         raise ConfigError(
-            f"the code of job {job.name!r} does not fit the state that it has: {texts} "
+            f"the code of job {job.name!r} does not fit the state that it has: {texts}. {PLAN} "
             "(docs/guides/upgrade.md lists what may change)"
         )
 
@@ -258,7 +262,8 @@ def _entry_changes(where: str, before: DefinitionEntry, now: DefinitionEntry | N
     serdes = _serdes(before)
     if now is None:
         was = ", ".join(f"{name} {shown(serde)}" for name, serde in serdes.items())
-        return [Change(f"{where} ({was}) is gone or has another name, and its state is there", _KEEP)]
+        way = _RENAME.format(name=before["name"]) if _kind(before) == "store" else _KEEP
+        return [Change(f"{where} ({was}) is gone or has another name, and its state is there", way)]
     if _kind(before) != _kind(now):
         return [Change(f"{where} is a {_kind(now)} now", _NEW_NAME)]
     changes = [
@@ -304,7 +309,7 @@ def stage_changes(before: Sequence[str], now: Sequence[str]) -> list[Change]:
     for name, instead in zip(before, now, strict=False):
         if name not in now and instead not in before:
             what = f"stage {name!r} is called {instead!r} now"
-            changes.append(Change(what, f'write name = "{name}" in the class{way}'))
+            changes.append(Change(what, f'write renamed_from = "{name}" in the class, and it keeps its state{way}'))
     if not changes:
         what = f"the stages were {', '.join(before)} and are {', '.join(now)}"
         changes.append(Change(what, f"keep them in their order in Job(…, stages=[…]), and add new ones last{way}"))

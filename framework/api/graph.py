@@ -83,6 +83,11 @@ class StageGraph:
         }
 
     @property
+    def shown(self) -> str:
+        """The name that its author calls it by; ``name`` is the one that it had first."""
+        return shown_name(self.task)
+
+    @property
     def follows_job(self) -> bool:
         """Whether it has as many partitions as its job says, and no number of its own."""
         return getattr(self.task, "partitions", None) is None
@@ -170,6 +175,11 @@ class StageGraph:
 
 
 def stage_name(task: type[Task]) -> str:
+    """Return the name by which a stage's topics, directories and state are found: the one that it had first."""
+    return getattr(task, "renamed_from", None) or shown_name(task)
+
+
+def shown_name(task: type[Task]) -> str:
     """Return the class attribute ``name``, or the class name in kebab case: CountWords → count-words."""
     return getattr(task, "name", None) or _WORD_START.sub("-", task.__name__).lower()
 
@@ -182,6 +192,7 @@ def describe(task: object, ordinal: int, mode: Mode = "aligned", partitions: int
     if not (isinstance(task, type) and issubclass(task, Task)):
         raise GraphError(f"stage {ordinal} is {task!r}: stages are subclasses of Task, not instances or names")
     name = checked_name("stage", stage_name(task))
+    checked_name("stage", shown_name(task))
     declared: dict[str, object] = {}
     for base in reversed(task.__mro__):
         declared.update(vars(base))
@@ -253,6 +264,10 @@ def _check_names(stage: StageGraph) -> None:
     others = zip(stage.stateful.values(), own, strict=True)
     names = [*stores, *(each.name for each, theirs in others if each.name not in theirs)]
     refuse_clashes(f"stage {stage.name!r}: store", names, "give each its own name")
+    renamed = [store.shown for store in stage.stores.values() if store.shown != store.name]
+    for name in renamed:
+        checked_name(f"stage {stage.name!r}: store", name)
+    refuse_clashes(f"stage {stage.name!r}: store", [*names, *renamed], "the first name of a store is taken for good")
 
 
 def _check_ends(stage: StageGraph) -> None:

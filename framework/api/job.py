@@ -42,9 +42,10 @@ class Job:
         self.stages: tuple[StageGraph, ...] = tuple(
             describe(task, ordinal, mode, partitions) for ordinal, task in enumerate(stages)
         )
-        refuse_clashes(
-            "stage", (stage.name for stage in self.stages), "give each its own name by the class attribute 'name'"
-        )
+        names = [stage.name for stage in self.stages]
+        refuse_clashes("stage", names, "give each its own name by the class attribute 'name'")
+        renamed = [stage.shown for stage in self.stages if stage.shown != stage.name]
+        refuse_clashes("stage", [*names, *renamed], "the first name of a stage is taken for good")
         self._check_topics()
         self._join()
         self._refuse_cycles()
@@ -78,12 +79,12 @@ class Job:
         )
 
     def stage(self, name: str) -> StageGraph:
-        """Return the stage of that name. Raises GraphError if there is none."""
+        """Return the stage that has that name, or had it first. Raises GraphError if there is none."""
         for stage in self.stages:
-            if stage.name == name:
+            if name in (stage.name, stage.shown):
                 return stage
         raise GraphError(
-            f"job {self.name!r} has no stage {name!r}: it has {', '.join(stage.name for stage in self.stages)}",
+            f"job {self.name!r} has no stage {name!r}: it has {', '.join(stage.shown for stage in self.stages)}",
         )
 
     def external_sinks(self) -> dict[str, Topic[Any, Any]]:

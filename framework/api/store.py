@@ -22,12 +22,21 @@ class Store(Generic[K, V]):
     Every method raises TaskError on a store that is not part of a running task, and SerdeError on a bad key or value.
     """
 
-    def __init__(self, name: str, key: Serde[K], value: Serde[V], *, ttl_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        key: Serde[K],
+        value: Serde[V],
+        *,
+        ttl_ms: int | None = None,
+        renamed_from: str | None = None,
+    ) -> None:
         """Declare the store. The first start pins its name and serdes; docs/guides/upgrade.md says what may change.
 
         ``ttl_ms``: an entry is there until event time (see Timers) is ``ttl_ms`` after the timestamp of the record, or
         the time of the timer, that put it last; then no read shows it, and it is deleted from the state some time
-        later. Each put begins its time again, and a read does not. Raises ConfigError on a ttl_ms below 1 ms.
+        later. Each put begins its time again, and a read does not. ``renamed_from``: the name that the store had first,
+        which its state has for good. Raises ConfigError on a ttl_ms below 1 ms.
         """
         if ttl_ms is not None and (type(ttl_ms) is not int or ttl_ms < 1):
             raise ConfigError(f"store {name!r}: ttl_ms = {ttl_ms!r}: need an int of 1 ms or more, or None")
@@ -35,7 +44,8 @@ class Store(Generic[K, V]):
         for serde in (key, value):
             refuse_registry(serde, f"store {name}")
             refuse_unread(serde, f"store {name}")
-        self.name = name
+        self.name = renamed_from or name
+        self.shown = name
         self.key = key_serde(key)
         self.value = value
         self.ttl_ms = ttl_ms

@@ -21,6 +21,7 @@ class Task:
     """
 
     name: ClassVar[str]  # of the stage; by default the class name in kebab case: CountWords → count-words
+    renamed_from: ClassVar[str]  # the name that the stage had first: its topics, directories and state have it for good
     mode: ClassVar[Mode]  # of the stage; by default the job's
     partitions: ClassVar[int]  # of the stage, each a task; by default the job's
     in_flight: ClassVar[int] = 64  # records of a task whose async process has begun and has not taken effect

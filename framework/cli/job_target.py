@@ -48,6 +48,14 @@ def existing_log(reference: str, directory: Path | None, address: LogAddress) ->
 
 
 @contextlib.contextmanager
+def log_to_compare(reference: str, directory: Path | None, address: LogAddress) -> Iterator[tuple[Job, JobLogReader]]:
+    """Yield a job and its log, which must be there, though its code may not fit. Raises ConfigError."""
+    job, path = _job_and_path(reference, directory, address)
+    with contextlib.closing(open_reader(address, path)) as log:
+        yield job, log
+
+
+@contextlib.contextmanager
 def existing_log_to_write(reference: str, directory: Path | None, address: LogAddress) -> Iterator[tuple[Job, JobLog]]:
     """Yield a job and its log, which must be there, for a command that writes to it. Raises ConfigError."""
     job, path = _job_and_path(reference, directory, address)

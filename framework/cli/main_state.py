@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from framework.cli.options import AsJson, Checkpoint, Directory, JobName, KafkaConfig, LogOption, SettingsPath
+from framework.cli.options import AsJson, Checkpoint, Directory, JobName, KafkaConfig, LogOption, Set, SettingsPath
 from framework.cli.settings_file import address_of, settings_of
 
 AssumeKeyed = Annotated[
@@ -92,6 +92,26 @@ def state_sizes(
     from framework.cli.commands.state_sizes import state_sizes as print_sizes
 
     print_sizes(job, directory, address_of(log, kafka_config, settings), as_json=json)
+
+
+def plan(
+    job: JobName,
+    *,
+    json: AsJson = False,
+    directory: Directory = None,
+    log: LogOption = None,
+    kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
+    set: Set = None,
+) -> None:
+    """Compare a job's code with its state: each change, and what happens to state and to records in flight.
+
+    It writes nothing. Exit codes: 0 the code starts as it is, 1 changes wait for grete apply, 2 a change is refused.
+    """
+    from framework.cli.commands.plan import plan as plan_job
+
+    address = address_of(log, kafka_config, settings)
+    raise typer.Exit(plan_job(job, directory, address, settings_of(set, settings), as_json=json))
 
 
 def rescale(

@@ -100,7 +100,7 @@ def graph_of(
                 nodes[sink] = Node(sink, "sink", attribute, text=what)
                 edges.append(Edge(here, sink, attribute, f"sink:{attribute}"))
     names = [f"{stage.name}-{partition}" for stage, partition in job.tasks()]
-    stores = [(f"{stage.name}/{store.name}", store) for stage in job.stages for store in stage.all_stores()]
+    stores = [(f"{stage.shown}/{store.shown}", store) for stage in job.stages for store in stage.all_stores()]
     return JobGraph(
         job=job.name,
         nodes=tuple(nodes.values()),

@@ -7,10 +7,10 @@ first of them writes.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from framework.api.definition import stage_changes
+from framework.api.definition import PLAN, stage_changes
 from framework.api.job import Job
 from framework.core.graph_check import WAY_BACK, check_commit
 from framework.core.task_topology import TaskWiring
@@ -35,7 +35,7 @@ def check_graph(job: Job, log: JobLogReader, tasks: Sequence[TaskWiring] | None 
     ``job`` takes over under which fingerprints the job has run. Raises ConfigError: what has changed, with a way out.
     """
     job.count_broadcast(log.partitions)
-    ours, pinned = job.topology(), _pinned(job, log)
+    ours, pinned = job.topology(), pinned_graph(job, log)
     if pinned is None:
         commits = _commits(log, all_wirings(job))  # of a job made before graphs were pinned, or of none at all
         first, known = _first_of(ours, [commit for _, commit in commits])
@@ -55,7 +55,7 @@ def check_graph(job: Job, log: JobLogReader, tasks: Sequence[TaskWiring] | None 
 def know_graph(job: Job, log: JobLogReader) -> None:
     """Let a job take over what the log knows of its graph, so that its commits can be read; refuse nothing."""
     job.count_broadcast(log.partitions)
-    pinned = _pinned(job, log)
+    pinned = pinned_graph(job, log)
     if pinned is not None and _continues(pinned, job.topology()):
         job.keep_fingerprints(pinned.first, pinned.known | pinned.fingerprints())
 
@@ -66,7 +66,8 @@ def _continues(pinned: Topology, ours: Topology) -> bool:
     return pinned.without_last(common).fingerprint() == ours.without_last(common).fingerprint()
 
 
-def _pinned(job: Job, log: JobLogReader) -> Topology | None:
+def pinned_graph(job: Job, log: JobLogReader) -> Topology | None:
+    """Return the graph that a job has in the log, without the topics from outside; None if none is pinned."""
     raw = log.read_metadata(job.name).meta_get(GRAPH)
     return None if raw is None else decode_graph(job.name, raw)
 
@@ -74,7 +75,7 @@ def _pinned(job: Job, log: JobLogReader) -> Topology | None:
 def check_whole(job: Job, log: JobLogReader) -> None:
     """Refuse code that lacks a stage of the job, where all of a job's state is to be written. Raises ConfigError."""
     check_graph(job, log)
-    pinned = _pinned(job, log)
+    pinned = pinned_graph(job, log)
     lacks = () if pinned is None else pinned.stages[len(job.stages) :]
     if lacks:
         names = ", ".join(repr(stage.name) for stage in lacks)
@@ -132,6 +133,7 @@ def decode_graph(job: str, raw: bytes) -> Topology:
                 numbers[s["from"]],
                 numbers[s["to"]],
                 counts[s["to"]],
+                s["topic"],
                 broadcast=s.get("broadcast", False),
             )
             for s in found["streams"]
@@ -186,13 +188,13 @@ def _rescaled(pinned: Topology, job: Job, commits: Sequence[Commit]) -> tuple[in
         where, option = (f"stage {stage.name!r} of ", f" --stage={stage.name}") if alone else ("", "")
         raise ConfigError(
             f"{where}job {job.name!r} has {before} partitions, not {stage.partitions} as in this code: write "
-            f"{stage.declared_with(before, alone=alone)}; {_way_to(stage.partitions, before, option, job)}",
+            f"{stage.declared_with(before, alone=alone)}; {way_to_count(stage.partitions, before, option, job)}",
             stage=stage.name,
         )
     return first, known
 
 
-def _way_to(partitions: int, before: int, option: str, job: Job) -> str:
+def way_to_count(partitions: int, before: int, option: str, job: Job) -> str:
     """Return the way to another number of partitions: what a command would refuse is no way."""
     if "deterministic" in job.modes:
         return "a deterministic job keeps its number: run its inputs through a job of another name"
@@ -207,7 +209,7 @@ def _compare(pinned: Topology, ours: Topology) -> None:
     names = [stage.name for stage in pinned.stages], [stage.name for stage in ours.stages]
     if moved := stage_changes(*names):
         told = "; ".join(f"{change.what}: {change.way}" for change in moved)
-        raise ConfigError(f"job {ours.job!r}: {told}. Two jobs of one cluster need two names")
+        raise ConfigError(f"job {ours.job!r}: {told}. {PLAN}. Two jobs of one cluster need two names")
     changes = []
     for before in pinned.stages[:common]:
         number = before.ordinal
@@ -216,7 +218,7 @@ def _compare(pinned: Topology, ours: Topology) -> None:
             was, now_is = modes[number in pinned.deterministic], modes[number in ours.deterministic]
             changes.append(f"stage {before.name!r} was {was} and is {now_is}")
     if not changes:
-        old, new = _edges(pinned, common), _edges(ours, common)
+        old, new = (edges_of(each, names[0][:common]) for each in (pinned, ours))
         changes += [f"{edge} is gone" for edge in sorted(old - new)] + [f"{edge} is new" for edge in sorted(new - old)]
         back = (stream for stream in ours.streams if stream.consumer < common <= stream.producer)
         changes += [
@@ -228,14 +230,14 @@ def _compare(pinned: Topology, ours: Topology) -> None:
         order = ", ".join(repr(stage.name) for stage in pinned.stages)
         raise ConfigError(
             f"the graph of job {ours.job!r} has changed: {'; '.join(changes)}. It has run with the stages {order}: "
-            f"{WAY_BACK}. Two jobs of one cluster need two names"
+            f"{WAY_BACK}. {PLAN}. Two jobs of one cluster need two names"
         )
 
 
-def _edges(topology: Topology, count: int) -> set[str]:
-    """Return the streams between the first stages, as one reads them."""
+def edges_of(topology: Topology, stages: Collection[str]) -> set[str]:
+    """Return the streams between stages of these names, as one reads them."""
     names, prefix = [stage.name for stage in topology.stages], len(topology.job) + 1
-    found = (stream for stream in topology.streams if max(stream.producer, stream.consumer) < count)
+    found = (s for s in topology.streams if names[s.producer] in stages and names[s.consumer] in stages)
     return {
         f"the {'broadcast ' * stream.broadcast}stream {stream.topic[prefix:]!r} from {names[stream.producer]!r} to "
         f"{names[stream.consumer]!r}"

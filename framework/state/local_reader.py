@@ -252,10 +252,10 @@ def store_named(job: Job, name: str) -> Store[Any, Any]:
     """Return the store of that name; ``stage/store`` where several stages have one. Raises ConfigError."""
     stage_name, _, store_name = name.rpartition("/")
     stages = [job.stage(stage_name)] if stage_name else job.stages
-    found = [(stage, store) for stage in stages for store in _stores(stage) if store.name == store_name]
+    found = [(stage, store) for stage in stages for store in _stores(stage) if store_name in (store.name, store.shown)]
     if len(found) == 1:
         return found[0][1]
-    known = ", ".join(f"{stage.name}/{store.name}" for stage in job.stages for store in _stores(stage))
+    known = ", ".join(f"{stage.shown}/{store.shown}" for stage in job.stages for store in _stores(stage))
     raise ConfigError(f"{'several stores are' if found else 'no store is'} called {name!r}: there are {known}")
 
 

@@ -138,6 +138,12 @@ def copy_definition(raw: bytes, state: Path) -> None:
     scratch.replace(path)
 
 
+def pinned_definition(job: Job, log: JobLogReader) -> Definition | None:
+    """Return the definition of a job without the stages that do not bind; None if none is pinned. Writes nothing."""
+    definition = _definition_of(job, log)
+    return None if definition is None else _without_unused(definition, job, log)
+
+
 def _definition_of(job: Job, log: JobLogReader) -> Definition | None:
     raw = log.read_metadata(job.name).meta_get(_DEFINITION)
     return None if raw is None else decode_definition(raw)

@@ -122,7 +122,10 @@ REFUSED: list[tuple[str, Changes, list[str]]] = [
     (
         "stage renamed",
         (("class Total(", "class Sum("), ("[Total,", "[Sum,")),
-        ["stage 'total' is called 'sum' now: write name = \"total\" in the class; or give the job a new name"],
+        [
+            "stage 'total' is called 'sum' now: write renamed_from = \"total\" in the class, and it keeps its state",
+            "or give the job a new name",
+        ],
     ),
     (
         "stages exchanged",

@@ -125,7 +125,7 @@ BACK = {
 @pytest.mark.parametrize(
     ("stages", "changes", "words"),
     [
-        (OLD, RENAMED, "stage 'second' is called 'counter' now: write name = \"second\" in the class"),
+        (OLD, RENAMED, "stage 'second' is called 'counter' now: write renamed_from = \"second\" in the class"),
         ("[Third, First, Second]", {}, "the stages were first, second and are third, first, second: keep them"),
         ("[Second]", {}, "the stages were first, second and are second: keep them in their order"),
         ("[First]", {}, "sends to stage 'second' of job"),

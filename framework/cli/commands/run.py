@@ -152,8 +152,8 @@ def _summary(
     )
     options = options_of(found)
     for stage in found.job.stages:
-        for store in stage.store_names():
-            say(f"  grete state scan {found.reference} {stage.name}/{store}{options}")
+        for store in stage.all_stores():
+            say(f"  grete state scan {found.reference} {stage.shown}/{store.shown}{options}")
     for topic in found.job.external_sinks():
         say(f"  grete topic read {found.reference} {topic}{options}")
     say(f"  grete checkpoints {found.reference}{options}")

@@ -121,9 +121,13 @@ def find_store(options: Options) -> tuple[StageGraph, Store[Any, Any]]:
     wanted = options.own.get("store", "")
     stage_name, _, store_name = wanted.rpartition("/")
     every = [(stage, store) for stage in options.job.stages for store in stage.all_stores()]
-    found = [(g, s) for g, s in every if s.name == store_name and stage_name in ("", g.name)]
+    found = [
+        (stage, store)
+        for stage, store in every
+        if store_name in (store.name, store.shown) and stage_name in ("", stage.name, stage.shown)
+    ]
     if len(found) == 1:
         return found[0]
-    known = ", ".join(f"{stage.name}/{store.name}" for stage, store in every) or "none"
+    known = ", ".join(f"{stage.shown}/{store.shown}" for stage, store in every) or "none"
     reason = "is missing" if not wanted else f"= {wanted!r}: {'several are' if found else 'none is'} called so"
     raise ConfigError(f"option store {reason}: job {options.job.name!r} has {known}")
