@@ -12,6 +12,7 @@ from tests.test_tidy import ROOT, lines, tracked
 
 WHEEL = ("framework/", "protocol/", "grete.py")
 ENGINE = (*WHEEL, "tests/core/", "tests/execution/", "tests/stores/", "tests/verification/")
+TASKS = ("framework/api/", "framework/core/aligned/", "framework/core/deterministic/", "framework/execution/")
 # Metrics have labels, as Prometheus calls them.
 WITHOUT_METRICS = (
     *(
@@ -72,7 +73,7 @@ BANS = (
     Ban(r"\bclean(ed)? reads?\b", "cached read, read cache"),
     Ban(r"(?<![\"'`])\bpointers?\b", "changelog position"),
     Ban(r"(?<!in )(?<!\")\bfronts?\b", "frontier"),
-    Ban(r"(?<!\")\bheart ?beats?\b(?!\.)|\bbeats?\b", "progress message"),
+    Ban(r"(?<!\")\bheart ?beats?\b(?!\.)|\bbeats?\b", "progress message", TASKS),  # a member has heartbeats
     Ban(r"\bcalm\b", "idle (a source), quiet (a time without faults)"),
     Ban(r"\b(hears?|heard)\b", "observe, learn", ENGINE),
     Ban(r"\bpromis(ed|es|ing)\b|\bpromise\b(?!\.| ?\()", "advance"),

@@ -20,6 +20,7 @@ GROUPS: dict[str, list[str]] = {
     "What does a task decide, in either mode?": ["framework/core"],
     "What does an aligned task decide?": ["framework/core/aligned"],
     "What does a deterministic task decide?": ["framework/core/deterministic"],
+    "Who of the members of a job runs which partition?": ["framework/core/members"],
     "How are a task's decisions performed?": ["framework/execution"],
     "How does my code run?": [
         "framework/execution/processor.py",

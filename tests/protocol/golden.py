@@ -1,6 +1,7 @@
 """Frozen bytes of every format, written by hand, field by field: a change is a new format version, never an edit."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from protocol.changelog import (
@@ -59,6 +60,17 @@ from protocol.control import (
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.frames import decode_columns, decode_headers, encode_columns, encode_headers
 from protocol.ids import RollbackEntry, TopicPartition
+from protocol.members import (
+    HaltedPartition,
+    Heartbeat,
+    HeldPartition,
+    JobAssignment,
+    Leave,
+    MembersMessage,
+    PartitionPlace,
+    decode_members_message,
+    encode_members_message,
+)
 from protocol.notes import CallResult, CallsNote, IdleNote, decode_note, encode_calls, encode_note
 from protocol.record_batch import RecordBatch
 
@@ -254,4 +266,48 @@ _ROWS: tuple[tuple[str, str, Any, Callable[[], bytes], Callable[[bytes], Any]], 
      lambda: encode_changelog_position(ChangelogPosition(100, 3, 200, NONCE)), decode_changelog_position),
 )  # fmt: skip
 
-GOLDEN = tuple(Golden(name, bytes.fromhex(data), value, encode, decode) for name, data, value, encode, decode in _ROWS)
+_TEXTS: tuple[tuple[str, str, MembersMessage], ...] = (
+    (
+        "heartbeat",
+        (
+            '{"type":"heartbeat","v":1,"member":"m","session":"s","machine":"x","began":7,"beat":3,"follows":9,'
+            '"leaving":true,"warms":false,"held":[{"partition":2,"state":"running","position":5},'
+            '{"partition":0,"state":"standby","behind":8}]}'
+        ),
+        Heartbeat(
+            member="m",
+            session="s",
+            machine="x",
+            began=7,
+            beat=3,
+            follows=9,
+            leaving=True,
+            held=(HeldPartition(2, "running", 5), HeldPartition(0, "standby", behind=8)),
+        ),
+    ),
+    (
+        "leave",
+        '{"type":"leave","v":1,"member":"m","session":"s","halted":[4]}',
+        Leave(member="m", session="s", halted=(4,)),
+    ),
+    (
+        "assignment",
+        (
+            '{"type":"assignment","v":1,"session":"s","places":[{"owner":"s","after":"t","standbys":["u"]},{}],'
+            '"halted":[{"partition":1,"member":"m","session":"t"}]}'
+        ),
+        JobAssignment(
+            session="s",
+            places=(PartitionPlace("s", "t", ("u",)), PartitionPlace()),
+            halted=(HaltedPartition(1, "m", "t"),),
+        ),
+    ),
+)
+
+GOLDEN = (
+    *(Golden(name, bytes.fromhex(data), value, encode, decode) for name, data, value, encode, decode in _ROWS),
+    *(
+        Golden(name, text.encode(), value, partial(encode_members_message, value), decode_members_message)
+        for name, text, value in _TEXTS
+    ),
+)

@@ -116,7 +116,7 @@ def test_a_fenced_partition_stays_away_until_it_is_assigned_again(tmp_path: Path
 
 
 def test_what_has_halted_is_told_of_until_it_is_to_start_again(tmp_path: Path) -> None:
-    """Also when the assignment gives it to nobody: a person must look. The others go on."""
+    """Also when the assignment gives it to no one: a person must look. The others go on."""
     code = PAIR.replace("class Pass(Task):", "class Pass(Task):\n    def init(self) -> None:\n        check()").replace(
         "\nclass Pass",
         "\nfrom pathlib import Path\n\ndef check() -> None:\n"

@@ -1,0 +1,153 @@
+"""One member: what it writes to the members' topic, and which partitions it is to host now."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from framework.core.members.mover import PartitionMover
+from framework.core.members.view import MemberId, MembersView
+from protocol.members import Heartbeat, HeldPartition, JobAssignment, Leave, MembersMessage
+
+REPEAT_BEATS = 20  # own heartbeats between two equal assignments: one that joins reads the last rows only
+YIELD_BEATS = 2  # own heartbeats before a leader writes against another's assignment: that one reads, too
+
+
+class Duties(NamedTuple):
+    """The partitions that a member is to run, and those that it is to keep ready.
+
+    ``again``: those of the active ones that were fenced here and may start again now.
+    """
+
+    active: frozenset[int] = frozenset()
+    standby: frozenset[int] = frozenset()
+    again: frozenset[int] = frozenset()
+
+
+class Membership:
+    """The core of a member. Rows of the topic go in, in their order; messages and duties come out.
+
+    ``release_beats``: own heartbeats that a former owner gets to stop a partition.
+    """
+
+    def __init__(
+        self,
+        me: MemberId,
+        partitions: int,
+        *,
+        dead_beats: int,
+        release_beats: int,
+        standby_replicas: int = 0,
+        warms: bool = False,
+    ) -> None:
+        """Begin a session: nothing is read, nothing is written."""
+        self.view = MembersView(me, dead_beats)
+        self.leaving = False
+        self._partitions = partitions
+        self._release_beats = release_beats
+        self._warms = warms
+        self._mover = PartitionMover(self.view, partitions, standby_replicas)
+        self._beat = -1
+        self._follows = -1
+        self._written_beat: int | None = None  # when an assignment was written that is not read yet
+        self._since: dict[int, tuple[int, int]] = {}  # own partition → (offset of its assignment, beats when read)
+        self._started: set[int] = set()  # own partitions that were released
+        self._fenced: dict[int, int] = {}  # partition → where the topic ended when it was fenced here
+
+    @property
+    def beat(self) -> int:
+        """The number of its last heartbeat; -1: it has written none."""
+        return self._beat
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other member lives that takes partitions."""
+        return not any(m.takes for m in self.view.live() if m.session != self.view.me.session)
+
+    def heartbeat(self, held: Sequence[HeldPartition]) -> Heartbeat:
+        """Return the next heartbeat: one for each interval of time."""
+        self._beat += 1
+        return self.report(held)
+
+    def report(self, held: Sequence[HeldPartition]) -> Heartbeat:
+        """Return the last heartbeat with other content: news, and no new time."""
+        me = self.view.me
+        return Heartbeat(
+            member=me.member,
+            session=me.session,
+            machine=me.machine,
+            began=self.view.began,
+            beat=self._beat,
+            follows=self._follows,
+            leaving=self.leaving,
+            warms=self._warms,
+            held=tuple(held),
+        )
+
+    def leave(self, halted: Sequence[int] = ()) -> Leave:
+        """Return the last message of this session."""
+        return Leave(member=self.view.me.member, session=self.view.me.session, halted=tuple(halted))
+
+    def fenced(self, partition: int) -> None:
+        """Note that another process has taken a partition: it is run here only by an assignment behind this."""
+        self._fenced.setdefault(partition, self.view.position)
+
+    def row(self, offset: int, message: MembersMessage | None) -> None:
+        """Take the next row of the topic; None: one that this build cannot read."""
+        view = self.view
+        view.row(offset, message)
+        if view.assigned_at == offset:
+            if view.assignment is not None and view.assignment.session == view.me.session:
+                self._written_beat = None
+            mine = {p for p in range(self._partitions) if view.place(p).owner == view.me.session}
+            self._since = {p: self._since.get(p, (offset, view.beats)) for p in mine}
+            self._started &= mine
+
+    def duties(self) -> Duties:
+        """Return what is to be hosted now. From here on the heartbeats say that this assignment is followed."""
+        view, me = self.view, self.view.me.session
+        self._started |= {p for p in self._since if self._released(p)}
+        again = {p for p, at in self._fenced.items() if view.assigned_at >= at}
+        self._fenced = {p: at for p, at in self._fenced.items() if p not in again and p in self._started}
+        self._follows = view.assigned_at
+        standby = {
+            p for p in range(self._partitions) if me in view.place(p).standbys or p in self._since
+        } - self._started
+        return Duties(frozenset(self._started), frozenset(standby if self._warms else ()), frozenset(again))
+
+    def _released(self, partition: int) -> bool:
+        """Tell whether the member that had a partition before has stopped it, is gone, or has had its time."""
+        view, (at, beats) = self.view, self._since[partition]
+        before = view.sessions.get(view.place(partition).after)
+        if before is None or not before.alive or view.beats - beats >= self._release_beats:
+            return True
+        return before.heartbeat.follows >= at and not before.runs(partition)
+
+    def decide(self) -> JobAssignment | None:
+        """Return the assignment that the leader is to write now, if this member leads and there is cause."""
+        view = self.view
+        leader = view.leader()
+        if leader is None or leader.session != view.me.session or not view.settled or view.beats < self.beat:
+            return None  # the last case: not all is read
+        if self._written_beat is not None and view.beats - self._written_beat < view.dead_beats:
+            return None
+        before = view.assignment
+        since = view.beats - view.assigned_beats
+        writer = None if before is None else view.sessions.get(before.session)
+        if writer not in (None, leader) and writer.takes and since < YIELD_BEATS:
+            return None
+        places = self._mover.places()
+        halted = tuple(view.halted[partition] for partition in sorted(view.halted))
+        made = JobAssignment(session=view.me.session, places=places, halted=halted)
+        same = before is not None and (before.places, before.halted) == (places, halted)
+        if same and since < (view.dead_beats if self._owner_is_fenced() else REPEAT_BEATS):
+            return None
+        self._written_beat = view.beats
+        return made
+
+    def _owner_is_fenced(self) -> bool:
+        """Tell whether an owner waits for an assignment that says that the partition is still its own."""
+        view = self.view
+        return any(
+            (held := member.holding(partition)) is not None and held.state == "fenced"
+            for partition in range(self._partitions)
+            if (member := view.sessions.get(view.place(partition).owner)) is not None
+        )

@@ -1,0 +1,260 @@
+"""One member: what it makes of single rows, which the tests of the whole world do not reach."""
+
+from framework.core.members.assignor import CAUGHT_UP
+from framework.core.members.membership import REPEAT_BEATS, Duties, Membership
+from framework.core.members.mover import WARM_BEATS
+from framework.core.members.view import FORGOTTEN_AFTER, MemberId
+from protocol.members import (
+    HaltedPartition,
+    Heartbeat,
+    HeldPartition,
+    JobAssignment,
+    Leave,
+    MembersMessage,
+    PartitionPlace,
+)
+
+
+class Topic:
+    """The rows that one member reads, written by the test."""
+
+    def __init__(self, *, warms: bool = False, partitions: int = 2) -> None:
+        self.member = Membership(
+            MemberId("me", "me-1", "here"), partitions, dead_beats=4, release_beats=10, standby_replicas=0, warms=warms
+        )
+        self.offset = 0
+        self.held: list[HeldPartition] = []
+
+    def add(self, message: MembersMessage) -> int:
+        """Let the member read a row; return its offset."""
+        self.member.row(self.offset, message)
+        self.offset += 1
+        return self.offset - 1
+
+    def beat(self, times: int = 1) -> None:
+        """Let the member write heartbeats, and read them."""
+        for _ in range(times):
+            self.add(self.member.heartbeat(self.held))
+
+    def other(self, beat: int, *held: HeldPartition, follows: int = -1, warms: bool = False) -> None:
+        """Let another member write a heartbeat."""
+        self.add(
+            Heartbeat(member="o", session="o-1", machine="there", beat=beat, held=held, follows=follows, warms=warms)
+        )
+
+    def lead(self) -> JobAssignment:
+        """Let the member write an assignment, and read it."""
+        made = self.member.decide()
+        assert made is not None
+        self.add(made)
+        return made
+
+
+def test_one_that_joins_does_not_lead_before_it_has_seen_the_others() -> None:
+    """An earlier member that was not seen since is waited for, and counts as dead after the time-out."""
+    topic = Topic()
+    topic.other(1)
+    topic.beat()
+    assert topic.member.decide() is None
+    topic.beat(3)
+    assert topic.member.decide() is None
+    topic.beat()
+    assert topic.member.decide() is not None
+
+
+def test_one_that_left_is_not_waited_for() -> None:
+    """Where each member has said that it leaves, the next one leads at once."""
+    topic = Topic()
+    topic.other(1)
+    topic.add(Leave(member="o", session="o-1"))
+    topic.add(Leave(member="x", session="unknown"))
+    topic.beat()
+    assert topic.member.decide() is not None
+
+
+def test_a_leader_that_has_not_read_all_writes_nothing() -> None:
+    """Its own newest heartbeat is not in the rows yet: others may have said something before it."""
+    topic = Topic()
+    topic.beat()
+    late = topic.member.heartbeat([])
+    assert topic.member.decide() is None
+    topic.add(late)
+    assert topic.member.decide() is not None
+
+
+def test_an_assignment_that_got_lost_is_written_again() -> None:
+    """One that was written and never came is not waited for longer than the time-out."""
+    topic = Topic()
+    topic.beat()
+    assert topic.member.decide() is not None
+    topic.beat(3)
+    assert topic.member.decide() is None
+    topic.beat()
+    assert topic.member.decide() is not None
+
+
+def test_the_same_assignment_comes_again_now_and_then() -> None:
+    """One that joins reads the last rows only: it must find the assignment there."""
+    topic = Topic()
+    topic.beat()
+    first = topic.lead()
+    topic.beat(REPEAT_BEATS - 1)
+    assert topic.member.decide() is None
+    topic.beat()
+    assert topic.lead().places == first.places
+
+
+def test_a_leader_lets_another_one_read_first() -> None:
+    """Behind an assignment of another live member it waits for two heartbeats: that one may just not know it yet."""
+    topic = Topic()
+    topic.beat()
+    topic.lead()
+    topic.other(1)
+    topic.add(JobAssignment(session="o-1", places=()))
+    assert topic.member.decide() is None
+    topic.beat()
+    assert topic.member.decide() is None
+    topic.beat()
+    assert topic.lead().places[0].owner == "me-1"
+
+
+def test_no_member_takes_partitions_while_all_leave() -> None:
+    """A member that is to leave gives itself nothing, and others nothing."""
+    topic = Topic()
+    topic.beat()
+    topic.member.leaving = True
+    topic.beat()
+    assert topic.member.decide() is None
+    assert topic.member.alone
+
+
+def test_a_partition_waits_until_its_former_owner_has_stopped_it() -> None:
+    """It is a standby meanwhile; the word of a former owner that has not read the assignment does not count."""
+    topic = Topic(warms=True)
+    topic.beat()
+    topic.other(1)
+    at = topic.add(JobAssignment(session="o-1", places=(PartitionPlace("me-1", "o-1"),)))
+    assert topic.member.duties() == Duties(frozenset(), frozenset({0}))
+    topic.other(2, follows=at - 1)
+    assert topic.member.duties().active == frozenset()
+    topic.other(3, HeldPartition(0, "stopping"), follows=at)
+    assert topic.member.duties().active == frozenset()
+    topic.other(4, HeldPartition(0, "stored"), follows=at)
+    assert topic.member.duties() == Duties(frozenset({0}))
+    topic.other(5, HeldPartition(0, "running"), follows=at)
+    assert topic.member.duties() == Duties(frozenset({0}))  # what has started goes on
+
+
+def test_a_former_owner_has_its_time() -> None:
+    """One that never says that it has stopped is waited for no longer than its bound."""
+    topic = Topic()
+    topic.beat()
+    topic.other(1)
+    topic.add(JobAssignment(session="o-1", places=(PartitionPlace("me-1", "o-1"),)))
+    for beat in range(9):
+        topic.beat()
+        topic.other(beat + 2, HeldPartition(0, "running"))
+    assert topic.member.duties().active == frozenset()
+    topic.beat()
+    assert topic.member.duties().active == {0}
+
+
+def test_one_that_was_fenced_waits_for_an_assignment_behind() -> None:
+    """The assignment that it had is no reason to start again, the next one that names it is."""
+    topic = Topic()
+    topic.beat()
+    topic.lead()
+    assert topic.member.duties().active == {0, 1}
+    topic.member.fenced(0)
+    topic.member.fenced(0)
+    topic.held = [HeldPartition(0, "fenced"), HeldPartition(1, "running")]
+    topic.beat()
+    assert topic.member.duties().again == frozenset()
+    topic.beat(3)
+    topic.lead()
+    assert topic.member.duties().again == {0}
+    assert topic.member.duties().again == frozenset()
+
+
+def test_one_that_was_dead_for_long_is_forgotten() -> None:
+    """The view is as large as the job's members, not as all that ever were."""
+    topic = Topic()
+    topic.other(1)
+    topic.beat(4 * FORGOTTEN_AFTER)
+    assert "o-1" in topic.member.view.sessions
+    topic.beat()
+    assert "o-1" not in topic.member.view.sessions
+
+
+def test_a_machine_without_a_name_is_told_apart() -> None:
+    """A member with the same id and no machine is one more member."""
+    topic = Topic()
+    topic.beat()
+    topic.add(Heartbeat(member="me", session="me-2"))
+    assert topic.member.view.shared_with == "another one"
+
+
+def test_a_standby_that_never_catches_up_has_its_time() -> None:
+    """The partition moves all the same after the bound: its new owner restores the rest."""
+    topic = Topic(warms=True)
+    topic.beat()
+    topic.lead()
+    topic.held = [HeldPartition(0, "running"), HeldPartition(1, "running")]
+    behind = HeldPartition(1, "standby", 0, CAUGHT_UP + 1)
+    for beat in range(WARM_BEATS + 20):
+        topic.other(beat, *([behind] if beat > 5 else []), warms=True)
+        topic.beat()
+        made = topic.member.decide()
+        if made is not None:
+            topic.add(made)
+            if made.places[1].owner == "o-1":
+                break
+    assert WARM_BEATS <= beat
+    assert topic.member.view.place(1) == PartitionPlace("o-1", "me-1")
+
+
+def test_what_moves_on_still_waits_for_who_runs_it() -> None:
+    """The new owner died before it began: the next one waits for the member that has the partition still."""
+    topic = Topic(partitions=1)
+    topic.beat()
+    topic.other(1)
+    topic.add(Heartbeat(member="n", session="n-1"))
+    topic.add(JobAssignment(session="o-1", places=(PartitionPlace("n-1", "o-1"),)))
+    topic.other(2, HeldPartition(0, "stopping"))
+    topic.add(Leave(member="n", session="n-1"))
+    topic.beat(2)
+    topic.other(3, HeldPartition(0, "stopping"))
+    topic.beat(1)
+    assert topic.lead().places == (PartitionPlace("me-1", "o-1"),)
+
+
+def test_a_row_that_cannot_be_read_is_left_out() -> None:
+    """What a newer build writes changes nothing here, but where the reader is."""
+    topic = Topic()
+    topic.member.row(7, None)
+    assert topic.member.view.position == 8
+    assert topic.member.view.sessions == {}
+
+
+def test_an_assignment_of_an_unknown_member_holds() -> None:
+    """The newest assignment holds, no matter which member wrote it; the leader writes another one behind it."""
+    topic = Topic()
+    topic.beat()
+    topic.add(JobAssignment(session="none", places=(PartitionPlace("none"),)))
+    assert topic.member.duties().active == frozenset()
+    assert topic.lead().places[0].owner == "me-1"
+
+
+def test_a_halt_that_is_over_is_not_told_again() -> None:
+    """An assignment of a leader that does not know yet that the member was started again brings no halt back."""
+    topic = Topic()
+    topic.beat()
+    topic.other(1)
+    topic.add(
+        JobAssignment(
+            session="me-1",
+            places=(),
+            halted=(HaltedPartition(0, "o", "o-0"), HaltedPartition(1, "gone", "gone-1")),
+        )
+    )
+    assert list(topic.member.view.halted) == [1]
