@@ -52,6 +52,20 @@ EVENTS = (
     LogEvent(
         "backfill-files-unusable", "files of a backfill", "a backfill's files do not fit", "nothing: it is restored"
     ),
+    LogEvent("snapshot-fetching", "fetching a snapshot", "a worker without a store fetches a snapshot", _GOES_ON),
+    LogEvent("snapshot-taken", "state taken from a snapshot", "a store was made from a snapshot's files", _GOES_ON),
+    LogEvent(
+        "snapshot-none", "no snapshot of the task", "the folder has none of this task", "take one: grete snapshot"
+    ),
+    LogEvent(
+        "snapshot-unusable",
+        "snapshot cannot be used",
+        "a snapshot is damaged, too old or of another job, or its folder is away",
+        "do what the error says; the state is restored from the changelog",
+    ),
+    LogEvent(
+        "snapshot-not-local", "local store left out", "a store is not as the log has it", "nothing: the log is read"
+    ),
     LogEvent(
         "state-split", "state is split", "a key is where it does not belong", "docs/guides/kafka.md, partitioners"
     ),

@@ -116,6 +116,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """
     checkpoint_ahead_ms: int = 60_000
     """A checkpoint id this far ahead of its append time is reported (A1)."""
+    snapshot_url: str = ""
+    """A folder of snapshots, of ``grete snapshot``: a path, or a url of fsspec. Empty: there is none.
+
+    A worker whose local store is missing takes the newest one, and only the rest from the changelog.
+    """
     tracing: Literal["off", "on"] = "off"
     """Whether outputs carry the ``traceparent`` of their records, and spans are told to OpenTelemetry (extra otel).
 
@@ -189,6 +194,7 @@ GROUPS = {  # the tables of a settings file, by what a person wants to change
         "time_lease_ms",
     ),
     "workers": (
+        "snapshot_url",
         "tracing",
         "traced_per_million",
         "shutdown_timeout_ms",
@@ -220,9 +226,12 @@ def with_texts(settings: Settings, texts: dict[str, str]) -> Settings:
     values: dict[str, object] = {name: getattr(settings, name) for name in settings.__struct_fields__}
     for name, text in texts.items():
         _check_known(name, text)
-        if isinstance(values[name], str):
+        if name in CHOICES:
             if text not in CHOICES[name]:
                 raise ConfigError(f"setting {name} = {text!r}: choose {' or '.join(CHOICES[name])}", setting=name)
+            values[name] = text
+            continue
+        if isinstance(values[name], str):
             values[name] = text
             continue
         try:

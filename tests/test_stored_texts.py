@@ -36,7 +36,7 @@ from framework.sinks.sql import ACCOUNT_DDL
 from framework.sinks.sql_released import RELEASED_DDL
 from framework.spark.format import options
 from framework.state.prepare import prepare
-from framework.stores import rocksdb, sst_snapshot
+from framework.stores import rocksdb, snapshot_folder, sst_snapshot
 from framework.stores.spill import FileSpill
 from framework.stores.store_directory import StoreDirectory
 from protocol.commit import SCHEMA_NAMES
@@ -121,6 +121,27 @@ def test_a_manifest_of_prebuilt_state_has_its_old_names() -> None:
         b'"files":[{"store":10,"name":"000000.sst","size_bytes":3,"crc32":4}]}'
     )
     assert sst_snapshot._MANIFEST == "manifest.json"
+
+
+def test_a_manifest_of_a_snapshot_has_its_names() -> None:
+    """A worker of a later build takes what `grete snapshot` of this one has written."""
+    files = [snapshot_folder.SnapshotFile("000009.sst", 3, "ab")]
+    manifest = snapshot_folder.SnapshotManifest(
+        job="job",
+        task="count-0",
+        fingerprint=7,
+        offset=12,
+        generation=2,
+        checkpoint_id=1_000,
+        nonce="00ff",
+        stores={10: "counts"},
+        files=files,
+    )
+    assert msgspec.json.encode(manifest) == (
+        b'{"format":1,"job":"job","task":"count-0","fingerprint":7,"offset":12,"generation":2,"checkpoint_id":1000,'
+        b'"nonce":"00ff","stores":{"10":"counts"},"files":[{"name":"000009.sst","size_bytes":3,"digest":"ab"}]}'
+    )
+    assert snapshot_folder._digest(b"") == "cae66941d9efbd404e4d88758ea67670"  # names of files: BLAKE2b, 16 bytes
 
 
 def test_topics_have_their_names() -> None:

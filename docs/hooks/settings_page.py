@@ -9,6 +9,7 @@ from docs.hooks.markdown import code, one_line
 from framework.settings import GROUPS, GiB, KiB, MiB, Settings
 
 _UNITS = {"_ms": "ms", "_bytes": "bytes", "_messages": "messages", "restarts": "restarts"}
+_KINDS: dict[object, str] = {int: "integer", str: "text"}
 _SIZES = ((GiB, "GiB"), (MiB, "MiB"), (KiB, "KiB"))
 
 
@@ -39,7 +40,7 @@ def docstrings() -> dict[str, str]:
 
 def _section(name: str, hint: object, said: str) -> str:
     """Return the heading of a setting, what it does, and its facts."""
-    values = " or ".join(code(str(value)) for value in get_args(hint)) if get_origin(hint) is Literal else "integer"
+    values = " or ".join(code(str(value)) for value in get_args(hint)) if get_origin(hint) is Literal else _KINDS[hint]
     measure = unit(name)
     facts = [
         f"{values}, in {measure}" if measure else values,
@@ -57,6 +58,6 @@ def unit(name: str) -> str:
 def _shown(value: object, measure: str) -> str:
     """Return a default, with the size that it is."""
     if not isinstance(value, int):
-        return code(str(value))
+        return code(str(value)) if value else "empty"
     sizes = [f" ({value // size} {name})" for size, name in _SIZES if value % size == 0 and measure == "bytes"]
     return f"{value:,}{sizes[0] if sizes else ''}"

@@ -206,3 +206,46 @@ def replay(
 
     address = address_of(log, kafka_config, settings)
     rebuild_stores(job, checkpoint_id, into, directory, address, settings_of(None, settings))
+
+
+def snapshot(
+    job: JobName,
+    *,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The folder of the snapshots: a path, or a url of fsspec such as s3://BUCKET/PATH. "
+            "Default: the setting snapshot_url.",
+        ),
+    ] = None,
+    keep: Annotated[int, typer.Option(min=1, help="Keep this many snapshots of each task, and delete older ones.")] = 3,
+    partition: Annotated[
+        list[int] | None, typer.Option(help="Only the tasks of this partition; may be repeated. Default: all.")
+    ] = None,
+    json: AsJson = False,
+    directory: Directory = None,
+    state_directory: Annotated[
+        Path | None, typer.Option(help="Where the workers keep their stores, if they have this option, too.")
+    ] = None,
+    log: LogOption = None,
+    kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
+    set: Set = None,
+) -> None:
+    """Write the state of each task, as files, into a shared folder or an object store, while the job runs.
+
+    A worker on a new machine with the setting snapshot_url takes these, and only the rest from its changelog.
+    """
+    from framework.cli.commands.snapshot import snapshot as take_snapshots
+
+    take_snapshots(
+        job,
+        to,
+        keep,
+        partition or (),
+        (directory, state_directory),
+        address_of(log, kafka_config, settings),
+        settings_of(set, settings),
+        as_json=json,
+    )

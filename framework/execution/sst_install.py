@@ -33,7 +33,7 @@ def take_prebuilt(
         built = Prebuilt(directory, stores)
         own = store.changelog_position()
         if own is None or decode_changelog_position(own).offset < built.changelog_position.offset:
-            _check_commit(log, changelog, built.changelog_position)
+            check_commit(log, changelog, built.changelog_position)
             store.ingest(list(built.files()), encode_changelog_position(built.changelog_position))
             logger.info("state taken from files of a backfill", extra=where)
     except StoreCorrupted as error:
@@ -41,7 +41,7 @@ def take_prebuilt(
     remove(directory)
 
 
-def _check_commit(log: LogReader, changelog: TopicPartition, changelog_position: ChangelogPosition) -> None:
+def check_commit(log: LogReader, changelog: TopicPartition, changelog_position: ChangelogPosition) -> None:
     """Raise StoreCorrupted unless the changelog holds the commit: else the start would take its log for a short one."""
     start, end = log.bounds(changelog)
     inside = start <= changelog_position.offset < end

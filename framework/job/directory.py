@@ -52,6 +52,10 @@ class JobDirectory:
         """Return the directory in which a backfill leaves a task's state for its worker."""
         return self.directory / "prebuilt" / task
 
+    def snapshots(self) -> Path:
+        """Return the directory in which snapshots are made, before they go to their folder."""
+        return self.directory / "snapshots"
+
     def worker_log(self, partition: int) -> Path:
         """Return the file that a worker's log lines go to."""
         make_private(self.directory / "logs")
@@ -68,6 +72,10 @@ class JobDirectory:
     def lock_source(self, topic: str) -> int:
         """Become the one that feeds a topic from a source; the lock ends with the process. Raises ConfigError."""
         return self._lock(f"source-{topic}.lock", f"is where another process feeds topic {topic!r}")
+
+    def lock_snapshot(self, task: str) -> int:
+        """Become the one that takes a snapshot of a task; the lock ends with the process. Raises ConfigError."""
+        return self._lock(f"snapshot-{task}.lock", f"is where another process takes a snapshot of {task}")
 
     def _lock(self, name: str, said: str) -> int:
         path = self.directory / name

@@ -252,6 +252,19 @@ class RocksStore:
             raise self._failure("ingest into", error) from error
         self.write((), changelog_position)
 
+    def replace(self, directory: Path, changelog_position: bytes) -> None:
+        """Take the whole database in ``directory``, which is gone then, instead of all that is there.
+
+        Raises StoreCorrupted, or ConfigError for a store id with another name, if it cannot be opened or is not the
+        state of ``changelog_position``: only ``wipe`` and ``close`` are allowed then.
+        """
+        self._close_database()
+        self._directory.replace(directory)
+        self._open()
+        found = self.changelog_position()
+        if found != changelog_position:
+            raise StoreCorrupted(f"{directory} has the changelog position {found!r}, not {changelog_position!r}")
+
     def wipe(self) -> None:
         """Empty all stores and the changelog position.
 

@@ -18,13 +18,17 @@ _REPLAY_BYTES_MAX = 8 * _MiB  # not flushed, so replayed when the store is opene
 class RocksMemory:
     """What all stores of the process share: one block cache. Memtables are charged to it, so it is the whole budget."""
 
-    def __init__(self, bytes_max: int) -> None:
-        """Take a budget in bytes (setting rocksdb_bytes). Raises ConfigError below 8 MiB."""
+    def __init__(self, bytes_max: int, *, compact: bool = True) -> None:
+        """Take a budget in bytes (setting rocksdb_bytes); not ``compact``: files are left as they are.
+
+        Raises ConfigError below 8 MiB.
+        """
         if bytes_max < 8 * _MiB:
             raise ConfigError(
                 f"setting rocksdb_bytes = {bytes_max}: RocksDB needs at least {8 * _MiB}", setting="rocksdb_bytes"
             )
         self.bytes_max = bytes_max
+        self._compact = compact
         self._cache = Cache(bytes_max)
         # At half of the budget in memtables the largest is flushed. Never stall: a stalled write would hold the GIL.
         self._buffers = WriteBufferManager.new_write_buffer_manager_with_cache(bytes_max // 2, False, self._cache)
@@ -53,6 +57,7 @@ class RocksMemory:
         options.set_arena_block_size(min(_MiB, self.bytes_max // 256))  # many small stores must fit in the budget
         options.set_atomic_flush(True)  # all column families of a database reach the disk at the same point
         options.set_compression_type(DBCompressionType.lz4())
+        options.set_disable_auto_compactions(not self._compact)
         options.set_max_background_jobs(2)
         options.set_max_open_files(64)  # a process hosts many databases and may have 1,024 descriptors
         options.set_table_cache_num_shard_bits(0)  # of 64 shards each keeps one file open: two files would take turns

@@ -56,14 +56,30 @@ class StoreDirectory:
 
     def wipe(self) -> None:
         """Rename the directory, make a new one, delete the old one. Raises TransientError if it cannot be renamed."""
+        aside = self._set_aside()
+        make_private(self.path)
+        shutil.rmtree(aside, ignore_errors=True)  # what is left is deleted at the next start
+
+    def replace(self, by: Path) -> None:
+        """Put another directory, of the same disk, in the place of this one. Raises TransientError if it cannot be.
+
+        A kill in between leaves no directory: the next start makes an empty one.
+        """
+        aside = self._set_aside()
+        try:
+            by.rename(self.path)
+        except OSError as error:
+            raise TransientError(f"cannot rename {by} to {self.path}: {error}") from error
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _set_aside(self) -> Path:
         number = max((int(path.name.rpartition("-")[2]) for path in self._wiped()), default=0) + 1
         aside = self.path.with_name(f"{self.path.name}.wiped-{number}")
         try:
             self.path.rename(aside)
         except OSError as error:
             raise TransientError(f"cannot rename {self.path} to {aside}: {error}") from error
-        make_private(self.path)
-        shutil.rmtree(aside, ignore_errors=True)  # what is left is deleted at the next start
+        return aside
 
     def close(self) -> None:
         """Give up the lock. A second close does nothing."""

@@ -17,12 +17,11 @@ from framework.errors import (
     LogAway,
     TransientError,
 )
-from framework.execution.build import assemble, store_names
+from framework.execution.build import assemble
 from framework.execution.calls.shared import shared_calls
 from framework.execution.driver import TaskDriver
 from framework.execution.outbox_executor import OwnThread
 from framework.execution.processor import CheckKeys
-from framework.execution.sst_install import take_prebuilt
 from framework.job.directory import JobDirectory
 from framework.job.key_check import JobKeys
 from framework.logs.patience import Patience
@@ -30,13 +29,13 @@ from framework.ports import Log
 from framework.settings import Settings
 from framework.stores.rocksdb import RocksStore
 from framework.stores.rocksdb_memory import RocksMemory
-from framework.stores.rocksdb_open import open_store
 from framework.stores.spill import FileSpill
 from framework.stores.store_directory import wipe_directory
 from framework.worker.blocking import BlockingWatch
 from framework.worker.measures import WorkerMeasures
 from framework.worker.status import log_ready, task_status
 from framework.worker.task_loop import TaskLoop
+from framework.worker.task_store import open_task_store
 from framework.worker.waiting import TaskWaits
 from framework.worker.watchdog import Watchdog
 from protocol.ids import TopicPartition
@@ -119,12 +118,9 @@ class Worker:
         check_keys: CheckKeys | None,
     ) -> None:
         """Open the store of a stage's task, and make its driver."""
-        task, stores = f"{graph.name}-{partition}", store_names(graph)
-        directory = job_directory.state(task)
-        store = open_store(directory, stores, memory)
+        directory = job_directory.state(f"{graph.name}-{partition}")
+        store = open_task_store(job, graph, partition, job_directory, self._log, self._settings.snapshot_url, memory)
         self._stores.append(store)
-        changelog = TopicPartition(job.topology().changelog(graph.ordinal), partition)
-        take_prebuilt(job_directory.prebuilt(task), store, stores, self._log, changelog)
         self._directories.append(directory)
         self.drivers.append(
             assemble(

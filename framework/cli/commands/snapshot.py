@@ -1,0 +1,92 @@
+"""`grete snapshot`: the state of each task as files, for workers on other machines."""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from framework.cli.job_target import existing_log
+from framework.cli.reading import print_json
+from framework.errors import ConfigError
+from framework.job.directory import JobDirectory, directory_of
+from framework.logs.address import LogAddress
+from framework.settings import Settings
+from framework.state.commits import all_wirings
+from framework.state.snapshot_upload import SnapshotUpload, TakenSnapshot
+from framework.stores.snapshot_folder import SnapshotFolder
+
+
+def snapshot(
+    reference: str,
+    to: str | None,
+    keep: int,
+    partitions: Sequence[int],
+    places: tuple[Path | None, Path | None],
+    address: LogAddress,
+    settings: Settings,
+    *,
+    as_json: bool,
+) -> None:
+    """Take a snapshot of each task, or of those of some partitions, and print a line for each; delete old ones.
+
+    ``places``: directories of the job and of its stores, None: the usual ones.
+    Raises ConfigError; TransientError: the folder is away, or the disk is full.
+    """
+    url = to or settings.snapshot_url
+    if not url:
+        raise ConfigError("no folder for snapshots: give --to URL, or the setting snapshot_url", setting="snapshot_url")
+    directory, state = places
+    with existing_log(reference, directory, address) as (job, log):
+        if unknown := [partition for partition in partitions if not 0 <= partition < job.workers]:
+            raise ConfigError(f"--partition {unknown[0]}: job {job.name!r} has partitions 0 to {job.workers - 1}")
+        job_directory = JobDirectory(directory_of(job, directory, address), state, address)
+        folder = SnapshotFolder(url, job.name)
+        upload = SnapshotUpload(log, job.name, folder, job_directory.snapshots(), settings.rocksdb_bytes)
+        for (graph, partition), wiring in zip(job.tasks(), all_wirings(job), strict=True):
+            if partitions and partition not in partitions:
+                continue
+            began = time.monotonic()
+            lock = job_directory.lock_snapshot(wiring.name)
+            try:
+                taken = upload.take(graph, wiring, job_directory.state(wiring.name))
+                deleted = folder.prune(wiring.name, keep)
+            finally:
+                os.close(lock)
+            found = _row(wiring.name, taken, settings, deleted, time.monotonic() - began)
+            print_json(found) if as_json else print(_line(found))
+
+
+def _row(task: str, taken: TakenSnapshot | None, settings: Settings, deleted: int, seconds: float) -> dict[str, Any]:
+    """Return what is known of a snapshot; ``of_use_until_ms``: when its commit may be trimmed at the earliest."""
+    if taken is None:
+        return {"task": task, "checkpoint_id": None}
+    at, source, uploaded = taken
+    return {
+        "task": task,
+        "checkpoint_id": at.commit.checkpoint_id,
+        "offset": at.offset,
+        "source": source,
+        "of_use_until_ms": at.append_time_ms + settings.changelog_retention_ms,
+        "uploaded": None if uploaded is None else uploaded._asdict(),
+        "deleted_files": deleted,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _line(found: dict[str, Any]) -> str:
+    """Return the same for people."""
+    if found["checkpoint_id"] is None:
+        return f"{found['task']}\tnothing committed yet"
+    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(found["of_use_until_ms"] / 1000))
+    uploaded = found["uploaded"]
+    written = (
+        "there already"
+        if uploaded is None
+        else f"from its {found['source']}: {uploaded['new_bytes'] / (1 << 20):,.1f} of "
+        f"{uploaded['size_bytes'] / (1 << 20):,.1f} MiB written in {found['seconds']:,.1f} s"
+    )
+    return (
+        f"{found['task']}\tcheckpoint {found['checkpoint_id']}\t{written}\t"
+        f"of use until {until} (changelog_retention_ms), or longer"
+    )

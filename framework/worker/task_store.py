@@ -1,0 +1,35 @@
+"""Opening the store of a task at a worker's start: as it is, or filled by files that are worth the changelog."""
+
+from framework.api.graph import StageGraph
+from framework.api.job import Job
+from framework.core.task_topology import wire
+from framework.execution.build import store_names
+from framework.execution.snapshot_install import SnapshotTaker
+from framework.execution.sst_install import take_prebuilt
+from framework.job.directory import JobDirectory
+from framework.ports import LogReader
+from framework.stores.rocksdb import RocksStore
+from framework.stores.rocksdb_memory import RocksMemory
+from framework.stores.rocksdb_open import open_store
+
+
+def open_task_store(
+    job: Job,
+    graph: StageGraph,
+    partition: int,
+    job_directory: JobDirectory,
+    log: LogReader,
+    snapshot_url: str,
+    memory: RocksMemory,
+) -> RocksStore:
+    """Return the open store of task (graph, partition).
+
+    A backfill may have left files for it in the job's directory; else, if the changelog cannot bring it up to date, a
+    snapshot below ``snapshot_url`` may. Raises TransientError: it is in use, the disk is full, or the log is away.
+    """
+    wiring, stores = wire(job.topology(), graph.ordinal, partition), store_names(graph)
+    directory = job_directory.state(wiring.name)
+    store = open_store(directory, stores, memory)
+    take_prebuilt(job_directory.prebuilt(wiring.name), store, stores, log, wiring.changelog)
+    SnapshotTaker(job.name, wiring, log, stores).take(snapshot_url, store, directory)
+    return store
