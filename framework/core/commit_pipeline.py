@@ -162,7 +162,8 @@ class CommitPipeline:
         """Raise AssertionError unless this holds between any two steps of a task."""
         pending, last, next_seq = self.pending, self.committed, self._sender.next_seq
         for output in last.outputs if last is not None else ():  # a later seq is made, or made again
-            assert next_seq[TopicPartition(output.topic, output.partition)] >= output.next_seq, (next_seq, output)
+            at = output.topic, output.partition
+            assert next_seq[at] >= output.next_seq, (next_seq, output)  # type: ignore[index]  # it equals its partition
         if pending is None:
             return
         assert pending.last_token <= self._sender.token, pending

@@ -145,7 +145,7 @@ class Ownership:
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless this holds between any two steps of a task."""
-        assert min(self._sent, self._behind) >= 0 and self._verified >= -1, (self._sent, self._behind, self._verified)
+        assert self._sent >= 0 <= self._behind and self._verified >= -1, (self._sent, self._behind, self._verified)
         assert self.generation == 0 or (self.claim is not None and self.next_seq >= 1), (self.generation, self.next_seq)
         assert self._check is None or self._sent or self.in_doubt, (
             f"{self.changelog}: reads a tail that has nothing of it"

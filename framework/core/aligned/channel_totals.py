@@ -67,10 +67,13 @@ class ChannelTotals:
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless this holds between any two steps of a task."""
-        channels = self._channels.values()
-        markers = [channel.marker for channel in channels]
+        markers, still_open, skipping = [], 0, 0
+        for channel in self._channels.values():
+            markers.append(channel.marker)
+            still_open += not channel.ended
+            skipping += channel.skip_checkpoint is not None
         assert not self._at_least or (self._least, self._at_least) == (min(markers), markers.count(self._least)), (
             markers
         )
-        assert self._open == sum(not channel.ended for channel in channels), self._open
-        assert self._skipping == sum(channel.skip_checkpoint is not None for channel in channels), self._skipping
+        assert self._open == still_open, self._open
+        assert self._skipping == skipping, self._skipping

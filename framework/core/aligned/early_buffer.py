@@ -125,9 +125,12 @@ class EarlyBuffer:
         """Raise AssertionError unless this holds between any two steps of a task that has frozen ``frozen``."""
         least = self.least_checkpoint()
         assert least is None or least > frozen, f"frames of checkpoint {least} are left behind the freeze of {frozen}"
-        assert self.bytes == sum(frame.size for frame in self) <= self.bytes_max, self.bytes
-        assert self.memory_bytes == sum(frame.size for frame in self if frame.value is not None), self.memory_bytes
-        assert self.memory_bytes <= self.memory_bytes_max, self.memory_bytes
+        size = in_memory = 0
+        for frame in self if self._frames else ():
+            size += frame.size
+            in_memory += 0 if frame.value is None else frame.size
+        assert self.bytes == size <= self.bytes_max, self.bytes
+        assert self.memory_bytes == in_memory <= self.memory_bytes_max, self.memory_bytes
 
     def _account(self, frame: EarlyFrame) -> None:
         self.bytes -= frame.size

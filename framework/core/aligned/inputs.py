@@ -334,8 +334,9 @@ class Inputs:
         for channel in self.channels.values():
             channel.check_invariants(frozen)
             assert channel.included < channel.next_seq or self.taken_back, channel
-        rolled_back = [u for u in self.rollbacks.known if self.rollbacks.takes_back(u, self.included)]
-        assert not rolled_back or self.taken_back or not self.aligned, rolled_back
+        for producer, _ in self.included if self.aligned and not self.taken_back else ():
+            known = producer in self.rollbacks.known
+            assert not (known and self.rollbacks.takes_back(producer, self.included)), producer
 
     def _channel(self, header: Header, partition: TopicPartition, offset: int) -> Channel:
         channel = self.channels.get((header.producer, partition))

@@ -284,10 +284,13 @@ class Merge:
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless this holds between any two steps of a task."""
-        assert self.bytes >= sum(head.size for channel in self.channels for head in channel.queue), self.bytes
+        size = 0
         for channel in self.channels:
+            for head in channel.queue:
+                size += head.size
             assert (channel.processed < channel.received) == bool(channel.queue), channel
             assert channel.skip_offset is None or channel.skip_offset < self.position[channel.partition], channel
+        assert self.bytes >= size, self.bytes
 
     def _channel(self, header: Header, partition: TopicPartition, offset: int) -> MergeChannel:
         channel = self._by_key.get((header.producer, partition))

@@ -133,7 +133,9 @@ class Source:
     def check_invariants(self, *, committing: bool) -> None:
         """Raise AssertionError unless this holds between any two steps; ``committing``: a freeze is not committed."""
         batches, replay = self.batches, self.replay
-        assert not (batches and replay) and len(batches) <= BATCHES_MAX, (len(batches), len(replay))
+        if not batches:
+            return
+        assert not replay and len(batches) <= BATCHES_MAX, (len(batches), len(replay))
         times = [self.last_t, *(t for batch in batches for t in (batch.decision.first_t, batch.decision.last_t))]
         assert times == sorted(times), times
         assert not any(batch.valid and not batch.logged for batch in batches), batches

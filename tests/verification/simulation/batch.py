@@ -1,6 +1,9 @@
 """Many seeds: in turn or in several processes, added up."""
 
 import gc
+import os
+import pickle
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -8,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
+from typing import NoReturn
 
 from tests.verification.simulation.kinder import KINDER
 from tests.verification.simulation.mutants import MUTANTS
@@ -105,9 +109,32 @@ def _collect_no_garbage() -> None:
 
 
 def _run_chunk(seeds: Sequence[int], mutant: str | None) -> list[Result]:
-    results = [result for seed in seeds for result in run_worlds(seed, mutant)]
-    gc.collect()
+    """Run a few seeds in a process of their own: its end frees all at once, which a collection takes long for."""
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        _answer(writer, seeds, mutant)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as answer:
+        raw = answer.read()
+    _, ended = os.waitpid(child, 0)
+    if ended:
+        code = os.waitstatus_to_exitcode(ended)
+        raise ChildProcessError(f"seeds {seeds[0]} to {seeds[-1]}: their process ended with {code}")
+    results: list[Result] = pickle.loads(raw)  # of our own child
     return results
+
+
+def _answer(writer: int, seeds: Sequence[int], mutant: str | None) -> NoReturn:
+    """Run seeds and write the results; then the process is over, whatever has happened."""
+    ended = 1
+    try:
+        with os.fdopen(writer, "wb") as answer:
+            pickle.dump([result for seed in seeds for result in run_worlds(seed, mutant)], answer)
+        ended = 0
+    except Exception:  # noqa: BLE001  # whatever it is, the process that waits says which seeds
+        traceback.print_exc()
+    finally:
+        os._exit(ended)
 
 
 def run_worlds(seed: int, mutant: str | None = None) -> list[Result]:

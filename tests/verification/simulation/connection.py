@@ -49,20 +49,21 @@ class SimLog(MemoryLog):
 
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         """Return messages from ``offset`` on. Raises OffsetOutOfRange."""
-        call = "read changelog" if partition.topic.endswith(".changelog") else "read input"
+        shared, call = self.shared, "read changelog" if partition.topic.endswith(".changelog") else "read input"
         self._boundary.before(call)
-        fetched = self._ahead.pop(partition, [])
+        fetched = self._ahead.pop(partition, None) if self._ahead else None
         if fetched and offset == self._asked[partition]:
-            self.shared.seen["messages read ahead"] += len(fetched)
-        elif self.shared.clock() < self.shared.away_until and offset == self._asked.get(partition):
+            shared.seen["messages read ahead"] += len(fetched)
+        elif shared.clock() < shared.away_until and offset == self._asked.get(partition):
             self._boundary.after(call)
             return []  # what was there was fetched, and no more is known of
         else:
-            self.shared.seen["messages read ahead and not wanted"] += len(fetched)
+            if fetched:
+                shared.seen["messages read ahead and not wanted"] += len(fetched)
             fetched = self._fetch(partition, offset, max_bytes)
         # a client fetches more than it is asked for, and what comes after that it does not see before it asks again
-        ahead = self.shared.reads_ahead and len(fetched) > 1
-        rows = fetched[: 1 + int(self.shared.rand() * len(fetched))] if ahead else fetched
+        ahead = shared.reads_ahead and len(fetched) > 1
+        rows = fetched[: 1 + int(shared.rand() * len(fetched))] if ahead else fetched
         if len(rows) < len(fetched):
             self._ahead[partition] = fetched[len(rows) :]
         self._asked[partition] = rows[-1].offset + 1 if rows else offset
@@ -71,13 +72,18 @@ class SimLog(MemoryLog):
 
     def _fetch(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         self._check_away()
-        into, now = self.shared.partition(partition), self.shared.clock()
-        end = into.readable_end(now)
+        into, now = self.shared.partitions[partition], self.shared.clock()
+        end = shown = into.readable_end(now)
         if offset > end:
             raise OffsetOutOfRange(f"{partition}: offset {offset} is beyond {end}", partition=partition, offset=offset)
-        shown = into.shown_end(now)
-        self.shared.seen["reads that lag behind the end"] += shown < end
-        rows = [row for row in super().read(partition, offset, max_bytes) if row.offset < shown]
+        if now < into.hidden_until and into.hidden < end:
+            shown = into.hidden
+            self.shared.seen["reads that lag behind the end"] += 1
+        if offset == end and offset >= into.start:
+            return []
+        rows = super().read(partition, offset, max_bytes)
+        if rows and rows[-1].offset >= shown:
+            rows = [row for row in rows if row.offset < shown]
         if not is_broadcast(partition):
             return rows
         return [row._replace(value=value_for(self._number, partition, row.value or b"")) for row in rows]

@@ -19,7 +19,8 @@ class PlainExpiring:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value or None."""
-        return dict(self.all()).get(key)
+        stored = self._content.get((FRESH, key))
+        return None if stored is None or _expiry(stored) <= self._now() else stored[8:]
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set the value."""
@@ -27,14 +28,17 @@ class PlainExpiring:
 
     def all(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield what is there, in key order."""
-        for (store, key), stored in sorted(self._content.items()):
-            if store == FRESH and _expiry(stored) > self._now():
+        found = [(key, stored) for (store, key), stored in self._content.items() if store == FRESH]
+        for key, stored in sorted(found):
+            if _expiry(stored) > self._now():
                 yield key, stored[8:]
 
 
 def alive(content: Mapping[tuple[int, bytes], bytes]) -> dict[tuple[int, bytes], bytes]:
     """Return a state without what its own event time has let expire: when that is deleted decides nothing."""
-    return {place: value for place, value in content.items() if not is_expired(content, place[0], value)}
+    return {
+        place: value for place, value in content.items() if place[0] != FRESH or not is_expired(content, FRESH, value)
+    }
 
 
 def is_expired(content: Mapping[tuple[int, bytes], bytes], store: int, stored: bytes | None) -> bool:

@@ -161,6 +161,8 @@ class SharedLog(MemoryLogData):
 
     def trim_due(self) -> None:
         """Do the trims that are due."""
+        if not self._trims:
+            return
         now = self.clock()
         due, self._trims = [t for t in self._trims if t[0] <= now], [t for t in self._trims if t[0] > now]
         for _, partition, before in due:
@@ -175,9 +177,11 @@ class SharedLog(MemoryLogData):
             return False
         at = int(self.rand() * len(queues))
         queue, now = queues[at], self.clock()
-        if max(queue.not_before, self.away_until, self.blocked_until.get(queue.partition, 0)) > now:
+        if queue.not_before > now or self.away_until > now:
             return False
-        if queue.partition in self.coordinators:
+        if self.blocked_until and self.blocked_until.get(queue.partition, 0) > now:
+            return False
+        if self.coordinators and queue.partition in self.coordinators:
             into = self.partition(queue.partition)
             if into.readable_end(now) < into.end:
                 return False  # the mark of the transaction before is still to be written

@@ -14,7 +14,7 @@ from framework.execution.reserved_stores import META, STREAM_TIME, TIMERS, TURN
 from framework.execution.timers import WALL, Due
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
-from tests.verification.simulation.expiry_kind import PlainExpiring, is_expired
+from tests.verification.simulation.expiry_kind import FRESH, PlainExpiring, is_expired
 from tests.verification.simulation.join_kind import HELD_MS, LEFTS, RIGHTS, BytesPair, PlainJoin
 from tests.verification.simulation.join_kind import NAME as JOIN
 from tests.verification.simulation.plain_time import PlainTime
@@ -61,9 +61,10 @@ class PlainStore:
 
     def range(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield what lies between, in key order."""
-        for (store, key), value in sorted(self._content.items()):
-            if store == self._store and start <= key and (end is None or key < end):
-                yield key, value
+        of = self._store
+        found = [(key, value) for (store, key), value in self._content.items() if store == of and start <= key]
+        found.sort()
+        yield from found if end is None else [row for row in found if row[0] < end]
 
 
 class PlainTimers:
@@ -322,7 +323,8 @@ class PlainRun:
         """Keep what the runtime keeps in a task's state."""
         self.content[META, STREAM_TIME] = _NUMBER.pack(self._now)
         self.content[META, TURN] = _NUMBER.pack(self.turn)
-        gone = [place for place, value in self.content.items() if is_expired(self.content, place[0], value)]
+        content = self.content
+        gone = [place for place in content if place[0] == FRESH and is_expired(content, FRESH, content[place])]
         self.seen["entries that expire"] += len(gone)
         for place in gone:
             del self.content[place]

@@ -48,7 +48,7 @@ class Population:
 
     def awake(self) -> list[Process]:
         """Return the processes that are not paused."""
-        return [process for process in self.all if not process.paused]
+        return [process for process in self.all if not process.worker.paused]
 
     def restart(self, task: int, delay: int, crash_at: int = 0, *, lurks: bool = False) -> None:
         """Start a process of the task after that many steps, if a damage has not ended it."""
@@ -60,9 +60,11 @@ class Population:
         step = self._time.step
         self.twins.wake(self.all, step, self._seen)
         for process in self.all:
-            if process.paused and process.worker.wake_at <= step:
+            if process.worker.paused and process.worker.wake_at <= step:
                 process.worker.paused = process.log.stalled = False
                 self._trace.note(f"{process.name} goes on")
+        if not self._starts:
+            return
         due = [start for start in self._starts if start.step <= step]
         self._starts = [start for start in self._starts if start.step > step]
         for start in due:

@@ -227,7 +227,8 @@ class LogicalHistory(TaskHistory):
                 self._task.take(step.value, step.key, step.t, step.source, partition)
         self._task.close()
         for target, records in self._task.channels.items():
-            self.outputs[target] = [value for *_, value in records]
+            known = self.outputs[target]
+            known.extend(record[-1] for record in records[len(known) :])
         return []
 
 

@@ -163,6 +163,8 @@ class Simulation:
             tasks = len(worker.tasks)
             busy = self._turn(worker)
         for _ in range(int(self.rand() * 8) * tasks):  # each has had a turn: the log keeps up with what they send
+            if not self.log.queues:
+                break
             busy = self.log.pump() or busy
         if self.log.repeats and self.rand() < 0.03:
             self.log.repeat(int(self.rand() * len(self.log.repeats)))
@@ -197,12 +199,12 @@ class Simulation:
                     process.driver.end_inputs()
             worker.turn()
             for process in worker.tasks:
-                self.seen["rollbacks asked for between two slices of many"] += (
-                    process.overlay.half_sent and process.rolls_back
-                )
+                if process.overlay.half_sent and process.rolls_back:
+                    self.seen["rollbacks asked for between two slices of many"] += 1
                 if process.lurks and process.about_to_claim:
                     self.population.twins.lurk(process, self.time.step)
-                check_refused(process)
+                if process.refused:
+                    check_refused(process)
             if worker.over:
                 self.seen["graceful stops"] += 1
                 self.population.kill(worker.tasks[0], "exit 0")

@@ -29,7 +29,7 @@ class SimPartition(MemoryPartition):
     @property
     def end(self) -> int:
         """The offset of the next message to come."""
-        return max(self.start, self.next, self.rows[-1].offset + 1 if self.rows else 0)
+        return max(self.next, self.rows[-1].offset + 1 if self.rows else self.start)  # no row lies before the start
 
     def leave_out(self, offsets: int) -> None:
         """Let the next offsets hold no message."""
@@ -49,11 +49,6 @@ class SimPartition(MemoryPartition):
         """Let reads show nothing from an offset on for a while, unless they lag already."""
         if now >= self.hidden_until:
             self.hidden, self.hidden_until = offset, until
-
-    def shown_end(self, now: int) -> int:
-        """Return the end of what reads show."""
-        end = self.readable_end(now)
-        return min(end, self.hidden) if now < self.hidden_until else end
 
     def truncate(self, end: int) -> int:
         """Lose the messages from ``end`` on; return how many."""

@@ -22,8 +22,10 @@ class Twins:
 
     def wake(self, processes: Collection[Process], step: int, seen: Counter[str]) -> None:
         """Let those go on whose task is being claimed for a rollback."""
+        if not self._lurking:
+            return
         self._lurking = [each for each in self._lurking if each.paused and each in processes]
-        rolling_back = {each.task for each in processes if each.reclaiming} if self._lurking else set()
+        rolling_back = {each.task for each in processes if each.reclaiming}
         for process in [each for each in self._lurking if each.task in rolling_back]:
             process.worker.wake_at = step
             seen["twins that claim during a rollback"] += 1
