@@ -31,6 +31,12 @@ EVENTS = (
     ),
     LogEvent("fetches-afresh", "fetches afresh", "what a topic has did not come for 10 s", "nothing"),
     LogEvent("store-wiped", "store wiped", "a store could not be opened", "nothing: it is restored"),
+    LogEvent("standby-started", "standby started", "a standby has opened its stores", _GOES_ON),
+    LogEvent("standby-caught-up", "standby has caught up", "a standby has all that is committed", _GOES_ON),
+    LogEvent(
+        "standby-overtaken", "standby overtaken", "a changelog was trimmed ahead of a standby", "nothing: it restores"
+    ),
+    LogEvent("standby-stopped", "standby stopped", "a standby cannot apply a changelog", "what the error says"),
     LogEvent("records-dropped", "%s records dropped", "records were late, repeated or failed", "docs/guides/time.md"),
     LogEvent("task-waits", "waits for other tasks", "a task waits for over a minute", "look at the tasks it names"),
     LogEvent(

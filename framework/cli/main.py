@@ -139,6 +139,9 @@ def worker(
         Path | None, typer.Option(help="Keep the local stores in this directory instead of the job's.")
     ] = None,
     stage: Annotated[str | None, typer.Option(help="Run the task of this stage only.")] = None,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Run no task: keep the partition's state ready on this machine.")
+    ] = False,
     http: HttpAddress = None,
     hide_values: HideValues = False,
     log: LogOption = None,
@@ -162,6 +165,7 @@ def worker(
         sets=set,
         settings_file=settings,
         status_fd=status_fd,
+        standby=standby,
     )
     raise typer.Exit(code)
 

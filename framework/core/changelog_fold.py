@@ -76,7 +76,12 @@ class ChangelogFold:
     @property
     def in_doubt(self) -> str | None:
         """The bulk write id of the last commit, if that waits for its outcome."""
-        return None if self._in_doubt_segment is None else self._in_doubt_segment.commit.bulk_write_id
+        return None if self.in_doubt_commit is None else self.in_doubt_commit.bulk_write_id
+
+    @property
+    def in_doubt_commit(self) -> Commit | None:
+        """The last commit, if that is a bulk write's and waits for its outcome."""
+        return None if self._in_doubt_segment is None else self._in_doubt_segment.commit
 
     @property
     def complete(self) -> bool:

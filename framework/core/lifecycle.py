@@ -33,6 +33,16 @@ class StartupPhase(Enum):
     DONE = "the generation is settled, and the store agrees with the last commit"
 
 
+class StandbyPhase(Enum):
+    """The phase of a standby."""
+
+    CREATED = "nothing is known of the store"
+    PROBING = "looking for a round start near the end of the changelog"
+    RESTORING = "what was read since the round start is not the whole state yet: the store has no changelog position"
+    FOLLOWING = "each committed checkpoint is applied as it comes"
+    STOPPED = "the changelog holds something that cannot be applied: a person must look"
+
+
 class CommitStep(Enum):
     """What a commit waits for; the order is the obligation (A7)."""
 
@@ -101,6 +111,27 @@ START = Lifecycle(
         (StartupPhase.VERIFYING, StartupPhase.DONE): "no equal or higher claim is before the own one",
     },
     last=StartupPhase.DONE,
+)
+
+STANDBY = Lifecycle(
+    "a standby",
+    first=StandbyPhase.CREATED,
+    changes={
+        (StandbyPhase.CREATED, StandbyPhase.FOLLOWING): "the changelog may hold the commit that the store names",
+        (StandbyPhase.CREATED, StandbyPhase.PROBING): "it cannot, or the store is empty",
+        (
+            StandbyPhase.FOLLOWING,
+            StandbyPhase.PROBING,
+        ): "it does not hold that commit, or was trimmed ahead of the standby",
+        (StandbyPhase.PROBING, StandbyPhase.RESTORING): "it is known where to begin",
+        (StandbyPhase.RESTORING, StandbyPhase.FOLLOWING): "a complete rewrite round was read, or all since the genesis",
+        (StandbyPhase.RESTORING, StandbyPhase.PROBING): "the changelog was trimmed ahead of the standby",
+        (StandbyPhase.CREATED, StandbyPhase.STOPPED): "the store holds a commit beyond the end of the changelog",
+        (StandbyPhase.PROBING, StandbyPhase.STOPPED): "a message is damaged",
+        (StandbyPhase.RESTORING, StandbyPhase.STOPPED): "a message is damaged, or the log has lost some",
+        (StandbyPhase.FOLLOWING, StandbyPhase.STOPPED): "a message is damaged, or the log has lost some",
+    },
+    last=StandbyPhase.STOPPED,
 )
 
 COMMIT = Lifecycle(

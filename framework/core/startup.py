@@ -66,13 +66,7 @@ class StartUp:
         self._log_start, self._log_end = event.bounds[self._changelog]
         changelog_position = self._changelog_position = event.changelog_position
         if changelog_position is not None and changelog_position.offset >= self._log_end:
-            raise Halted(
-                f"{self.name}: its store holds the commit at offset {changelog_position.offset}, but "
-                f"{self._changelog} ends at {self._log_end}: the log has lost messages, or is not this job's. Restore "
-                f"the log; or, if this log is the right one, delete the state directory of {self.name}",
-                task=self.name,
-                code=HaltCode.LOG_LOST,
-            )
+            raise position_beyond_end(self.name, self._changelog, changelog_position, self._log_end)
         if changelog_position is not None and self._log_start <= changelog_position.offset < self._log_end:
             self._become(StartupPhase.READING)
             self.fold = ChangelogFold(self._changelog, changelog_position.offset)
@@ -94,10 +88,12 @@ class StartUp:
     def row(self, event: ChangelogRow) -> list[Action]:
         """Take one message of the changelog."""
         if self.phase is StartupPhase.PROBING:
-            self._look_for_base(event)
+            self._base = max(self._base, base_in(self.name, self._changelog, event))
             return []
-        if not self.restored and self._at_changelog_position and not self._is_pointed_at(event):
-            return self._probe()
+        if not self.restored and self._at_changelog_position:
+            assert self._changelog_position is not None
+            if not is_named_by(self._changelog_position, event):
+                return self._probe()
         if self.phase is StartupPhase.VERIFYING:
             if event.offset > self._own_offset:
                 return []  # of no concern here: C3 finds a later claim when it matters
@@ -217,37 +213,49 @@ class StartUp:
     def _become(self, phase: StartupPhase) -> None:
         self.phase = START.change(self.name, self.phase, phase)
 
-    def _look_for_base(self, event: ChangelogRow) -> None:
-        try:
-            if decode_changelog_header(event.value).type is ChangelogType.COMMIT:
-                self._base = max(self._base, decode_commit(event.value).base)
-        except DecodeError as error:
-            raise Halted(
-                f"{self._changelog} offset {event.offset}: {unreadable(error)}",
-                task=self.name,
-                partition=self._changelog,
-                offset=event.offset,
-                code=HaltCode.CHANGELOG_DAMAGED,
-            ) from error
-
     @property
     def _at_changelog_position(self) -> bool:
         """Whether the next message is the first: that must be what the changelog position names."""
         return self.fold.next_offset == self.fold.start
 
-    def _is_pointed_at(self, event: ChangelogRow) -> bool:
-        changelog_position = self._changelog_position
-        assert changelog_position is not None
-        try:
-            if event.offset != changelog_position.offset:
-                return False  # in a log with transactions there may be no message at an offset
-            if decode_changelog_header(event.value).type is not ChangelogType.COMMIT:
-                return False
-            commit = decode_commit(event.value)
-        except DecodeError:
+
+def is_named_by(changelog_position: ChangelogPosition, event: ChangelogRow) -> bool:
+    """Tell whether a message of the changelog is the commit that a store's changelog position names (R1)."""
+    try:
+        if event.offset != changelog_position.offset:
+            return False  # in a log with transactions there may be no message at an offset
+        if decode_changelog_header(event.value).type is not ChangelogType.COMMIT:
             return False
-        return (commit.generation, commit.checkpoint_id, commit.nonce) == (
-            changelog_position.generation,
-            changelog_position.checkpoint_id,
-            changelog_position.nonce,
-        )
+        commit = decode_commit(event.value)
+    except DecodeError:
+        return False
+    return (commit.generation, commit.checkpoint_id, commit.nonce) == changelog_position[1:]
+
+
+def base_in(task: str, changelog: TopicPartition, event: ChangelogRow) -> int:
+    """Return the round start that a message names, if it is a commit, else -1 (K2). Raises Halted: it is damaged."""
+    try:
+        if decode_changelog_header(event.value).type is not ChangelogType.COMMIT:
+            return -1
+        return decode_commit(event.value).base
+    except DecodeError as error:
+        raise Halted(
+            f"{changelog} offset {event.offset}: {unreadable(error)}",
+            task=task,
+            partition=changelog,
+            offset=event.offset,
+            code=HaltCode.CHANGELOG_DAMAGED,
+        ) from error
+
+
+def position_beyond_end(
+    task: str, changelog: TopicPartition, changelog_position: ChangelogPosition, log_end: int
+) -> Halted:
+    """Return the error for a store that holds a commit which the log does not reach (any more)."""
+    return Halted(
+        f"{task}: its store holds the commit at offset {changelog_position.offset}, but {changelog} ends at {log_end}: "
+        "the log has lost messages, or is not this job's. Restore the log; or, if this log is the right one, delete "
+        f"the state directory of {task}",
+        task=task,
+        code=HaltCode.LOG_LOST,
+    )

@@ -23,6 +23,15 @@ REWRITE_SHARE = 1.1  # bytes rewritten for each byte appended: above 1, a round 
 DELETE_SHARE = 4  # bytes of deletes for each byte appended, on top: what expires is gone sooner than as much comes
 REWRITE_IDLE_BYTES = 64 * 1024  # of commit messages alone, after which a checkpoint without changes rewrites, too
 
+# --- a standby ---
+
+STANDBY_LOOK_MS = 5_000  # between two looks where the changelog ends, while nothing comes: one round trip
+STANDBY_WRITE_BYTES = 1 << 20  # of data messages that go into the store in one write, with their changelog position
+STANDBY_LOAD_BYTES = (
+    1 << 25
+)  # of larger checkpoints that are loaded before their position is written: a file, as a restore
+STANDBY_POSITION_MS = 1_000  # after which the position is written, though more is there: a kill costs no more than this
+
 # --- event time ---
 
 EVERY_MS = 5  # between two watermarks, or a ms for each partition: more often costs more than it brings

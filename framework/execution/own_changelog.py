@@ -38,6 +38,11 @@ class OwnChangelog:
             self._log, self._partition, offset, end, acknowledged=self._appended, clock_s=self._clock_s
         )
 
+    def end(self) -> None:
+        """Read no more of what was begun."""
+        self._rows.clear()
+        self._reader = None
+
     def read(self, *, starting: bool) -> on.ChangelogRow | on.ChangelogEnd | None:
         """Return the next message, or the end; None if the log has more, and does not show it yet.
 

@@ -22,7 +22,7 @@ from framework.core.task_topology import TaskWiring, wire
 from framework.core.topology import changelog_topic
 from framework.errors import ConfigError
 from framework.execution.reserved_stores import META, pin_key
-from framework.ports import JobLogReader, JobMetadata
+from framework.ports import JobLogReader, JobMetadata, MetadataReader
 from framework.state.commits import all_wirings, last_commit
 from framework.state.local_reader import DEFINITION
 from framework.state.snapshots import Snapshot, contents, live, segments, settled_fold
@@ -124,6 +124,13 @@ def output_counts(job: Job, log: JobLogReader) -> dict[str, int]:
     """Return to how many partitions of each topic outside the job writes: as pinned; of a new topic, all it has."""
     pinned = job.stages[0].pinned_counts
     return {topic: pinned.get(topic) or log.partitions(topic) or job.count_of(topic) for topic in job.external_sinks()}
+
+
+def copy_pinned(metadata: MetadataReader, state: Path) -> None:
+    """Leave the definition of a job that has been started beside its stores on this machine."""
+    raw = metadata.meta_get(_DEFINITION)
+    if raw is not None:
+        copy_definition(raw, state)
 
 
 def copy_definition(raw: bytes, state: Path) -> None:

@@ -5,15 +5,16 @@ from collections.abc import Collection, Sequence
 from framework.api.job import Job
 from framework.api.schema_registry import RegistrySerde
 from framework.core.task_topology import TaskWiring
+from framework.errors import TransientError
 from framework.execution.build import check_stage
 from framework.job.directory import JobDirectory
 from framework.job.metadata import check_guarantee, has_pins, pin_guarantee
 from framework.job.topics import missing_topics
 from framework.logs.topic_identity import check_topics, pin_topics
-from framework.ports import JobLog, JobMetadata
+from framework.ports import JobLog, JobLogReader, JobMetadata
 from framework.settings import Settings
 from framework.state.graph_pinning import check_graph, pin_graph
-from framework.state.pinning import check_broadcast, check_definition, pin_definition, take_state_of
+from framework.state.pinning import check_broadcast, check_definition, copy_pinned, pin_definition, take_state_of
 from framework.state.start_pinning import pin_starts
 
 
@@ -65,6 +66,21 @@ def prepare(
     pin_starts(job, log, metadata)
     log.watch(list(job.external_sinks()))
     return metadata
+
+
+def prepare_standby(
+    job: Job, log: JobLogReader, job_directory: JobDirectory, settings: Settings, tasks: Sequence[TaskWiring]
+) -> None:
+    """Check that a job's code fits its state, as a start does, and write nothing to the log.
+
+    ``job`` takes over what its definition holds. Raises ConfigError; TransientError before the first start of the job.
+    """
+    metadata = log.read_metadata(job.name)
+    check_guarantee(metadata, job.name, settings, job.modes)
+    check_graph(job, log, tasks)
+    if check_definition(job, log) is None:
+        raise TransientError(f"job {job.name!r} has not been started on this log yet: start its workers first")
+    copy_pinned(metadata, job_directory.state_directory)
 
 
 def register_schemas(job: Job) -> None:

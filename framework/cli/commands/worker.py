@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from framework.cli.job_target import target
+from framework.cli.job_target import JobTarget, target
 from framework.cli.settings_file import settings_of
 from framework.errors import ConfigError, ExitCode
 from framework.logs.address import LogAddress
@@ -15,6 +15,21 @@ from framework.worker.worker import Worker, stages_of
 from framework.worker.worker_log import configure_logs
 
 logger = logging.getLogger("grete")
+
+
+def _stand_by(found: JobTarget, partition: int, stage: str | None, http: str | None, status_fd: int) -> ExitCode:
+    from framework.worker.standby_worker import StandbyWorker, open_standby, run_standby
+
+    if http is not None:
+        log_refused(ConfigError("--standby with --http: a standby has no page; its log lines say how far it is"))
+        return ExitCode.USAGE
+
+    def make() -> StandbyWorker:
+        return open_standby(
+            found.job, [partition], found.job_directory, found.settings, stage=stage, status_fd=status_fd
+        )
+
+    return run_standby(make)
 
 
 def work(
@@ -30,8 +45,9 @@ def work(
     sets: Sequence[str] | None,
     settings_file: Path | None = None,
     status_fd: int,
+    standby: bool = False,
 ) -> ExitCode:
-    """Run a worker to its end; return its exit code (C5)."""
+    """Run a worker, or a standby, to its end; return its exit code (C5)."""
     whose = configure_logs([partition], partition)
     try:
         settings = settings_of(sets, settings_file)
@@ -42,6 +58,8 @@ def work(
         log_refused(error)
         return ExitCode.USAGE
     whose.job = found.job.name
+    if standby:
+        return _stand_by(found, partition, stage, http, status_fd)
 
     def make() -> Worker:
         return open_worker(

@@ -176,6 +176,7 @@ def power_loss(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
     running = list(sim.population.all)
     for process in running:
         sim.population.kill(process, "lost its power", restart=False)
+    sim.standbys.kill_all()
     share = rand() if rand() < 0.8 else 1.0
     lost = 0
     if sim.plan.compare_and_append:  # the embedded log: on the same machine

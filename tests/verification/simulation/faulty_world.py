@@ -9,6 +9,7 @@ from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.population import Population
 from tests.verification.simulation.process import Surroundings
+from tests.verification.simulation.standbys import Standbys
 from tests.verification.simulation.trace import WorldTime
 
 Rand = Callable[[], float]
@@ -24,4 +25,5 @@ class FaultyWorld(Protocol):
     ambush: Ambush
     around: Surroundings
     population: Population
+    standbys: Standbys
     must_halt: set[int]  # tasks that cannot overlook a damage

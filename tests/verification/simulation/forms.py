@@ -71,6 +71,11 @@ def with_packed(plan: Plan) -> Plan:
     return replace(plan, packed=random.Random(f"packed {plan.seed}").choice((1, 2)))
 
 
+def with_standbys(plan: Plan) -> Plan:
+    """Return the same job with a standby of each task; not where the log itself loses what it has shown."""
+    return replace(plan, standbys=not plan.damaged)
+
+
 def with_event_time(plan: Plan) -> Plan:
     """Return the same job with event time in the tasks that set timers: all of them, or the last stage's (E1)."""
     if not plan.timers:

@@ -112,6 +112,7 @@ class Plan:
     wall: bool = False  # tasks that set timers set some of the wall clock, too
     drained: bool = False  # its inputs end, and what waits for a later time fires (E7)
     drain_faults: tuple[Fault, ...] = ()  # meanwhile; ``at``: since it began
+    standbys: bool = False  # each task has one (R7)
     reordered: bool = False  # what comes to the inputs of ``once`` may come behind later records of its partition
 
     @property

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from framework.core.task_topology import TaskWiring
 from tests.verification.simulation.arrivals import Arrivals
 from tests.verification.simulation.builds import Builds
-from tests.verification.simulation.disk import Hosts
+from tests.verification.simulation.disk import Host, Hosts
 from tests.verification.simulation.process import Process, Surroundings
 from tests.verification.simulation.trace import Trace, WorldTime
 from tests.verification.simulation.twins import Twins
@@ -40,6 +40,9 @@ class Population:
         self.all: list[Process] = []
         self.hosts = Hosts(plan.wirings, rand)
         self.twins = Twins()
+        self.promote: Callable[[int], Host | None] = lambda _task: (
+            None
+        )  # gives the host of a standby that is taken over
         self.ended: set[int] = set()  # tasks that a damage has ended: they do not start again
         self._starts = [Start(0, task) for task in plan.wirings if task == plan.together_with(task)[0]]
         self._started = 0
@@ -86,7 +89,7 @@ class Population:
         for task in tasks:
             self._started += 1
             wiring = build(self._plan.wirings[task])
-            host = self.hosts.take(task)
+            host = self.promote(task) or self.hosts.take(task)
             process = Process(self._around, task, self._started, host, wiring, worker, refused=refused)
             self._around.checker.ended_before[process.nonce] = self._arrivals.over
             self.all.append(process)

@@ -27,6 +27,8 @@ INVARIANTS = {
     "exactly once": "each record leaves each of its marks in the external topics once",
     "uncommitted": "nothing reaches a store before its commit is valid (A9)",
     "store": "a store with a changelog position is the committed state of that checkpoint",
+    "standby": "the store of a standby is the committed state of the commit that it names, and in the end the last one "
+    "(R7)",
     "restore": "the changelog, from wherever it starts, gives the committed state (R1, K2)",
     "trim": "a stream is trimmed up to the committed resume offset at most (K3)",
     "at end": "a commit says that its inputs have ended only if it is at their ends (A2b)",

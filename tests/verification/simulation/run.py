@@ -10,9 +10,10 @@ from random import Random
 from types import ModuleType
 
 from framework.core import changelog_fold, startup
+from framework.core import standby as standby_core
 from framework.core.aligned import closing
 from framework.core.deterministic import write_ahead
-from framework.execution import changelog_writer, checkpoint_asks, firing, outbox, outputs
+from framework.execution import changelog_writer, checkpoint_asks, firing, outbox, outputs, standby
 from framework.execution.deterministic import outputs as logical_outputs
 from protocol.commit import decode_commit
 from tests.verification.simulation import invariants
@@ -53,6 +54,7 @@ def small_world(knobs: Knobs) -> Iterator[None]:
         (changelog_writer, "REWRITE_IDLE_BYTES"): knobs.rewrite_idle_bytes,
         (changelog_writer, "MESSAGE_BYTES_MAX"): knobs.data_bytes,
         (startup, "TAIL"): knobs.tail,
+        (standby_core, "TAIL"): knobs.tail,
         (write_ahead, "PART_BYTES_MIN"): knobs.part_bytes,
         (checkpoint_asks, "LOOK_MS"): knobs.look_ms,
         (outbox, "urandom"): Random(0).randbytes,  # ids of outboxes are in the changelog, so in the digest
@@ -60,6 +62,9 @@ def small_world(knobs: Knobs) -> Iterator[None]:
         (outputs, "HELD_BYTES"): 0,
         (logical_outputs, "HELD_BYTES"): 0,
         (firing, "FIRED_TIMERS"): 2,
+        (standby, "STANDBY_WRITE_BYTES"): 4 * knobs.data_bytes,
+        (standby, "STANDBY_LOAD_BYTES"): 8 * knobs.data_bytes,
+        (standby, "STANDBY_LOOK_MS"): 200,
         (closing, "SENT_RECORD_BYTES"): 0,
         # each commit is read some times by tasks and checks: its bytes say all
         **dict.fromkeys(

@@ -24,6 +24,7 @@ from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.population import Population
 from tests.verification.simulation.process import Process, Surroundings
 from tests.verification.simulation.reports import Reports
+from tests.verification.simulation.standbys import Standbys
 from tests.verification.simulation.trace import Trace, WorldTime
 from tests.verification.simulation.worker import Worker
 
@@ -71,6 +72,8 @@ class Simulation:
         self._builds = Builds(plan)
         world = self.time, self.trace, self.rand, self.seen
         self.population = Population(self.around, self._builds, self._arrivals, *world)
+        self.standbys = Standbys(self.around, self.population.hosts, self.time, self.trace, self.seen)
+        self.population.promote = self.standbys.promote
         self._idle = 0
         self._late = 0.0
         self._faults = deque(plan.faults)
@@ -98,6 +101,7 @@ class Simulation:
                 self.population.kill(process, "killed at the end")
             self._come_to_rest()
         self.checker.finish()
+        self.standbys.finish()
         self.population.count_all()
 
     def _drain(self) -> None:
@@ -162,6 +166,7 @@ class Simulation:
             worker = awake[int(self.rand() * len(awake))].worker
             tasks = len(worker.tasks)
             busy = self._turn(worker)
+        self.standbys.step()
         for _ in range(int(self.rand() * 8) * tasks):  # each has had a turn: the log keeps up with what they send
             if not self.log.queues:
                 break
@@ -289,4 +294,5 @@ class Simulation:
         """From here on nothing goes wrong any more; zombies go on soon."""
         self.log.end_faults()
         self.ambush.count = 0
+        self.standbys.quiet = True
         self.population.end_faults()

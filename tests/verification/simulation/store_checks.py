@@ -41,6 +41,25 @@ def check_stored(
         raise Violation("store", f"{history.wiring.name}: {decoded}: store and committed state differ: {found[:6]}")
 
 
+def check_standby(
+    history: TaskHistory, disk: MemoryDisk, writes: Sequence[Write], changelog_position: bytes | None
+) -> None:
+    """Check what a standby has written: with it the store is the committed state of the commit that it names."""
+    name = f"standby of {history.wiring.name}"
+    if changelog_position is None:
+        raise Violation("standby", f"{name}: {len(writes)} writes without a changelog position")
+    decoded = decode_changelog_position(changelog_position)
+    expected = history.states.get(decoded.checkpoint_id)
+    if expected is None or (history.offsets[decoded.checkpoint_id], history.generations[decoded.checkpoint_id]) != (
+        decoded.offset,
+        decoded.generation,
+    ):
+        raise Violation("standby", f"{name}: {decoded} is not a valid commit")
+    if content(disk) != expected:
+        found = sorted(content(disk).items() ^ expected.items())
+        raise Violation("standby", f"{name}: {decoded}: store and committed state differ: {found[:6]}")
+
+
 def check_restore(history: TaskHistory, rows: Sequence[LogRow], start: int, *, damaged: bool) -> None:
     """Restore from the changelog, which begins with ``rows`` at ``start``; compare with what was committed."""
     name = str(history.wiring.changelog)

@@ -31,6 +31,7 @@ from tests.verification.simulation.forms import (
     with_many_keys,
     with_numbers,
     with_packed,
+    with_standbys,
     with_table,
     with_wall_timers,
     with_windows,
@@ -50,6 +51,7 @@ WITHOUT_CALLS = 30_000_000  # likewise
 WITHOUT_WALL = 30_000_000  # likewise, of wall-clock timers
 WITHOUT_DRAIN = 30_200_000  # likewise
 WITHOUT_PACKED = 30_300_000  # likewise, of processes that have the tasks of several numbers
+WITHOUT_STANDBYS = 30_400_000  # likewise
 WITHOUT_EARLY = 300  # likewise: in deterministic tasks no files get outputs ahead of commits
 
 
@@ -190,6 +192,8 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     plan = with_calls(plan) if has_calls else plan
     if seed >= WITHOUT_DRAIN and random.Random(f"drain {seed}").random() < 0.6:
         plan = with_drain(plan)
+    if seed >= WITHOUT_STANDBYS and random.Random(f"standbys of {seed}").random() < 0.3:
+        plan = with_standbys(plan)
     has_early = seed >= WITHOUT_EARLY and random.Random(f"early {seed}").random() < 0.4
     return with_early_sinks(plan) if has_early else plan
 

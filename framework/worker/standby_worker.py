@@ -1,0 +1,184 @@
+"""A worker process in the role of standby: it keeps the stores of its partitions ready, and runs none of their tasks.
+
+It reads the changelogs, and has no producer: it could not write to the log by mistake.
+"""
+
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+from framework.api.job import Job
+from framework.core.lifecycle import StandbyPhase
+from framework.core.task_topology import wire
+from framework.errors import ConfigError, ExitCode, exit_code
+from framework.execution.standby import StandbyTask
+from framework.job.directory import JobDirectory
+from framework.logs.address import open_reader
+from framework.ports import LogReader
+from framework.settings import Settings
+from framework.state.prepare import prepare_standby
+from framework.stores.rocksdb import RocksStore
+from framework.stores.rocksdb_memory import RocksMemory
+from framework.worker.lifetime import log_end
+from framework.worker.status_pipe import StatusPipe
+from framework.worker.task_store import open_task_store
+from framework.worker.worker import hosted_by, mono_ms
+
+IDLE_S = 0.1  # between two looks while nothing comes: what is committed is applied that much later
+TURN_MS = 20.0  # of one standby, before the next one's
+STATUS_MS = 500.0  # between two statuses
+
+logger = logging.getLogger("grete")
+
+
+class StandbyWorker:
+    """Hosts the standbys of ``partitions``. ``report`` takes their status, twice a second."""
+
+    def __init__(
+        self,
+        job: Job,
+        partitions: Sequence[int],
+        log: LogReader,
+        job_directory: JobDirectory,
+        settings: Settings,
+        *,
+        stage: str | None = None,
+    ) -> None:
+        """Open the stores. Raises ConfigError: the job has no such partition; TransientError: one is in use."""
+        self.report: Callable[[dict[str, object]], None] = lambda _status: None  # to the supervisor
+        self.standbys: list[StandbyTask] = []
+        self._log = log
+        self._stores: list[RocksStore] = []
+        self._stopping = False
+        self._reported_ms = 0.0
+        self._told: set[str] = set()  # the standbys that were logged to have caught up
+        memory = RocksMemory(settings.rocksdb_bytes)
+        with contextlib.ExitStack() as opened:
+            opened.callback(self.close)
+            for graph, partition in hosted_by(job, partitions, stage):
+                wiring = wire(job.topology(), graph.ordinal, partition)
+                store = open_task_store(job, graph, partition, job_directory, log, settings.snapshot_url, memory)
+                self._stores.append(store)
+                batch_bytes_max = settings.batch_bytes_max
+                self.standbys.append(StandbyTask(wiring, log, store, batch_bytes_max=batch_bytes_max, mono_ms=mono_ms))
+            opened.pop_all()
+
+    def run(self) -> ExitCode:
+        """Follow the changelogs until stopped. Raises LogAway, TransientError (a disk is full)."""
+        while not self._stopping:
+            more = [self._turn(standby) for standby in self.standbys]
+            self._status()
+            if not any(more):
+                time.sleep(IDLE_S)
+        self._status(force=True)
+        return ExitCode.DONE
+
+    def _turn(self, standby: StandbyTask) -> bool:
+        """Let a standby do what it can, for a while; return whether there is more to do at once."""
+        ends = mono_ms() + TURN_MS
+        while standby.tick():
+            if mono_ms() > ends:
+                return True
+        return False
+
+    def stop(self) -> None:
+        """End soon; safe to call from a signal handler. Nothing is lost by a kill either."""
+        self._stopping = True
+
+    def close(self) -> None:
+        """Release stores and log."""
+        for store in self._stores:
+            store.close()
+        self._log.close()
+
+    def _status(self, *, force: bool = False) -> None:
+        now = mono_ms()
+        if not force and now - self._reported_ms < STATUS_MS:
+            return
+        self._reported_ms = now
+        self.report({standby.wiring.name: standby_status(standby) for standby in self.standbys})
+        for standby in self.standbys:
+            if standby.progress.caught_up and standby.wiring.name not in self._told:
+                self._told.add(standby.wiring.name)
+                progress = standby.progress
+                logger.info(
+                    "standby has caught up",
+                    extra={
+                        "task": standby.wiring.name,
+                        "checkpoint_id": progress.checkpoint_id,
+                        "restored": standby.counters["restored records"],
+                    },
+                )
+
+
+def standby_status(standby: StandbyTask) -> dict[str, object]:
+    """Return what a supervisor shows of a standby: plain values. ``behind``: messages that are still to be read."""
+    progress = standby.progress
+    stopped = standby.phase is StandbyPhase.STOPPED
+    return {
+        "status": "stopped" if stopped else "standby" if progress.caught_up else "restoring",
+        "checkpoint_id": progress.checkpoint_id,
+        "position": progress.position,
+        "read": progress.read,
+        "end": progress.end,
+        "behind": progress.end - progress.read,
+        "trouble": standby.trouble,
+        "counters": dict(standby.counters),
+    }
+
+
+def open_standby(
+    job: Job,
+    partitions: Sequence[int],
+    job_directory: JobDirectory,
+    settings: Settings,
+    *,
+    stage: str | None = None,
+    status_fd: int = -1,
+) -> StandbyWorker:
+    """Return the standbys of these partitions, which report to the pipe ``status_fd``. Raises ConfigError.
+
+    A job's first start pins what they need to know, so there must have been one.
+    """
+    if job_directory.address.embedded:
+        raise ConfigError(
+            "a standby keeps the state of a task on another machine, and the embedded log is on one: use "
+            "--log kafka://host:port, or no standby"
+        )
+    hosted = hosted_by(job, partitions, stage)
+    log = open_reader(job_directory.address, job_directory.directory / "log.db", group=job.name)
+    try:
+        tasks = [wire(job.topology(), graph.ordinal, partition) for graph, partition in hosted]
+        prepare_standby(job, log, job_directory, settings, tasks)
+        worker = StandbyWorker(job, partitions, log, job_directory, settings, stage=stage)
+    except BaseException:
+        log.close()
+        raise
+    if status_fd >= 0:
+        worker.report = StatusPipe(status_fd, worker.stop).report
+    return worker
+
+
+def run_standby(make: Callable[[], StandbyWorker]) -> ExitCode:
+    """Make and run standbys with signals, logs and exit codes."""
+    worker: StandbyWorker | None = None
+    try:
+        worker = made = make()
+
+        def on_signal(_signum: int, _frame: FrameType | None) -> None:
+            made.stop()
+
+        signal.signal(signal.SIGTERM, on_signal)
+        signal.signal(signal.SIGINT, on_signal)
+        logger.info("standby started", extra={"tasks": [standby.wiring.name for standby in made.standbys]})
+        code = made.run()
+        logger.info("worker done", extra={"code": code})
+    except Exception as error:  # noqa: BLE001  # whatever it is, it decides how the process ends
+        log_end(error)
+        code = exit_code(error, worker=True)
+    if worker is not None:
+        worker.close()
+    return code

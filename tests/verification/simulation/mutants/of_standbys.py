@@ -1,0 +1,73 @@
+"""Mistakes of standbys: what reaches their stores, and when (R7)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from framework.core.actions import Action, ApplySegment, WriteChangelogPosition
+from framework.core.standby import StandbyCore
+from framework.execution.standby import StandbyTask
+from protocol.changelog import ChangelogType, decode_changelog_header
+from protocol.changelog_position import ChangelogPosition, encode_changelog_position
+from tests.verification.simulation.forms import with_standbys
+from tests.verification.simulation.mutants.registry import mutant
+from tests.verification.simulation.plan import Plan
+
+_STORES = ("standby", "store", "uncommitted")
+
+
+def _undamaged(plan: Plan) -> bool:
+    return not plan.damaged
+
+
+@mutant(StandbyCore, "row", *_STORES, shows=_undamaged, focus=with_standbys)
+def standby_applies_uncommitted_data(row: Any) -> Any:
+    """A standby applies data as it comes, and what is rolled back stays (R7)."""
+
+    def mistaken(self: StandbyCore, event: Any) -> Sequence[Action]:
+        actions: list[Action] = row(self, event)
+        is_data = self.whole and decode_changelog_header(event.value).type is ChangelogType.DATA
+        return [*actions, ApplySegment((event.value,), event.offset)] if is_data else actions
+
+    return mistaken
+
+
+@mutant(StandbyTask, "_perform", *_STORES, shows=_undamaged, focus=with_standbys)
+def standby_position_before_data(perform: Any) -> Any:
+    """The changelog position of a checkpoint is written ahead of its data: a crash leaves a store without it (R7)."""
+
+    def mistaken(self: Any, action: Action) -> None:
+        behind = self._todo[0] if self._todo else None
+        if isinstance(action, ApplySegment) and isinstance(behind, WriteChangelogPosition):
+            self._store.write((), encode_changelog_position(behind.changelog_position))
+        perform(self, action)
+
+    return mistaken
+
+
+@mutant(StandbyTask, "_trimmed", *_STORES, shows=_undamaged, focus=with_standbys)
+def standby_goes_on_behind_a_trim(trimmed: Any) -> Any:
+    """A standby that a trim has overtaken keeps its store, and reads what is left (R7, K2)."""
+
+    def mistaken(self: Any) -> bool:
+        start, _ = self._look()
+        if start <= self._read or self._changelog.pending:
+            return bool(trimmed(self))
+        self._read = start
+        return True
+
+    return mistaken
+
+
+@mutant(StandbyCore, "_applied", *_STORES, shows=_undamaged, focus=with_standbys)
+def standby_names_a_commit_before_it_has_all(applied: Any) -> Any:
+    """A standby that restores from within the log names commits before a rewrite round has ended (R1)."""
+
+    def mistaken(self: StandbyCore, segment: Any) -> Sequence[Action]:
+        actions: list[Action] = applied(self, segment)
+        if self.whole:
+            return actions
+        commit = segment.commit
+        at = ChangelogPosition(segment.offset, commit.generation, commit.checkpoint_id, commit.nonce)
+        return [*actions, WriteChangelogPosition(at)]
+
+    return mistaken
