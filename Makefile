@@ -26,6 +26,8 @@
 #   make chaos KILLS=N         real workers, killed N times   LOG=kafka (a broker of its own) or kafka://host:9092
 #              MINUTES=N       random jobs under random troubles, each through an upgrade, instead (LOG=kafka: brokers of its own)
 #                              WRITE=1 (the run into docs, as for MUTANTS=1)
+#   make machines TAKEOVERS=N  partitions move between machines, which are killed, cut off, frozen: network namespaces, as root
+#                              MODE=deterministic  WRITE=1
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -60,7 +62,7 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo check test coverage docs docs-look dist simulate model chaos bench lint format venv clean same-python
+.PHONY: help demo check test coverage docs docs-look dist simulate model chaos machines bench lint format venv clean same-python
 
 help:
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
@@ -99,6 +101,9 @@ model: $(VENV)/.installed
 chaos: $(VENV)/.installed
 	$(BIN)/python -m tests.verification.chaos.$(if $(MINUTES),jobs --minutes $(MINUTES),kills \
 		--kills $(or $(KILLS),100)) --log $(or $(LOG),embedded)
+
+machines: $(VENV)/.installed
+	$(BIN)/python -m tests.verification.machines.takeovers --takeovers $(or $(TAKEOVERS),100) --mode $(or $(MODE),aligned)
 
 bench: $(VENV)/.installed $(if $(filter latency paper intervals,$(EXPERIMENT)),$(VENV)/.installed-bench) \
 		$(if $(filter backfill,$(EXPERIMENT)),$(VENV)/.installed-spark) \

@@ -3,19 +3,22 @@
 Both stages draw random numbers, so work that is done again gives other outputs: dropping repeats by number would not
 do. ``Spread`` chains the inputs of a source and sends each to an account that it draws; so every partition of the
 stream between them is written by all tasks. ``Chain`` chains what an account receives, and sends each link outside.
+In deterministic mode they draw nothing: a number comes of what it stands for.
 """
 
 import hashlib
 import random
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, json, utf8
 
+Mode = Literal["aligned", "deterministic"]
 PARTITIONS = 4
 ACCOUNTS = 48
+NONCE_BITS = 40
 
 
 class Tail(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -58,28 +61,41 @@ def extended(tail: Tail, what: str, nonce: int) -> Tail:
 links = Topic("links", key=utf8, value=json(Link))  # by account
 
 
+def drawn(_task: Task, _what: str) -> int:
+    """Return another number each time."""
+    return random.getrandbits(NONCE_BITS)
+
+
+def digested(_task: Task, what: str) -> int:
+    """Return the number of this text."""
+    return int.from_bytes(hashlib.blake2b(what.encode(), digest_size=NONCE_BITS // 8).digest(), "big")
+
+
 class Spread(Task):
     """Inputs → links, each to an account drawn by chance."""
 
+    nonce = drawn
     sources = Store("sources", key=utf8, value=json(Tail))
     out = Output(links)
 
     def process(self, record: Record[str, Given]) -> None:
-        nonce = random.getrandbits(40)
-        tail = extended(self.sources.get(record.key, Tail()), f"{record.key}:{record.value.number}", nonce)
+        what = f"{record.key}:{record.value.number}"
+        nonce = self.nonce(what)
+        tail = extended(self.sources.get(record.key, Tail()), what, nonce)
         self.sources.put(record.key, tail)
-        self.out.send(f"account-{random.randrange(ACCOUNTS)}", Link(record.key, record.value.number, nonce, tail))
+        self.out.send(f"account-{nonce % ACCOUNTS}", Link(record.key, record.value.number, nonce, tail))
 
 
 class Chain(Task):
     """Links → entries."""
 
+    nonce = drawn
     arrivals = Input(links)
     accounts = Store("accounts", key=utf8, value=json(Tail))
     out: Output[str, Entry]
 
     def process(self, record: Record[str, Link]) -> None:
-        nonce = random.getrandbits(40)
+        nonce = self.nonce(record.value.tail.digest)
         tail = extended(self.accounts.get(record.key, Tail()), record.value.tail.digest, nonce)
         self.accounts.put(record.key, tail)
         self.out.send(record.key, Entry(record.value, nonce, tail))
@@ -94,10 +110,12 @@ class ChainJob(NamedTuple):
 
 
 @cache
-def chain_job(suffix: str = "") -> ChainJob:
+def chain_job(suffix: str = "", mode: Mode = "aligned") -> ChainJob:
     """Return the job under names of its own: several may live on one broker."""
     given = Topic(f"given{suffix}", key=utf8, value=json(Given))
     entries = Topic(f"entries{suffix}", key=utf8, value=json(Entry))  # by account
-    spread = type("Spread", (Spread,), {"inputs": Input(given)})
-    chain = type("Chain", (Chain,), {"out": Output(entries)})
-    return ChainJob(Job(f"chain{suffix}", stages=[spread, chain], partitions=PARTITIONS), given.name, entries.name)
+    nonce = {"nonce": drawn if mode == "aligned" else digested}
+    spread = type("Spread", (Spread,), {"inputs": Input(given), **nonce})
+    chain = type("Chain", (Chain,), {"out": Output(entries), **nonce})
+    job = Job(f"chain{suffix}", stages=[spread, chain], partitions=PARTITIONS, mode=mode)
+    return ChainJob(job, given.name, entries.name)

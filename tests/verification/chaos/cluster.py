@@ -24,16 +24,23 @@ class Cluster:
     """``brokers`` brokers, each a controller, too. With three, topics have three replicas, two of them in sync."""
 
     def __init__(
-        self, directory: Path, brokers: int = 1, changed: dict[str, str] | None = None, *, behind: int | None = None
+        self,
+        directory: Path,
+        brokers: int = 1,
+        changed: dict[str, str] | None = None,
+        *,
+        behind: int | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         """Format and start them. ``changed``: broker settings beside ours. Raises ConfigError: no Java, no jars.
 
         ``behind``: the port of a proxy to the ``outside`` port of a broker; who comes by it is sent there again.
+        ``host``: the address at which clients reach them.
         """
-        self._directory = directory
+        self._directory, self._host = directory, host
         self._behind, self.outside = behind, free_port()
         self._ports = [(free_port(), free_port()) for _ in range(brokers)]
-        self.bootstrap = ",".join(f"127.0.0.1:{port}" for port, _ in self._ports)
+        self.bootstrap = ",".join(f"{host}:{port}" for port, _ in self._ports)
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * brokers
         for number in range(brokers):
             format_storage(directory / f"broker-{number}", number + 1)
@@ -97,7 +104,7 @@ class Cluster:
             )
 
     def _answers(self, number: int) -> None:
-        answers(f"127.0.0.1:{self._ports[number][0]}", alive=lambda: self._process(number).poll() is None)
+        answers(f"{self._host}:{self._ports[number][0]}", alive=lambda: self._process(number).poll() is None)
 
     def _config(self, number: int) -> Path:
         return self._directory / f"broker-{number}.properties"
@@ -107,8 +114,8 @@ class Cluster:
         voters = ",".join(f"{i + 1}@127.0.0.1:{ports[1]}" for i, ports in enumerate(self._ports))
         own = {
             "node.id": str(number + 1),
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{control}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": f"PLAINTEXT://{self._host}:{port},CONTROLLER://127.0.0.1:{control}",
+            "advertised.listeners": f"PLAINTEXT://{self._host}:{port}",
             "controller.quorum.voters": voters,
             "log.dirs": str(self._directory / f"broker-{number}"),
         }

@@ -97,10 +97,10 @@ class EmbeddedOutside:
 class KafkaOutside:
     """A producer and a plain consumer with ``read_committed``, as any program has them."""
 
-    def __init__(self, job_directory: JobDirectory) -> None:
-        """Make the job's topics."""
+    def __init__(self, job_directory: JobDirectory, names: ChainJob | None = None) -> None:
+        """Make the topics of the chain job, of the place's own names if none are given."""
         self.log = job_directory.open_log(group="chaos")
-        self._names = names = names_at(job_directory)
+        self._names = names = names or names_at(job_directory)
         prepare(names.job, self.log, job_directory, Settings(), {names.given})
         self._servers = job_directory.address.url.removeprefix(KAFKA)
         self._producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 0})

@@ -1,0 +1,159 @@
+"""One machine of a network: its processes, its line, and what may befall them."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.verification.machines.tools import Tools
+
+NAMESPACES = Path("/run/netns")  # where ``ip netns`` keeps them
+END_S_MAX = 30.0  # of processes under SIGKILL, or under SIGSTOP until they have stopped
+BURST_BYTES = 20_000  # that a slow line passes at once: a frame of 64 KiB is cut into those that fit
+QUEUE_MS = 400  # that a frame waits at a slow line; what comes above that is lost
+
+
+class Line(NamedTuple):
+    """How many percent of the frames are lost: of those that the machine sends, and of those that it would get."""
+
+    lost_from: int = 0
+    lost_to: int = 0
+
+
+WHOLE, CUT = Line(), Line(100, 100)
+MUTE, DEAF = Line(100, 0), Line(0, 100)  # nothing that it sends arrives; nothing arrives at it
+
+
+@dataclass
+class Machine:
+    """``directory`` is its disk. Made by Network; a line that is changed stays so until it is healed."""
+
+    name: str
+    address: str
+    directory: Path
+    namespace: str
+    _switch: str
+    port: str  # at the switch
+    _tools: Tools
+    _apply: Callable[[], None]
+    line: Line = WHOLE
+    is_frozen: bool = False
+    _started: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
+
+    def start(
+        self,
+        command: Sequence[str],
+        log: Path,
+        *,
+        files: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> "subprocess.Popen[bytes]":
+        """Start a process here, in the machine's directory; what it prints goes to ``log``; ``files`` stay open."""
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [self._tools.ip, "netns", "exec", self.namespace, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.directory,
+                env=os.environ | dict(environment or {}),
+                pass_fds=files,
+                process_group=0,  # Ctrl-C is for those who made the network
+            )
+        self._started = [each for each in self._started if each.poll() is None] + [process]
+        return process
+
+    def kill(self) -> None:
+        """End all processes by SIGKILL; their connections are closed by the kernel, as if each had died by itself."""
+        end_all(NAMESPACES / self.namespace)
+        for process in self._started:
+            process.wait(END_S_MAX)
+        self.is_frozen = False
+
+    def lose(self) -> None:
+        """Lose the machine as a whole, as without power: no byte says that its processes are dead."""
+        self.set_line(CUT)
+        self.kill()
+
+    def freeze(self) -> None:
+        """Stop all processes by SIGSTOP; return when they have stopped, in no system call."""
+        namespace, deadline = NAMESPACES / self.namespace, time.monotonic() + END_S_MAX
+        while moving := [pid for pid in pids_in(namespace) if _state(pid) not in "TZ"]:
+            assert time.monotonic() < deadline, f"{self.name}: {moving} do not stop"
+            for pid in moving:
+                send(signal.SIGSTOP, pid, namespace)
+            time.sleep(0.001)
+        self.is_frozen = True
+
+    def thaw(self) -> None:
+        """Let all go on."""
+        namespace = NAMESPACES / self.namespace
+        for pid in pids_in(namespace):
+            send(signal.SIGCONT, pid, namespace)
+        self.is_frozen = False
+
+    def set_line(self, line: Line) -> None:
+        """Lose that share of frames from now on, without a word: nothing is refused, and no connection closes."""
+        self.line = line
+        self._apply()
+
+    def slow(self, kbit_s: int) -> None:
+        """Let no more than that through from now on, in each direction."""
+        bucket = ["tbf", "rate", f"{kbit_s}kbit", "burst", str(BURST_BYTES), "latency", f"{QUEUE_MS}ms"]
+        for where, device in ((self.namespace, "eth0"), (self._switch, self.port)):
+            self._tools.call(self._tools.tc, "-n", where, "qdisc", "replace", "dev", device, "root", *bucket)
+
+    def heal(self) -> None:
+        """Let everything through again, as fast as it goes."""
+        self.set_line(WHOLE)
+        for where, device in ((self.namespace, "eth0"), (self._switch, self.port)):
+            self._tools.call(self._tools.tc, "-n", where, "qdisc", "replace", "dev", device, "root", "pfifo")
+
+
+def pids_in(namespace: Path) -> list[int]:
+    """Return the processes of a network namespace."""
+    wanted = namespace.stat()
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if _is_in(int(path.name), wanted)]
+
+
+def end_all(namespace: Path) -> None:
+    """Kill all processes of a namespace, and those that they start meanwhile; return when none is left."""
+    deadline = time.monotonic() + END_S_MAX
+    while left := pids_in(namespace):
+        assert time.monotonic() < deadline, f"{namespace.name}: {left} do not end"
+        for pid in left:
+            send(signal.SIGKILL, pid, namespace)
+        time.sleep(0.001)
+
+
+def send(number: signal.Signals, pid: int, namespace: Path) -> None:
+    """Send a signal to a process of a namespace; never to a stranger who got its number."""
+    with contextlib.suppress(ProcessLookupError):
+        handle = os.pidfd_open(pid)
+        try:
+            if _is_in(pid, namespace.stat()):
+                signal.pidfd_send_signal(handle, number)
+        finally:
+            os.close(handle)
+
+
+def _is_in(pid: int, namespace: os.stat_result) -> bool:
+    """Whether a process is in it; a dead one is nowhere."""
+    try:
+        own = Path(f"/proc/{pid}/ns/net").stat()
+    except OSError:
+        return False
+    return (own.st_dev, own.st_ino) == (namespace.st_dev, namespace.st_ino)
+
+
+def _state(pid: int) -> str:
+    """Return the letter that the kernel has for its state: T is stopped, Z dead."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
