@@ -15,6 +15,7 @@
 #                EXPERIMENT=paper         the formal-model paper's experiments; MINUTES=7 (end and go on later)
 #                EXPERIMENT=intervals     early outputs, and throughput in aligned mode, from 100 ms to 10 minutes
 #                EXPERIMENT=dead_producer what goes on while a worker is dead, in each mode
+#                EXPERIMENT=snapshots     a new machine's first output, from the changelog and from a snapshot, on Kafka
 #                EXPERIMENT=shared_channel  early records: kept, read again, and what two other ways would cost
 #                EXPERIMENT=windows|joins each kind of window, or of join, beside the peers, on Kafka (Maven and a JDK)
 #                EXPERIMENT=backfill      on Spark       GROWTH=1 (only by keys and cores)
