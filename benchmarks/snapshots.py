@@ -51,7 +51,7 @@ job = Job("NAME", stages=[Keep], partitions=2)
 
 
 class Moving:
-    """A job of so many keys of 86 bytes, in no order, and machines that it moves to."""
+    """A job with a state of keys of 86 bytes, in no order, and machines that it moves to."""
 
     def __init__(self, stack: ExitStack, bootstrap: str, keys: int) -> None:
         self.directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="grete-snapshots-")))
