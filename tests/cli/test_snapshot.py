@@ -158,7 +158,10 @@ def test_workers_run_meanwhile_and_two_take_snapshots_at_once(words: Words) -> N
 
 @pytest.mark.kafka
 def test_a_new_machine_on_kafka_takes_snapshots(kafka_broker: Broker, tmp_path: Path) -> None:
-    """Two partitions, a settings file, another job directory: sums go on, and nothing is restored from changelogs."""
+    """Two partitions, a settings file, another job directory: sums go on, and no changelog is read as a whole.
+
+    So a new standby.
+    """
     cluster = Cluster(kafka_broker.bootstrap, tmp_path)
     cluster.make(cluster.orders, 2)
     (tmp_path / "grete.toml").write_text(f'snapshot_url = "folder"\n[log]\nlog = "{cluster.log}"\n')
@@ -184,3 +187,13 @@ def test_a_new_machine_on_kafka_takes_snapshots(kafka_broker: Broker, tmp_path: 
     assert {name: int(total) for name, total in rows} == dict.fromkeys(customers, 5)
     again = grete("snapshot", "totals.py", "--directory=third", "--partition=1", cwd=tmp_path).splitlines()
     assert ["from its changelog" in line or "there already" in line for line in again] == [True]
+    standby = start("worker", "totals.py", "--partition=0", "--standby", "--directory=fourth", cwd=tmp_path)
+    assert standby.stderr is not None
+    said = []
+    while not said or said[-1] != "standby has caught up":
+        line = standby.stderr.readline()
+        assert line, said
+        said += [json.loads(line)["event"]] if line.startswith("{") else []
+    standby.kill()
+    standby.communicate()
+    assert "state taken from a snapshot" in said

@@ -29,6 +29,8 @@ from protocol.changelog_position import decode_changelog_position
 from tests.support.parity_records import Fed, fed, records_of
 from tests.worker.workers import LIMIT_S
 
+pytestmark = pytest.mark.timeout(600)  # 16 tasks, started three times
+
 STAGES = "Sums, Windows, Delay, Later, Joins, Forget"
 HISTORY, MORE = fed(0, 150), fed(160, 240)
 Families = dict[str, dict[bytes, bytes]]  # column family → entries
