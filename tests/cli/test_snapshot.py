@@ -189,7 +189,7 @@ def test_a_new_machine_on_kafka_takes_snapshots(kafka_broker: Broker, tmp_path: 
     assert ["from its changelog" in line or "there already" in line for line in again] == [True]
     standby = start("worker", "totals.py", "--partition=0", "--standby", "--directory=fourth", cwd=tmp_path)
     assert standby.stderr is not None
-    said = []
+    said = list[str]()
     while not said or said[-1] != "standby has caught up":
         line = standby.stderr.readline()
         assert line, said
