@@ -9,12 +9,13 @@ from framework.feeds.numbers import PlannedNumbers
 from framework.job import key_metadata, metadata
 from framework.job.directory import JobDirectory  # noqa: F401  # job before state: the order of the packages
 from framework.logs.topic_identity import pin_topics
-from framework.state import graph_pinning, pinning
+from framework.state import graph_pinning, pinning, pins
 
 KEYS: dict[str, Callable[..., object] | type] = {
     metadata._GUARANTEE: metadata.pin_guarantee,
-    pinning._DEFINITION: pinning.pin_definition,
+    pinning.DEFINED: pinning.pin_definition,
     graph_pinning.GRAPH: graph_pinning.pin_graph,
+    pins.APPLYING: pins.note_apply,
     key_metadata._key("TOPIC"): key_metadata.pin,
     key_metadata.RESCALED: metadata.pin_rescale,
     "topic TOPIC": pin_topics,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from framework.api.dropped import define_dropped, dropped_of
 from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.api.joins import Join
@@ -20,7 +21,7 @@ from framework.api.versioned import VersionedStore
 from framework.errors import ConfigError
 
 PLAN = "What each change does, and what can be done: grete plan JOB"
-FORMAT = 1  # of a stored definition: a reader refuses a higher one
+FORMAT = 2  # of a stored definition: a reader refuses a higher one
 
 Definition = dict[str, Any]  # the JSON value: docs/decisions/0026 has its keys
 DefinitionEntry = dict[
@@ -40,16 +41,11 @@ _WAYS = {  # what a changed value's text says → a way that is shorter than a n
     "its number is not reserved": RESERVE,
     ", which can read it": "name the schema of before as well: avro(schema, was=[the schema of before])",
 }
-_READ_AS_BEFORE = (
-    "put broadcast= back as it was; or start a job of another name, which reads its inputs from their first records"
-)
-_TIMED_AS_BEFORE = (
-    "put time= back as it was; or start a job of another name, which reads its inputs from their first records"
-)
+_OR_ELSE = "back as it was; or start a job of another name, which reads its inputs from their first records"
+_READ_AS_BEFORE = f"put broadcast= {_OR_ELSE}"
+_TIMED_AS_BEFORE = f"put time= {_OR_ELSE}"
 _TIMES = {"record": "'record'", "intake": "'intake'", "value": "of their value"}  # in the definition → in an error
-_SENT_AS_BEFORE = (
-    "put its serde back as it was; or start a job of another name, which reads its inputs from their first records"
-)
+_SENT_AS_BEFORE = f"put its serde {_OR_ELSE}"
 _FIRED_AS_BEFORE = "declare them again, with an on_timer, which may pass over them"
 _KEEP = "declare it again as it was: it may stay unused"
 _RENAME = "declare it again as it was: it may stay unused; if it has another name now: renamed_from={name!r}"
@@ -64,12 +60,13 @@ class Change(NamedTuple):
 
 def define(job: Job, counts: Mapping[str, int]) -> Definition:
     """Return the definition of a job as its code is, with the ids that its stores have; ``counts``: of its outputs."""
+    gone = define_dropped(job.dropped)
     return {
-        "format": FORMAT,
-        "stages": [_define_stage(stage) | _define_streams(job, stage) for stage in job.stages],
+        "format": FORMAT if gone else FORMAT - 1,  # a release before would use the numbers of what was dropped again
+        "stages": [_define_stage(stage) | _define_streams(job, stage) for stage in job.live],
         "public": sorted(job.external_sinks()),
         "outputs": {topic: counts[topic] for topic in sorted(counts)},
-    }
+    } | gone
 
 
 def _define_stage(stage: StageGraph) -> dict[str, Any]:
@@ -147,7 +144,7 @@ def decode_definition(raw: bytes) -> Definition:
             f"the job's definition in its metadata is damaged: {error}: {raw[:80]!r}: restore the log, or "
             "start the job under another name"
         ) from error
-    if found.get("format") != FORMAT:
+    if found.get("format") not in (FORMAT - 1, FORMAT):
         raise ConfigError(
             f"the job's definition in its metadata has format {found.get('format')}, and this release reads {FORMAT}: "
             "start the job with the release that it ran with"
@@ -156,13 +153,16 @@ def decode_definition(raw: bytes) -> Definition:
 
 
 def take_over(definition: Definition, job: Job) -> None:
-    """Give a job the store ids and the partition counts of outputs that its definition holds."""
+    """Give a job the numbers, the store ids and the partition counts of outputs that its definition holds.
+
+    Raises ConfigError: the code has what was dropped.
+    """
     ids: dict[str, dict[str, int]] = {}
     for stage in definition["stages"]:
         of_stage = ids[stage["name"]] = {}
         for entry in _entries(stage):
             of_stage.update(entry.get("ids") or {entry["name"]: entry["id"]})
-    job.pin(ids, definition["outputs"])
+    job.pin(ids, definition["outputs"], dropped_of(definition))
 
 
 def refuse_changes(job: Job, changes: list[Change]) -> None:
@@ -180,8 +180,8 @@ def refuse_changes(job: Job, changes: list[Change]) -> None:
 
 def changes_of_job(definition: Definition, job: Job) -> list[Change]:
     """Return all that the code changes and may not: what a start must refuse."""
-    before, now = [stage["name"] for stage in definition["stages"]], [stage.name for stage in job.stages]
-    changes = [*stage_changes(before, now), *changes_of_state(definition, job), *_public_changes(definition, job)]
+    names = [stage["name"] for stage in definition["stages"]], [stage.name for stage in job.live]
+    changes = [*stage_changes(*names), *changes_of_state(definition, job), *_public_changes(definition, job)]
     return [*changes, *_time_changes(definition, job), *changes_of_flow(definition, job, sent=True)]
 
 

@@ -50,12 +50,13 @@ class StageGraph:
     mode: Mode = "aligned"
     partitions: int = 1  # as many tasks
     pinned_ids: Mapping[str, int] = field(default_factory=dict)  # store or window name → the id that its state has
+    dropped_ids: Mapping[str, int] = field(default_factory=dict)  # likewise, of stores that grete apply has dropped
     pinned_counts: Mapping[str, int] = field(default_factory=dict)  # topic outside → partitions that the job writes to
 
     def store_ids(self) -> dict[str, int]:
         """Return store name → id: those reserved, those pinned; new ones follow in order of declaration."""
         ids = {**RESERVED_STORES, **self.pinned_ids}
-        fresh = max(FIRST_USER_STORE - 1, *ids.values()) + 1
+        fresh = max(FIRST_USER_STORE - 1, *ids.values(), *self.dropped_ids.values()) + 1
         new = [name for name in self.store_names() if name not in self.pinned_ids]
         return ids | {name: fresh + index for index, name in enumerate(new)}
 

@@ -5,6 +5,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+from framework.api.dropped import Dropped
 from framework.api.graph import StageGraph, checked_count, checked_name, describe, refuse_clashes
 from framework.api.mode import Mode
 from framework.api.outside_arguments import refuse_outside_arguments
@@ -31,6 +32,7 @@ class Job:
     """
 
     _topology: Topology
+    dropped = Dropped()  # what grete apply has taken out
 
     def __init__(self, name: str, stages: Sequence[type[Task]], partitions: int = 1, mode: Mode = "aligned") -> None:
         """Check and build the graph."""
@@ -145,15 +147,27 @@ class Job:
         )
         self._join()
 
-    def pin(self, ids: Mapping[str, Mapping[str, int]], counts: Mapping[str, int]) -> None:
+    @property
+    def live(self) -> tuple[StageGraph, ...]:
+        """The stages without those that were dropped, which keep a place in ``stages`` and have no tasks."""
+        return tuple(stage for stage in self.stages if stage.partitions)
+
+    def pin(
+        self, ids: Mapping[str, Mapping[str, int]], counts: Mapping[str, int], dropped: Dropped | None = None
+    ) -> None:
         """Take over what a job's first start has settled: ``ids`` by stage and store, partition counts by topic.
 
-        What was pinned before is replaced. Call this before reading or writing state of a job that has run.
+        ``dropped``: what grete apply has taken out, whose numbers are kept. What was pinned before is replaced. Call
+        this before reading or writing state of a job that has run. Raises ConfigError: the code has what was dropped.
         """
+        self.dropped = Dropped() if dropped is None else dropped
+        self.dropped.refuse_again(self.stages)
+        placed, before = self.dropped.placed(self.stages), [stage.name for stage in self.stages]
         self.stages = tuple(
-            replace(stage, pinned_ids=dict(ids.get(stage.name, {})), pinned_counts=dict(counts))
-            for stage in self.stages
+            replace(stage, pinned_ids=dict(ids.get(stage.name, {})), pinned_counts=dict(counts)) for stage in placed
         )
+        if [stage.name for stage in placed] != before:
+            self._join()
 
     def _check_topics(self) -> None:
         """Refuse a topic name with two meanings, and dead letters that would come back."""

@@ -14,6 +14,7 @@ from framework.ports import JobLog, JobLogReader
 from framework.settings import Settings
 from framework.state.graph_pinning import know_graph
 from framework.state.pinning import check_readable
+from framework.state.pins import put_in_place
 
 
 class JobTarget(NamedTuple):
@@ -62,6 +63,15 @@ def existing_log_to_write(reference: str, directory: Path | None, address: LogAd
     with contextlib.closing(open_address(address, path, create=False)) as log:
         _check_has_run(job, log, reference, address)
         know_graph(job, log)
+        put_in_place(log, job.name, log.open_metadata(job.name))
+        yield job, log
+
+
+@contextlib.contextmanager
+def log_to_change(reference: str, directory: Path | None, address: LogAddress) -> Iterator[tuple[Job, JobLog]]:
+    """Yield a job and its log, which must be there, to make the code fit. Raises ConfigError."""
+    job, path = _job_and_path(reference, directory, address)
+    with contextlib.closing(open_address(address, path, create=False)) as log:
         yield job, log
 
 

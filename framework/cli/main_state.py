@@ -114,6 +114,24 @@ def plan(
     raise typer.Exit(plan_job(job, directory, address, settings_of(set, settings), as_json=json))
 
 
+def apply(
+    job: JobName,
+    *,
+    directory: Directory = None,
+    log: LogOption = None,
+    kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
+    set: Set = None,
+) -> None:
+    """Make the changes of a stopped job that grete plan shows as applied, as a whole or not at all.
+
+    What is dropped is given up for good, and the code of before cannot start any more.
+    """
+    from framework.cli.commands.apply import apply as apply_changes
+
+    apply_changes(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
+
+
 def rescale(
     job: JobName,
     *,

@@ -2,13 +2,14 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from framework.api.job import Job
 from framework.cli.progress import Screen
+from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, TransientError
 from framework.job.directory import JobDirectory
 from framework.job.metadata import pinned_settings
@@ -30,11 +31,14 @@ def at_checkpoint(job: Job, log: JobLogReader, checkpoint_id: int | None) -> lis
 
 
 @contextlib.contextmanager
-def standing_still(job_directory: JobDirectory, job: Job) -> Iterator[None]:
-    """Hold the locks of a supervisor and workers on this machine. Raises ConfigError if one of them runs."""
+def standing_still(job_directory: JobDirectory, job: Job, tasks: Sequence[TaskWiring] | None = None) -> Iterator[None]:
+    """Hold the locks of a supervisor and workers on this machine; of all ``tasks``, None: those of the job's code.
+
+    Raises ConfigError if one of them runs.
+    """
     with contextlib.ExitStack() as held:
         held.callback(os.close, job_directory.lock_supervisor())
-        for wiring in all_wirings(job):
+        for wiring in all_wirings(job) if tasks is None else tasks:
             try:
                 store = StoreDirectory(job_directory.state(wiring.name))
             except TransientError as error:

@@ -37,6 +37,14 @@ def check_commit(task: TaskWiring, commit: Commit) -> None:
             task=task.name,
             checkpoint_id=commit.checkpoint_id,
         )
+    if commit.fingerprint not in task.fingerprints:
+        raise ConfigError(
+            f"{task.name}: its last commit (checkpoint {commit.checkpoint_id}) was made by another graph of the job "
+            f"(fingerprint {commit.fingerprint:016x}), which this code is not: start the code that grete apply or "
+            "grete rescale was called with: grete plan JOB says what differs",
+            task=task.name,
+            checkpoint_id=commit.checkpoint_id,
+        )
 
 
 def check_aligned(task: TaskWiring, commit: Commit) -> None:

@@ -44,7 +44,9 @@ def missing_topics(
                 _check_external(job, stage.ordinal, topic, needed, found, fed=topic in fed, ran=ran)
             wanted.append((topic, needed, True))
             inputs.add(topic)
-    wanted += [(topology.changelog(stage.ordinal), stage.partitions, False) for stage in topology.stages]
+    wanted += [
+        (topology.changelog(stage.ordinal), stage.partitions, False) for stage in topology.stages if stage.partitions
+    ]
     wanted += [(stream.topic, stream.partitions, False) for stream in topology.streams]
     for topic in job.external_sinks():
         if fed is None or log.partitions(topic) is None:  # else it is somebody's, with as many partitions as they like

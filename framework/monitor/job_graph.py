@@ -77,7 +77,7 @@ def graph_of(
     nodes: dict[str, Node] = {}
     edges: list[Edge] = []
     letters = dict.fromkeys(each.name for stage in job.stages for each in stage.dead_letters())
-    for stage in job.stages:
+    for stage in job.live:
         here = f"stage:{stage.name}"
         for topic in topology.externals_of(stage.ordinal):
             nodes.setdefault(f"topic:{topic}", Node(f"topic:{topic}", "topic", topic))

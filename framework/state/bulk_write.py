@@ -21,6 +21,7 @@ from framework.settings import Settings
 from framework.state.bulk_write_attempt import BulkWrite, Written
 from framework.state.bulk_write_commits import commit_of
 from framework.state.commits import all_wirings
+from framework.state.pins import APPLY
 from framework.state.snapshots import fold_to_end
 from framework.state.task_claim import Claimed, append, claim, verify
 from protocol.changelog import (
@@ -143,6 +144,8 @@ def settle(log: Log, job: Job, *, counts: bool) -> tuple[str, bool] | None:
         raise ConfigError(
             f"the bulk write {bulk_write_id} was to send outputs, which are lost with its process: run it again"
         )
+    if decided is None and counts and bulk_write_id.endswith(APPLY):
+        raise ConfigError(f"the bulk write {bulk_write_id} is one of grete apply: run that again")
     if decided is None:
         _settle(log, wirings, bulk_write_id, counts=counts)
         return bulk_write_id, counts

@@ -18,14 +18,16 @@ from framework.core.topology import Stage, Stream, Topology, stream_topic
 from framework.errors import ConfigError, Halted
 from framework.ports import JobLogReader, JobMetadata
 from framework.state.commits import all_wirings, newest_commit
+from framework.state.pinning import know_dropped
+from framework.state.pins import pin_of
 from protocol.commit import Commit
 from protocol.ids import split_producer_id
 
 GRAPH = "graph"  # the key in the job metadata
-_FORMAT = 1  # of a pinned graph: a reader refuses another one
+_FORMAT = 2  # of a pinned graph: a reader refuses a higher one; 1 where no stage was dropped
 _FORK = (
     "start the code that has it; or go on without it in a job of another name, with the state of this one: "
-    "grete fork JOB SECOND_JOB"
+    "grete fork JOB SECOND_JOB; or give up that stage: grete plan JOB, then grete apply JOB"
 )
 
 
@@ -34,6 +36,7 @@ def check_graph(job: Job, log: JobLogReader, tasks: Sequence[TaskWiring] | None 
 
     ``job`` takes over under which fingerprints the job has run. Raises ConfigError: what has changed, with a way out.
     """
+    know_dropped(job, log)
     job.count_broadcast(log.partitions)
     ours, pinned = job.topology(), pinned_graph(job, log)
     if pinned is None:
@@ -54,6 +57,7 @@ def check_graph(job: Job, log: JobLogReader, tasks: Sequence[TaskWiring] | None 
 
 def know_graph(job: Job, log: JobLogReader) -> None:
     """Let a job take over what the log knows of its graph, so that its commits can be read; refuse nothing."""
+    know_dropped(job, log)
     job.count_broadcast(log.partitions)
     pinned = pinned_graph(job, log)
     if pinned is not None and _continues(pinned, job.topology()):
@@ -68,7 +72,7 @@ def _continues(pinned: Topology, ours: Topology) -> bool:
 
 def pinned_graph(job: Job, log: JobLogReader) -> Topology | None:
     """Return the graph that a job has in the log, without the topics from outside; None if none is pinned."""
-    raw = log.read_metadata(job.name).meta_get(GRAPH)
+    raw = pin_of(log, job.name, GRAPH)
     return None if raw is None else decode_graph(job.name, raw)
 
 
@@ -96,7 +100,7 @@ def encode_graph(topology: Topology) -> bytes:
     first = topology.fingerprint() if topology.first is None else topology.first
     names, partitions = [stage.name for stage in topology.stages], topology.stages[0].partitions
     described = {
-        "format": _FORMAT,
+        "format": _FORMAT if any(not stage.partitions for stage in topology.stages) else 1,
         "partitions": partitions,
         "stages": [
             {"number": n, "name": stage.name, "mode": "deterministic" if n in topology.deterministic else "aligned"}
@@ -117,7 +121,7 @@ def encode_graph(topology: Topology) -> bytes:
 def decode_graph(job: str, raw: bytes) -> Topology:
     """Return a pinned graph, without the topics from outside. Raises ConfigError: a later release has written it."""
     found: dict[str, Any] = json.loads(raw)
-    if found["format"] != _FORMAT:
+    if found["format"] not in (1, _FORMAT):
         raise ConfigError(
             f"job {job!r}: its graph is pinned in format {found['format']}, and this release of Grete knows format "
             f"{_FORMAT}: start it with the release that it ran with last"

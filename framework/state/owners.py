@@ -8,17 +8,15 @@ what it commits before the claim is found after it.
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from framework.api.job import Job
 from framework.core.changelog_fold import ChangelogFold
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
 from framework.logs.partition_reader import batch
 from framework.ports import Log, LogRow
 from framework.settings import Settings
-from framework.state.commits import all_wirings
 from framework.state.snapshots import fold_to_end
 from protocol.changelog import ChangelogHeader, ChangelogType, Claim, decode_changelog_header, decode_claim
 
@@ -29,13 +27,13 @@ _LOOK_MS = 100.0  # between two looks at the changelogs
 _SAME_S = 5.0  # a process says when it started; the system's answer is that much off at most
 
 
-def refuse_if_owned(log: Log, job: Job, settings: Settings) -> None:
-    """Raise ConfigError, naming the process, if one is at work on a task of the job.
+def refuse_if_owned(log: Log, wirings: Sequence[TaskWiring], settings: Settings) -> None:
+    """Raise ConfigError, naming the process, if one is at work on one of the tasks.
 
     On this machine that is known by its process id. Elsewhere its changelogs tell: they are watched for two intervals.
     """
     watched: dict[TaskWiring, Claim | None] = {}
-    ends = {wiring: log.bounds(wiring.changelog)[1] for wiring in all_wirings(job)}
+    ends = {wiring: log.bounds(wiring.changelog)[1] for wiring in wirings}
     watch_s = max(settings.checkpoint_interval_ms, settings.idle_checkpoint_interval_ms) / 1000
     for wiring in ends:
         fold = fold_to_end(log, wiring)

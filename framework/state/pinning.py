@@ -17,6 +17,7 @@ from framework.api.definition import (
     refuse_changes,
     take_over,
 )
+from framework.api.dropped import dropped_of
 from framework.api.job import Job
 from framework.core.task_topology import TaskWiring, wire
 from framework.core.topology import changelog_topic
@@ -25,11 +26,12 @@ from framework.execution.reserved_stores import META, pin_key
 from framework.ports import JobLogReader, JobMetadata, MetadataReader
 from framework.state.commits import all_wirings, last_commit
 from framework.state.local_reader import DEFINITION
+from framework.state.pins import pin_of
 from framework.state.snapshots import Snapshot, contents, live, segments, settled_fold
 from framework.stores.store_directory import make_private
 from protocol.ids import TopicPartition
 
-_DEFINITION = "definition"  # the key in the job metadata
+DEFINED = "definition"  # the key in the job metadata
 _IDS_MAX = 1 << 15  # of the overlay
 
 logger = logging.getLogger("grete.definition")  # commands show its lines to the person at the terminal
@@ -93,9 +95,11 @@ def pin_definition(
 
     The job's topics are there. ``lost``: its metadata held nothing at this start.
     """
-    raw, before = encode_definition(define(job, output_counts(job, log))), metadata.meta_get(_DEFINITION)
+    raw, before = encode_definition(define(job, output_counts(job, log))), metadata.meta_get(DEFINED)
+    if before is not None:
+        dropped_of(decode_definition(before)).refuse_again(job.stages)  # grete apply has, since this start compared
     used = None if before is None else _without_unused(decode_definition(before), job, log)
-    if before is not None and used is not None and len(used["stages"]) > len(job.stages):
+    if before is not None and used is not None and len(used["stages"]) > len(job.live):
         raw = before  # this is the code before stages were added, beside workers that have them
     if raw != before:
         if before is None and _has_run(job, log):
@@ -108,7 +112,7 @@ def pin_definition(
                 "and each later start is held against it (said once)",
                 job.name,
             )
-        metadata.produce_with_meta([], {_DEFINITION: raw})
+        metadata.produce_with_meta([], {DEFINED: raw})
     take_over(decode_definition(raw), job)
     if state is not None:
         copy_definition(raw, state)
@@ -117,7 +121,7 @@ def pin_definition(
 def repin_outputs(job: Job, log: JobLogReader, metadata: JobMetadata) -> None:
     """Write the definition of a stopped job with the partition counts that its outputs have now."""
     counts = {topic: count for topic in job.external_sinks() if (count := log.partitions(topic)) is not None}
-    metadata.produce_with_meta([], {_DEFINITION: encode_definition(define(job, counts))})
+    metadata.produce_with_meta([], {DEFINED: encode_definition(define(job, counts))})
 
 
 def output_counts(job: Job, log: JobLogReader) -> dict[str, int]:
@@ -128,7 +132,7 @@ def output_counts(job: Job, log: JobLogReader) -> dict[str, int]:
 
 def copy_pinned(metadata: MetadataReader, state: Path) -> None:
     """Leave the definition of a job that has been started beside its stores on this machine."""
-    raw = metadata.meta_get(_DEFINITION)
+    raw = metadata.meta_get(DEFINED)
     if raw is not None:
         copy_definition(raw, state)
 
@@ -145,6 +149,16 @@ def copy_definition(raw: bytes, state: Path) -> None:
     scratch.replace(path)
 
 
+def know_dropped(job: Job, log: JobLogReader) -> None:
+    """Let a job take over which stages and stores it has dropped: it has the numbers of its tasks then (1.2).
+
+    Raises ConfigError: its code has one of them.
+    """
+    definition = _definition_of(job, log)
+    if definition is not None:
+        take_over(definition, job)
+
+
 def pinned_definition(job: Job, log: JobLogReader) -> Definition | None:
     """Return the definition of a job without the stages that do not bind; None if none is pinned. Writes nothing."""
     definition = _definition_of(job, log)
@@ -152,7 +166,7 @@ def pinned_definition(job: Job, log: JobLogReader) -> Definition | None:
 
 
 def _definition_of(job: Job, log: JobLogReader) -> Definition | None:
-    raw = log.read_metadata(job.name).meta_get(_DEFINITION)
+    raw = pin_of(log, job.name, DEFINED)
     return None if raw is None else decode_definition(raw)
 
 

@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from framework.api.definition import (
-    Change,
     Definition,
     changes_of_broadcast,
     changes_of_job,
@@ -18,15 +17,17 @@ from framework.api.definition import (
 from framework.api.job import Job
 from framework.core.topology import Topology
 from framework.errors import ConfigError
-from framework.job.metadata import check_guarantee
+from framework.job.metadata import check_guarantee, pinned_settings
 from framework.ports import JobLogReader
 from framework.settings import Settings
 from framework.state.graph_pinning import edges_of, pinned_graph, way_to_count
-from framework.state.pinning import pinned_definition
+from framework.state.pinning import know_dropped, pinned_definition
 
 _STAYS = "stays as it is"
 _NOTHING = "nothing is changed"
 _REFUSED = "stays as it is: the code of before goes on"
+_DRAINED = "there must be none: first let grete run process all input"
+_OTHER_NAME = "give the job another name: it begins from its inputs, or from their history (grete backfill)"
 
 
 class By(StrEnum):
@@ -61,29 +62,37 @@ class StageChanges(NamedTuple):
 def plan_of(job: Job, log: JobLogReader, settings: Settings) -> list[Planned]:
     """Return all that differs between a job's code and what the log has pinned; empty: the code starts as it is.
 
-    Raises ConfigError: the job has not run, or has run with a release that pinned nothing.
+    Raises ConfigError: the job has not run, has run with a release that pinned nothing, or has dropped what is here.
     """
+    know_dropped(job, log)
+    definition, pinned = pinned_of(job, log)
+    job.count_broadcast(log.partitions)
+    stages = compare_stages(pinned, definition, job)
+    kept_graph = _keeps_graph(pinned, job, log)
+    rows = [
+        *_stages(stages, pinned, job, kept_graph),
+        *_modes(stages, pinned, job),
+        *_partitions(stages, pinned, job),
+        *_edges(stages, pinned, job, kept_graph),
+        *_inputs(stages, definition, pinned, job),
+        *_outputs(definition, job),
+        *_stores(definition, job),
+        *_others(without_dropped(definition, stages, job), job),
+    ]
+    if not rows:
+        rows += _guarantee(job, log, settings)
+    return rows
+
+
+def pinned_of(job: Job, log: JobLogReader) -> tuple[Definition, Topology]:
+    """Return the definition and the graph that a job has in the log. Raises ConfigError: it has none."""
     definition, pinned = pinned_definition(job, log), pinned_graph(job, log)
     if definition is None or pinned is None:
         raise ConfigError(
             f"job {job.name!r} has no definition in this log to compare with: check its name and --log; a job that "
             "has run with an older release only is to be started once with the code that it ran with"
         )
-    job.count_broadcast(log.partitions)
-    stages = compare_stages(pinned, definition, job)
-    rows = [
-        *_stages(stages, job),
-        *_modes(stages, pinned, job),
-        *_partitions(stages, pinned, job),
-        *_edges(stages, pinned, job),
-        *_inputs(stages, definition, pinned, job),
-        *_outputs(definition, job),
-        *_stores(definition, job),
-        *_others(definition, stages, job),
-    ]
-    if not rows:
-        rows += _guarantee(job, log, settings)
-    return rows
+    return definition, pinned
 
 
 def compare_stages(pinned: Topology, definition: Definition, job: Job) -> StageChanges:
@@ -91,7 +100,7 @@ def compare_stages(pinned: Topology, definition: Definition, job: Job) -> StageC
 
     One that was added and never committed does not bind: it is not in ``definition``.
     """
-    before, now = [stage.name for stage in pinned.stages], [stage.name for stage in job.stages]
+    before, now = [stage.name for stage in pinned.stages if stage.partitions], [stage.name for stage in job.live]
     binding = {stage["name"] for stage in definition["stages"]}
     return StageChanges(
         [name for name in before if name in now],
@@ -100,30 +109,70 @@ def compare_stages(pinned: Topology, definition: Definition, job: Job) -> StageC
     )
 
 
-def _stages(stages: StageChanges, job: Job) -> Iterator[Planned]:
+def without_dropped(definition: Definition, stages: StageChanges, job: Job) -> Definition:
+    """Return a definition without the stages and stores that the code has no more: what grete apply would drop."""
+    kept = []
+    for each in definition["stages"]:
+        if each["name"] not in stages.dropped:
+            lost = {entry["name"] for entry in dropped_stores(each, job)}
+            kept.append({**each, "stores": [entry for entry in each["stores"] if entry["name"] not in lost]})
+    return {**definition, "stages": kept}
+
+
+def dropped_stores(before: Definition, job: Job) -> list[Definition]:
+    """Return the stores of a stage's definition that its code has no more; not what its inputs remember."""
+    stage = next((each for each in job.live if each.name == before["name"]), None)
+    if stage is None:
+        return []
+    names = {*stage.store_names(), *(f"seen-{topic}" for topic in before["inputs"])}
+    return [entry for entry in before["stores"] if entry["name"] not in names]
+
+
+def rewires(rows: Sequence[Planned]) -> bool:
+    """Tell whether a plan changes the graph, so that all records between stages must be processed before."""
+    return any(row.by is By.APPLY and row.in_flight == _DRAINED for row in rows)
+
+
+def _keeps_graph(pinned: Topology, job: Job, log: JobLogReader) -> str:
+    """Return why a job cannot change its graph but by stages that are added last; empty: it can."""
+    if pinned.deterministic or "deterministic" in job.modes:
+        return (
+            "a deterministic stage keeps its graph: what it makes again after a crash must be what it sent before; "
+            f"put the graph back; or {_OTHER_NAME}"
+        )
+    guarantee = pinned_settings(job, log, Settings()).processing_guarantee
+    if guarantee != "exactly-once":
+        return f"a job {guarantee} has no checkpoint of all its tasks: put the graph back; or {_OTHER_NAME}"
+    return ""
+
+
+def _graph_row(what: str, state: str, kept_graph: str) -> Planned:
+    """Return the row of a change of the graph."""
+    if kept_graph:
+        return Planned(what, By.REFUSED, _REFUSED, _NOTHING, kept_graph)
+    return Planned(what, By.APPLY, state, _DRAINED)
+
+
+def _stages(stages: StageChanges, pinned: Topology, job: Job, kept_graph: str) -> Iterator[Planned]:
     """Yield the stages that were added or dropped."""
     old = set(stages.kept)
     names = [stage.name for stage in job.stages]
+    fed = {names[s.producer] for s in job.topology().streams if names[s.consumer] in old}
     for name in stages.added:
-        feeds = sorted(
-            {
-                names[stream.consumer]
-                for stream in job.topology().streams
-                if names[stream.producer] == name and names[stream.consumer] in old
-            }
-        )
-        if feeds:
-            what = f"stage {name!r} is new and writes what stage {feeds[0]!r} reads"
-            yield Planned(what, By.REFUSED, _REFUSED, _NOTHING, _OTHER_NAME)
+        if name in fed:
+            what = f"stage {name!r} is new and writes what a stage of before reads"
+            yield _graph_row(what, "begins empty", kept_graph)
         else:
             in_flight = "records processed before are not sent to it; later ones are"
             yield Planned(f"stage {name!r} is new", By.START, "begins empty", in_flight)
     for name in stages.dropped:
-        way = f'put it back; if it has another name now: renamed_from = "{name}" in its class'
-        yield Planned(f"stage {name!r} is gone", By.REFUSED, _REFUSED, _NOTHING, way)
-
-
-_OTHER_NAME = "give the job another name: it begins from its inputs, or from their history (grete backfill)"
+        what = f"stage {name!r} is gone"
+        if _number(pinned, name) == 0:
+            way = f"its changelog says which bulk writes count: keep it, and let it drop its records; or {_OTHER_NAME}"
+            yield Planned(what, By.REFUSED, _REFUSED, _NOTHING, way)
+        else:
+            state = "given up, with its stores, windows and timers; its changelog stays until you delete the topic"
+            yield _graph_row(what, state, kept_graph)
 
 
 def _modes(stages: StageChanges, pinned: Topology, job: Job) -> Iterator[Planned]:
@@ -155,16 +204,11 @@ def _partitions(stages: StageChanges, pinned: Topology, job: Job) -> Iterator[Pl
         )
 
 
-def _edges(stages: StageChanges, pinned: Topology, job: Job) -> Iterator[Planned]:
+def _edges(stages: StageChanges, pinned: Topology, job: Job, kept_graph: str) -> Iterator[Planned]:
     """Yield the streams between two stages of before that have come or gone."""
     old, new = edges_of(pinned, stages.kept), edges_of(job.topology(), stages.kept)
-    for edge in sorted(old - new):
-        yield Planned(f"{edge} is gone", By.REFUSED, _REFUSED, _NOTHING, _AS_BEFORE)
-    for edge in sorted(new - old):
-        yield Planned(f"{edge} is new", By.REFUSED, _REFUSED, _NOTHING, _AS_BEFORE)
-
-
-_AS_BEFORE = f"let the stages read and write what they did; a new stage may read the new topic; or {_OTHER_NAME}"
+    yield from (_graph_row(f"{edge} is gone", _STAYS, kept_graph) for edge in sorted(old - new))
+    yield from (_graph_row(f"{edge} is new", _STAYS, kept_graph) for edge in sorted(new - old))
 
 
 def _inputs(stages: StageChanges, definition: Definition, pinned: Topology, job: Job) -> Iterator[Planned]:
@@ -181,8 +225,13 @@ def _inputs(stages: StageChanges, definition: Definition, pinned: Topology, job:
             yield Planned(
                 f"stage {name!r} no longer reads topic {topic!r} from outside", By.REFUSED, _REFUSED, _NOTHING, way
             )
-        for topic in sorted(now - before - inside):
-            yield Planned(f"stage {name!r} reads topic {topic!r} from outside", By.START, _STAYS, _NOTHING)
+        for topic in sorted(now - before):
+            what = f"stage {name!r} reads topic {topic!r} from outside"
+            if topic in inside:
+                way = "no stage writes it any more: let the stage read another topic, or drop it, too"
+                yield Planned(what, By.REFUSED, _REFUSED, _NOTHING, way)
+            else:
+                yield Planned(what, By.START, _STAYS, _NOTHING)
 
 
 def _outputs(definition: Definition, job: Job) -> Iterator[Planned]:
@@ -208,6 +257,9 @@ def _stores(definition: Definition, job: Job) -> Iterator[Planned]:
             state = f"stays: topics and directories keep the name {stage['name']!r}"
             yield Planned(f"stage {was!r} is called {is_!r} now", By.START, state, "stay: the streams are the same")
         had = {entry["name"]: entry for entry in _entries(before)}
+        for entry in dropped_stores(before, job):
+            what = f"store {stage['name']}/{entry['name']} is gone"
+            yield Planned(what, By.APPLY, "given up; the other stores stay", _NOTHING)
         for entry in _entries(stage):
             yield from _entry(f"{stage['name']}/{entry['name']}", had.get(entry["name"]), entry)
 
@@ -225,11 +277,9 @@ def _entries(stage: Definition) -> list[Definition]:
     return [*stage["stores"], *stage["windows"], *stage.get("composed", ())]
 
 
-def _others(definition: Definition, stages: StageChanges, job: Job) -> Iterator[Planned]:
+def _others(kept: Definition, job: Job) -> Iterator[Planned]:
     """Yield all else that a start refuses: order of stages, serdes, windows, times, broadcast, public topics."""
-    kept = {**definition, "stages": [each for each in definition["stages"] if each["name"] not in stages.dropped]}
-    changes: Sequence[Change] = [*changes_of_broadcast(kept, job), *changes_of_job(kept, job)]
-    for what, way in changes:
+    for what, way in (*changes_of_broadcast(kept, job), *changes_of_job(kept, job)):
         yield Planned(what, By.REFUSED, _REFUSED, _NOTHING, way)
 
 

@@ -15,6 +15,7 @@ from framework.ports import JobLog, JobLogReader, JobMetadata
 from framework.settings import Settings
 from framework.state.graph_pinning import check_graph, pin_graph
 from framework.state.pinning import check_broadcast, check_definition, copy_pinned, pin_definition, take_state_of
+from framework.state.pins import put_in_place
 from framework.state.start_pinning import pin_starts
 
 
@@ -44,12 +45,12 @@ def prepare(
     if check_definition(job, log) is None and state_of is not None:
         take_state_of(state_of, job)
     topology = job.topology()
-    changelogs = (topology.changelog(stage.ordinal) for stage in topology.stages)
+    changelogs = (topology.changelog(stage.ordinal) for stage in topology.stages if stage.partitions)
     read = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
     pinned = sorted({*changelogs, *read, *(stream.topic for stream in topology.streams)})
     check_topics(log, found, [topic for topic in pinned if log.partitions(topic) is not None])
     missing = missing_topics(job, log, None if job_directory.address.embedded else fed, metadata=found)
-    stages = ((stage, job.stages[stage.ordinal].mode) for stage in topology.stages)
+    stages = ((stage, job.stages[stage.ordinal].mode) for stage in topology.stages if stage.partitions)
     deterministic = [stage for stage, mode in stages if mode == "deterministic"]
     absent = {topic for topic, _, _ in missing}
     theirs = {topic: s.name for s in deterministic for topic in topology.externals_of(s.ordinal) if topic not in absent}
@@ -59,6 +60,7 @@ def prepare(
     for topic, partitions, plain in missing:
         log.create_topic(topic, partitions, plain=plain, grow=log.partitions(topic) is not None)
     metadata = log.open_metadata(job.name)
+    put_in_place(log, job.name, metadata)
     pin_guarantee(metadata, job.name, settings, job.modes)
     pin_graph(job, metadata)
     pin_topics(log, metadata, pinned)

@@ -23,7 +23,7 @@ def replay(
     """
     memory = RocksMemory(settings.rocksdb_bytes)
     for (graph, _), snapshot in zip(job.tasks(), snapshots, strict=True):
-        store = open_store(directory / snapshot.task, store_names(graph), memory)
+        store = open_store(directory / snapshot.task, store_names(graph), memory, graph.dropped_ids.values())
         try:
             store.wipe()
             count = 0

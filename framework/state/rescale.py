@@ -81,7 +81,7 @@ def rescale(
     old, new = job.of(before, stage), job.of(partitions, stage)
     check_whole(old, log)
     _refuse_fewer(job, stage, before, partitions)
-    refuse_if_owned(log, old, settings)
+    refuse_if_owned(log, all_wirings(old), settings)
     lasts = [_last(log, wiring) for wiring in all_wirings(old)]
     check_used_up([(wiring, snapshot.commit) for wiring, snapshot in zip(all_wirings(old), lasts, strict=True)])
     check_inputs(log, [snapshot.commit for snapshot in lasts])
@@ -206,7 +206,7 @@ def _check_topics(log: JobLogReader, new: Job) -> None:
 def _grow(log: JobLog, new: Job) -> None:
     """Give the changelogs and streams their partitions; a job that goes on with fewer leaves the others alone."""
     topology = new.topology()
-    for stage in topology.stages:
+    for stage in new.live:
         log.create_topic(topology.changelog(stage.ordinal), stage.partitions, grow=True)
     for stream in topology.streams:
         log.create_topic(stream.topic, stream.partitions, grow=True)

@@ -67,8 +67,7 @@ class SnapshotUpload:
             position = _position_of(at)
             if there is not None and there.changelog_position == position:
                 return TakenSnapshot(at, LOCAL if copied else CHANGELOG, None)
-            stores = store_names(graph)
-            source = self._bring_up(copy, stores, wiring, at, copied=copied)
+            source = self._bring_up(copy, graph, wiring, at, copied=copied)
             manifest = SnapshotManifest(
                 job=self._job,
                 task=wiring.name,
@@ -77,7 +76,7 @@ class SnapshotUpload:
                 generation=position.generation,
                 checkpoint_id=position.checkpoint_id,
                 nonce=position.nonce.hex(),
-                stores=stores,
+                stores=store_names(graph),
                 files=[],
             )
             return TakenSnapshot(at, source, self._folder.put(wiring.name, copy, manifest))
@@ -103,13 +102,11 @@ class SnapshotUpload:
             return there
         return None
 
-    def _bring_up(
-        self, copy: Path, stores: dict[int, str], wiring: TaskWiring, at: CommittedAt, *, copied: bool
-    ) -> str:
+    def _bring_up(self, copy: Path, graph: StageGraph, wiring: TaskWiring, at: CommittedAt, *, copied: bool) -> str:
         """Make a copy, or an empty directory, the closed store of a commit; return where the state came from."""
         if copied:
             try:
-                self._fill(copy, stores, wiring, at, compact=False)
+                self._fill(copy, graph, wiring, at, compact=False)
             except StoreCorrupted as error:
                 logger.warning(
                     "local store left out of a snapshot", extra={"directory": str(copy), "error": str(error)}
@@ -118,16 +115,17 @@ class SnapshotUpload:
                 return LOCAL
         shutil.rmtree(copy, ignore_errors=True)
         make_private(copy)
-        self._fill(copy, stores, wiring, at, compact=True)
+        self._fill(copy, graph, wiring, at, compact=True)
         return CHANGELOG
 
-    def _fill(self, copy: Path, stores: dict[int, str], wiring: TaskWiring, at: CommittedAt, *, compact: bool) -> None:
+    def _fill(self, copy: Path, graph: StageGraph, wiring: TaskWiring, at: CommittedAt, *, compact: bool) -> None:
         """Apply to a store what the changelog has up to a commit.
 
         Not ``compact``: its files stay those of the store that was copied, of which most are in the folder already.
         Raises StoreCorrupted: the store has a changelog position, and the changelog cannot go on from it.
         """
-        store = RocksStore(copy, stores, RocksMemory(self._rocksdb_bytes, compact=compact))
+        memory = RocksMemory(self._rocksdb_bytes, compact=compact)
+        store = RocksStore(copy, store_names(graph), memory, graph.dropped_ids.values())
         try:
             own = store.changelog_position()
             if own is None and not compact:

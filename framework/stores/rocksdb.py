@@ -3,7 +3,7 @@
 import contextlib
 import shutil
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +44,18 @@ class RocksStore:
     The changelog position is in the default column family, in a batch with the data it covers.
     """
 
-    def __init__(self, directory: Path, stores: Mapping[int, str], memory: RocksMemory) -> None:
+    def __init__(
+        self, directory: Path, stores: Mapping[int, str], memory: RocksMemory, dropped: Collection[int] = ()
+    ) -> None:
         """Open or make the store. Store ids may be added at any start; those on disk and not named stay as they are.
 
+        ``dropped``: store ids that are no more: they are deleted, and what is written to them is passed over.
         Raises TransientError if another process has it open, ConfigError if the directory cannot be used or a store id
         had another name, StoreCorrupted if RocksDB cannot read it (then ``directory.wipe_directory`` and open again).
         """
         for name in stores.values():
             check_name("store", name.removeprefix("_"))  # the runtime's own stores begin with it
-        self._names = dict(stores)
+        self._names, self._dropped = dict(stores), frozenset(dropped)
         self._memory = memory
         self._loads: dict[int, BulkLoad] = {}  # by store id; in RocksDB after the next flush
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
@@ -72,6 +75,9 @@ class RocksStore:
             # All must be opened, and with these options: RocksDB would take its defaults for those left out.
             families |= {family: self._memory.options() for family in on_disk}
             self._db = Rdict(str(path), options, column_families=families)
+            for family in on_disk:
+                if int(family.partition(".")[0]) in self._dropped:
+                    self._db.drop_column_family(family)
         except FrameworkError:
             raise
         except Exception as error:
@@ -130,6 +136,8 @@ class RocksStore:
 
         Raises StoreCorrupted, also midway.
         """
+        if store in self._dropped:
+            return iter(())
         if self._loads:
             self.flush()
         options = ReadOptions()
@@ -192,6 +200,8 @@ class RocksStore:
         for store, key, value in writes:
             handle = handle_of(store)
             if handle is None:
+                if store in self._dropped:
+                    continue
                 raise self._failure("write", KeyError(store))
             if value is None:
                 delete(key, handle)
@@ -210,6 +220,8 @@ class RocksStore:
         Raises ConfigError for an unknown store id, TransientError if the disk is full, ValueError for columns of
         different lengths.
         """
+        if store in self._dropped:
+            return
         if store not in self._handles:
             raise self._failure("load", KeyError(store))
         self._loads.setdefault(store, BulkLoad()).add(keys, values)

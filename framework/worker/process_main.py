@@ -23,6 +23,7 @@ from framework.job.loader import load_job
 from framework.logs.address import LogAddress
 from framework.logs.patience import Patience
 from framework.settings import Settings
+from framework.state.pinning import know_dropped
 from framework.state.prepare import prepare
 from framework.worker.lifetime import run_worker
 from framework.worker.output_file import OutputFile
@@ -73,8 +74,10 @@ def open_worker(
         except OSError as error:
             raise ConfigError(f"--status-fd {status_fd}: {error.strerror}: it is for supervisors only") from error
         patience.meanwhile = lambda: None if has_reader(status_fd) else patience.end_within(0)
-    hosted = hosted_by(job, partitions, stage)
+    hosted_by(job, partitions, stage)  # before the log is opened: a wrong number waits for no broker
     log = job_directory.open_log(group=job.name, patience=patience)
+    know_dropped(job, log)
+    hosted = hosted_by(job, partitions, stage)
     job.count_broadcast(log.partitions)
     tasks = [wire(job.topology(), graph.ordinal, partition) for graph, partition in hosted]
     metadata = prepare(job, log, job_directory, settings, tasks=tasks)

@@ -19,6 +19,7 @@ from framework.job.directory import JobDirectory
 from framework.logs.address import open_reader
 from framework.ports import LogReader
 from framework.settings import Settings
+from framework.state.pinning import know_dropped
 from framework.state.prepare import prepare_standby
 from framework.stores.rocksdb import RocksStore
 from framework.stores.rocksdb_memory import RocksMemory
@@ -148,9 +149,11 @@ def open_standby(
             "a standby keeps the state of a task on another machine, and the embedded log is on one: use "
             "--log kafka://host:port, or no standby"
         )
-    hosted = hosted_by(job, partitions, stage)
+    hosted_by(job, partitions, stage)  # before the log is opened, as a worker does
     log = open_reader(job_directory.address, job_directory.directory / "log.db", group=job.name)
     try:
+        know_dropped(job, log)
+        hosted = hosted_by(job, partitions, stage)
         tasks = [wire(job.topology(), graph.ordinal, partition) for graph, partition in hosted]
         prepare_standby(job, log, job_directory, settings, tasks)
         worker = StandbyWorker(job, partitions, log, job_directory, settings, stage=stage)

@@ -29,7 +29,7 @@ def open_task_store(
     """
     wiring, stores = wire(job.topology(), graph.ordinal, partition), store_names(graph)
     directory = job_directory.state(wiring.name)
-    store = open_store(directory, stores, memory)
+    store = open_store(directory, stores, memory, graph.dropped_ids.values())
     take_prebuilt(job_directory.prebuilt(wiring.name), store, stores, log, wiring.changelog)
     SnapshotTaker(job.name, wiring, log, stores).take(snapshot_url, store, directory)
     return store

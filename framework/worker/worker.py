@@ -103,7 +103,7 @@ class Worker:
         for owner, (graph, partition) in enumerate(hosted):
             check_keys = None if keys is None else keys.check_of(graph, partition)
             self._host(owner, graph, job, partition, job_directory, memory, check_keys)
-        stages = [graph.name for graph in job.stages]
+        stages = [graph.name for graph in job.live]
         self._waiting = TaskWaits(stages, settings.checkpoint_interval_ms, self._look)
         self._loop = TaskLoop(self.drivers, log, mono_ms)
 

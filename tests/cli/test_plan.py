@@ -112,8 +112,8 @@ ROWS: dict[str, tuple[Changes, list[str]]] = {  # the changes of the code, and o
     "a stream is read whole": (
         (("given = Input(enriched)", "given = Input(enriched, broadcast=True)"),),
         [
-            "refused: the broadcast stream 'enrich.enriched.total' from 'enrich' to 'total' is new",
-            "refused: the stream 'enrich.enriched.total' from 'enrich' to 'total' is gone",
+            "apply: the broadcast stream 'enrich.enriched.total' from 'enrich' to 'total' is new",
+            "apply: the stream 'enrich.enriched.total' from 'enrich' to 'total' is gone",
             "refused: stage 'total' has read topic 'enriched' by partition, each task its own, and this code reads it",
         ],
     ),

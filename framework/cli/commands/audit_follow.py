@@ -49,7 +49,7 @@ def follow(
         check_follow(job, settings, draws=share < 1)
         place = JobDirectory(directory_of(job, directory, address), address=address).directory / "audit"
         followed = opened.enter_context(FollowedAudit(job, log, settings, place, share))
-        counts = AuditCounts(job.name, Counter({stage.name: 0 for stage in job.stages}))
+        counts = AuditCounts(job.name, Counter({stage.name: 0 for stage in job.live}))
         if http is not None:
             from framework.monitor.server import serving
 

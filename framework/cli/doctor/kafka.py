@@ -56,7 +56,7 @@ def uses(job: Job) -> dict[str, TopicUse]:
         for topic in topology.externals_of(stage.ordinal):
             broadcast = topic in topology.broadcast.get(stage.ordinal, ())
             found[topic] = TopicUse("input", frozenset({AclOperation.READ}), None if broadcast else job.count_of(topic))
-    for stage in topology.stages:
+    for stage in (each for each in topology.stages if each.partitions):
         found[topology.changelog(stage.ordinal)] = TopicUse("changelog", _INTERNAL, stage.partitions)
     for stream in topology.streams:
         found[stream.topic] = TopicUse("stream", _INTERNAL, stream.partitions)

@@ -18,7 +18,7 @@ def check_worker(job: Job) -> None:
     Raises ConfigError if texts are hashed with a seed of this process's own: then sets of texts have another order in
     each process.
     """
-    stages = [stage for stage in job.stages if stage.mode == "deterministic"]
+    stages = [stage for stage in job.live if stage.mode == "deterministic"]
     if stages and sys.flags.hash_randomization:
         raise ConfigError(
             f"job {job.name!r} is deterministic, and this process hashes texts with a seed of its own, so that a set "
@@ -39,7 +39,7 @@ def check_worker(job: Job) -> None:
 
 def findings(job: Job) -> Iterator[tuple[str, LintFinding]]:
     """Yield the suspicious lines of deterministic tasks, each with the name of its stage."""
-    for stage in job.stages:
+    for stage in job.live:
         if stage.mode == "deterministic":
             yield from ((stage.name, finding) for finding in suspicious_lines(stage.task))
 

@@ -29,7 +29,7 @@ class StateCopy:
 
     def __init__(self, directory: Path, stage: StageGraph, memory: RocksMemory) -> None:
         """Open it, or make it empty. Raises TransientError if another process has it open."""
-        self.store = RocksStore(directory, store_names(stage), memory)
+        self.store = RocksStore(directory, store_names(stage), memory, stage.dropped_ids.values())
 
     @property
     def at(self) -> ChangelogPosition | None:

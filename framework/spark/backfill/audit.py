@@ -77,7 +77,7 @@ def audit(
         check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), found, strict=True)])
         is_recorded = not any(log.bounds(wiring.changelog)[0] for wiring in all_wirings(job) if wiring.deterministic)
     reasons = _tell_left_out(job, telling, is_recorded=is_recorded)
-    compared = [stage for stage in job.stages if stage.name not in reasons]
+    compared = [stage for stage in job.live if stage.name not in reasons]
     if not makes_calls:
         check_calls(compared, is_recorded=is_recorded)
     settled = know_starts(job, log)

@@ -109,7 +109,7 @@ def _publish(
 def outputs_of(stages: Stages, wanted: Wanted) -> Iterator[ExternalRecord]:
     """Yield what the tasks have sent outside, task by task, in their order. Raises ConfigError if it is too much."""
     size, topology = 0, stages.job.topology()
-    for stage in stages.job.stages:
+    for stage in stages.job.live:
         if not writes_outside(stage, topology):
             continue
         rows = stages.rows(stage, OUTPUT).coalesce(1).sortWithinPartitions("task", "first")
