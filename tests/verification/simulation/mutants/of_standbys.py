@@ -7,7 +7,7 @@ from framework.core.actions import Action, ApplySegment, WriteChangelogPosition
 from framework.core.standby import StandbyCore
 from framework.execution.standby import StandbyTask
 from protocol.changelog import ChangelogType, decode_changelog_header
-from protocol.changelog_position import ChangelogPosition, encode_changelog_position
+from protocol.changelog_position import encode_changelog_position
 from tests.verification.simulation.forms import with_standbys
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.plan import Plan
@@ -54,20 +54,5 @@ def standby_goes_on_behind_a_trim(trimmed: Any) -> Any:
             return bool(trimmed(self))
         self._read = start
         return True
-
-    return mistaken
-
-
-@mutant(StandbyCore, "_applied", *_STORES, shows=_undamaged, focus=with_standbys)
-def standby_names_a_commit_before_it_has_all(applied: Any) -> Any:
-    """A standby that restores from within the log names commits before a rewrite round has ended (R1)."""
-
-    def mistaken(self: StandbyCore, segment: Any) -> Sequence[Action]:
-        actions: list[Action] = applied(self, segment)
-        if self.whole:
-            return actions
-        commit = segment.commit
-        at = ChangelogPosition(segment.offset, commit.generation, commit.checkpoint_id, commit.nonce)
-        return [*actions, WriteChangelogPosition(at)]
 
     return mistaken
