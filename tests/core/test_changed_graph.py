@@ -151,3 +151,13 @@ def test_a_removed_external_input_is_refused() -> None:
     task = Scenario(Log(), SOURCE).start()
     with pytest.raises(ConfigError, match=rf"external input {IN.topic}\[0\]"):
         Scenario(task.log, wire(replace(JOB, external_inputs={}), 0, 0)).start()
+
+
+def test_a_commit_by_a_graph_that_the_code_does_not_know_is_refused() -> None:
+    """The task itself is wired as before, and another stage is not: only the fingerprint tells it (1.2, C1)."""
+    log = Scenario(Log(), SOURCE).start().log
+    before = {partition: list(rows) for partition, rows in log.rows.items() if rows}
+    without_c = wire(replace(JOB, streams=STREAMS[:1]), 0, 0)
+    with pytest.raises(ConfigError, match=rf"another graph of the job \(fingerprint {JOB.fingerprint():016x}\)"):
+        Scenario(log, without_c).start()
+    assert {partition: rows for partition, rows in log.rows.items() if rows} == before
