@@ -105,8 +105,8 @@ class Membership:
         """Return what is to be hosted now. From here on the heartbeats say that this assignment is followed."""
         view, me = self.view, self.view.me.session
         self._started |= {p for p in self._since if self._released(p)}
-        again = {p for p, at in self._fenced.items() if view.assigned_at >= at}
-        self._fenced = {p: at for p, at in self._fenced.items() if p not in again and p in self._started}
+        again = {p for p, at in self._fenced.items() if p in self._started and view.assigned_at >= at}
+        self._fenced = {p: at for p, at in self._fenced.items() if p not in again}  # also of those that others have now
         self._follows = view.assigned_at
         standby = {
             p for p in range(self._partitions) if me in view.place(p).standbys or p in self._since
