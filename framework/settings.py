@@ -145,6 +145,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     An exit because the log did not answer is not counted.
     """
+    member_heartbeat_interval_ms: int = 500
+    """Several machines: a member says this often in JOB.members that it lives, and what it hosts."""
+    member_timeout_ms: int = 2_000
+    """Several machines: a member that says nothing for this long, counted in the heartbeats of the others, is dead.
+
+    Its partitions move at once. At least two heartbeats.
+    """
+    machine: str = ""
+    """Several machines: what this one is called, in JOB.members and for standbys. Empty: its host name."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError on a value that cannot work."""
@@ -153,6 +162,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             least = 0 if name in _MAY_BE_0 else 1
             if isinstance(value, int) and value < least:
                 raise ConfigError(f"setting {name} = {value}: must be {least} or more", setting=name)
+        if self.member_timeout_ms < 2 * self.member_heartbeat_interval_ms:
+            raise ConfigError(
+                f"setting member_timeout_ms = {self.member_timeout_ms} is below 2 × member_heartbeat_interval_ms = "
+                f"{2 * self.member_heartbeat_interval_ms}: one late heartbeat would count as a death: raise it",
+                setting="member_timeout_ms",
+            )
         if self.uncommitted_state_bytes_max < 4 * self.batch_bytes_max:
             raise ConfigError(
                 f"setting uncommitted_state_bytes_max = {self.uncommitted_state_bytes_max} is below 4 × "
@@ -203,6 +218,7 @@ GROUPS = {  # the tables of a settings file, by what a person wants to change
         "restart_backoff_ms_max",
         "restarts_max",
     ),
+    "members": ("member_heartbeat_interval_ms", "member_timeout_ms", "machine"),
 }
 
 

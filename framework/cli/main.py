@@ -9,7 +9,7 @@ import typer
 from framework.cli.main_dlq import dlq_app
 from framework.cli.main_history import audit, backfill
 from framework.cli.main_incident import incident_app
-from framework.cli.main_reading import changelog_app, checkpoints, export, topic_app
+from framework.cli.main_reading import changelog_app, checkpoints, export, members, topic_app
 from framework.cli.main_state import apply, fork, plan, replay, rescale, snapshot, state_app
 from framework.cli.options import (
     AsJson,
@@ -238,5 +238,5 @@ def check_determinism(
     )
 
 
-for command in (backfill, audit, checkpoints, export, plan, apply, rescale, fork, replay, snapshot):
+for command in (backfill, audit, checkpoints, members, export, plan, apply, rescale, fork, replay, snapshot):
     app.command()(command)

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from framework.cli.options import AsJson, Directory, JobName, KafkaConfig, LogOption, SettingsPath
-from framework.cli.settings_file import address_of
+from framework.cli.options import AsJson, Directory, JobName, KafkaConfig, LogOption, Set, SettingsPath
+from framework.cli.settings_file import address_of, settings_of
 
 changelog_app = typer.Typer(no_args_is_help=True, help="Read and check the changelogs of a job.")
 topic_app = typer.Typer(no_args_is_help=True, help="Read the external topics of a job.")
@@ -25,6 +25,24 @@ def checkpoints(
     from framework.cli.commands.checkpoints import checkpoints as print_checkpoints
 
     print_checkpoints(job, directory, address_of(log, kafka_config, settings), as_json=json)
+
+
+def members(
+    job: JobName,
+    *,
+    json: AsJson = False,
+    log: LogOption = None,
+    kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
+    settings_set: Set = None,
+) -> None:
+    """Show the machines that run a job on Kafka: their partitions, standbys, and when each was last there."""
+    from framework.cli.commands.members import members as print_members
+    from framework.job.loader import load_job
+
+    print_members(
+        load_job(job), address_of(log, kafka_config, settings), settings_of(settings_set, settings), as_json=json
+    )
 
 
 def export(

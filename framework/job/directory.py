@@ -61,6 +61,11 @@ class JobDirectory:
         make_private(self.directory / "logs")
         return self.directory / "logs" / f"worker-{partition}.log"
 
+    @property
+    def member_file(self) -> Path:
+        """The file that keeps the id of the member that runs in this directory."""
+        return self.directory / "member"
+
     def lock_supervisor(self) -> int:
         """Become the one supervisor here; the lock ends with the process. Raises ConfigError if there is another."""
         return self._lock("supervisor.lock", "already has a supervisor")

@@ -314,4 +314,25 @@ JOB_METRICS = (
         worry="less than the state takes: a full disk ends the workers",
         of=lambda view: view.disk_free_bytes,
     ),
+    JobMetric(
+        name="grete_members_live",
+        kind="gauge",
+        text="machines that run the job, as this one sees them (on Kafka)",
+        worry="fewer than you have started: their partitions are on the others",
+        of=lambda view: view.members,
+    ),
+    JobMetric(
+        name="grete_member_partitions",
+        kind="gauge",
+        text="partitions that the assignment gives to this machine",
+        worry="the sum over all machines is below the job's partitions: one of them has halted",
+        of=lambda view: None if view.members is None else view.partitions_here,
+    ),
+    JobMetric(
+        name="grete_member_last_move_seconds",
+        kind="gauge",
+        text="when a partition last came to this machine, or went: seconds since 1970; 0: never",
+        worry="it changes again and again: look why machines come and go",
+        of=lambda view: None if view.members is None else view.moved_ms / 1_000,
+    ),
 )

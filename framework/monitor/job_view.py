@@ -44,6 +44,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     ``busy``: task → the share of the last seconds in which its worker was with it. ``log_trouble``: what the process
     that serves says of a log that does not answer. ``disk_free_bytes``: of the disk of the job's directory.
+    ``members``: those that live, None: the job has none. ``moved_ms``: when a partition last moved here, 0: never.
     """
 
     job: str
@@ -54,6 +55,9 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     busy: Mapping[str, float] = {}
     log_trouble: str | None = None
     disk_free_bytes: int | None = None
+    members: int | None = None
+    partitions_here: int = 0
+    moved_ms: int = 0
     host: str = ""
     incidents: tuple[Incident, ...] = ()  # of workers, oldest first
     ended: Ended | None = None

@@ -25,6 +25,7 @@ from framework.monitor.server import Monitor, serving
 from framework.ports import JobLogReader, Log
 from framework.settings import Settings
 from framework.worker.ends import REASONS, free_bytes
+from framework.worker.job_member import JobMember
 from framework.worker.local_job import LocalJob
 from framework.worker.worker import Worker
 
@@ -51,10 +52,15 @@ class JobWatch:
         self._monitor, self._ends = monitor, ends
         self._hide, self._host = hide_values, platform.node()
         self._busy = Busy()
+        self._members: int | None = None
+        self._here = self._moved_ms = 0
         self._directory, self._free, self._looked_s = directory, 0, -_DISK_S
 
-    def supervised(self, local: LocalJob) -> None:
-        """Show what all workers of a supervisor have said."""
+    def supervised(self, local: LocalJob, member: JobMember | None = None) -> None:
+        """Show what all workers of a supervisor have said, and the members of the job, if this is one of them."""
+        if member is not None:
+            self._members, self._moved_ms = len(member.client.members()), member.last_move_ms
+        self._here = len(local.supervisor.assignment.active)
         self._show(
             tuple(
                 WorkerView(
@@ -129,6 +135,9 @@ class JobWatch:
             busy=self._busy.shares,
             log_trouble=log_trouble,
             disk_free_bytes=self._free,
+            members=self._members,
+            partitions_here=self._here,
+            moved_ms=self._moved_ms,
             host=self._host,
             incidents=incidents,
         )

@@ -66,7 +66,10 @@ def test_the_log_is_found_by_the_file() -> None:
         ("checkpoint_intervall_ms = 1", "unknown setting 'checkpoint_intervall_ms': did you mean checkpoint_interval_"),
         ("[memory]\nrocksdb_byte = 1", "unknown setting 'rocksdb_byte': did you mean rocksdb_bytes?"),
         ("[checkpoint]\ncheckpoint_interval_ms = 1", "unknown table [checkpoint]: did you mean checkpoints?"),
-        ("[kafka]", "unknown table [kafka]: known are checkpoints, memory, streams, inputs, deterministic, workers, l"),
+        (
+            "[kafka]",
+            "unknown table [kafka]: known are checkpoints, memory, streams, inputs, deterministic, workers, mem",
+        ),
         ("[memory]\nrestarts_max = 1", "restarts_max is in [memory]: write it in [workers], or above all tables"),
         ("restarts_max = 1\n[workers]\nrestarts_max = 1", "restarts_max is given twice, in [workers] and above all"),
         ('[workers]\nrestarts_max = "1"', "restarts_max = '1': must be an integer, without quotes"),

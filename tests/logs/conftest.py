@@ -11,6 +11,8 @@ from framework.job.directory import JobDirectory
 from framework.logs.address import LogAddress
 from framework.logs.embedded import EmbeddedLog
 from framework.logs.kafka import KafkaLog
+from framework.logs.kafka.members_topic import KafkaMembersTopic
+from framework.logs.patience import Patience
 from framework.settings import Settings
 from framework.state.prepare import prepare
 from tests.logs.guarded_job import job, rejected, sentences, totals
@@ -52,6 +54,7 @@ def guarded(secure: SecureBroker, tmp_path_factory: pytest.TempPathFactory) -> S
         log.create_topic(topic.name, 1, plain=True)
     job_directory = JobDirectory(tmp_path_factory.mktemp("admin"), address=LogAddress(f"kafka://{secure.plain}"))
     prepare(job, log, job_directory, Settings())
+    KafkaMembersTopic(secure.plain, None, job.name, Patience()).close()
     log.close()
     secure.allow(*listed())
     return secure

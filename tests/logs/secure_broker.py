@@ -93,6 +93,7 @@ def listed(
         "JOB.STAGE.changelog": changelogs,
         "JOB.STAGE.TOPIC.STAGE": [f"{name}.{first}.guarded-words.{second}"],
         "JOB.notes": [f"{name}.notes"],
+        "JOB.members": [f"{name}.members"],
         "each external input": [sentences.name],
         "JOB": [name],
         "JOB.STAGE.changelog-PARTITION of stages that write external topics, and of the first (`backfill --outputs`)": [

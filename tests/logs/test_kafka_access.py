@@ -1,5 +1,6 @@
 """Least privilege: a job works with exactly the access that docs/guides/kafka.md lists, and says which one it lacks."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from framework.job.directory import JobDirectory
 from framework.job.key_metadata import pin
 from framework.logs.address import LogAddress
 from framework.logs.kafka import KafkaLog
+from framework.logs.kafka.members_topic import KafkaMembersTopic
+from framework.logs.patience import Patience
 from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.state.prepare import prepare
@@ -79,10 +82,23 @@ def work(
         log.close()
 
 
+def join(broker: SecureBroker) -> None:
+    """Write to the members' topic and read it, until that fails or comes back."""
+    topic = KafkaMembersTopic(broker.bootstrap, broker.options(), guarded_job.name, Patience())
+    with contextlib.closing(topic):
+        topic.write(b"{}")
+        rows = topic.read(0.1)
+        while (topic.unwritten or not rows) and topic.failure is None:
+            rows += topic.read(0.1)
+        if topic.failure is not None:
+            raise topic.failure
+
+
 def test_what_is_listed_is_enough(guarded: SecureBroker, tmp_path: Path) -> None:
     """With exactly the listed access a job reads, keeps state, sends on, writes, sets aside and trims."""
     say(guarded, "rare word", "", "rare")
     assert work(guarded, tmp_path) == ExitCode.DONE
+    join(guarded)
     log = KafkaLog(guarded.plain)
     rows = log.read(TopicPartition(totals.name, 0), 0, 1 << 20)
     assert [int64.decode(row.value or b"") for row in rows if row.key == b"rare"] == [1, 2]
@@ -106,7 +122,7 @@ def test_what_is_missing_is_named(
             return
         needed = operation.name.replace("_", "")
         with pytest.raises(ConfigError, match=rf"(?i){name}.*grant this user.*{needed}"):
-            work(guarded, tmp_path)
+            join(guarded) if name.endswith(".members") else work(guarded, tmp_path)
     finally:
         guarded.allow(entry)
 

@@ -271,7 +271,7 @@ def test_a_command_that_is_stopped_while_the_network_is_cut_waits_for_no_client(
     ) as ran:
         assert ran.stdout is not None
         try:
-            assert "2 workers in" in ran.stdout.readline()
+            assert "a member for 2 partitions in" in ran.stdout.readline()
             network.line.cut()
             while "has not answered" not in ran.stdout.readline():
                 assert ran.poll() is None

@@ -37,6 +37,7 @@ from framework.feeds.lines import feed_lines
 from framework.feeds.listing import name_of
 from framework.logs.patience import Patience
 from framework.worker.local_job import LocalJob
+from framework.worker.members_seen import refuse_members
 from protocol.ids import TopicPartition
 
 Opened = tuple[Topic[Any, Any], int, str | None]  # what --input names: topic, handle, path of a regular file
@@ -51,6 +52,7 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
     opened = _open_lines(found.job, lines)
     patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
+    refuse_members(found.job, found.job_directory.address, found.settings)
     fed = [topic.name for topic, *_ in opened] + ([] if folder is None else [folder_topic(found.job).name])
     with (
         stop.excuses(),

@@ -11,6 +11,8 @@ from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen, counted
 from framework.errors import Halted
 from framework.logs.patience import Patience
+from framework.worker.assignment import Assignment
+from framework.worker.job_member import JobMember
 from framework.worker.local_job import LocalJob
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 def up(found: JobTarget, http: str | None = None, *, hide_values: bool = False, processes: int | None = None) -> bool:
     """Keep the workers running until Ctrl-C; return whether an answer of the log is still to come.
+
+    On Kafka it is one member of the job, of as many as run: it hosts what the assignment gives it.
 
     ``http``: the address at which the page, metrics and health are served; ``hide_values``: without values.
     ``processes``: how many workers share the partitions, None: one for each.
@@ -29,14 +33,20 @@ def up(found: JobTarget, http: str | None = None, *, hide_values: bool = False, 
     with (
         stop.excuses(),
         LocalJob(
-            found.job, found.reference, found.job_directory, found.settings, patience=patience, processes=processes
+            found.job,
+            found.reference,
+            found.job_directory,
+            found.settings,
+            patience=patience,
+            processes=processes,
+            assignment=None if found.job_directory.address.embedded else Assignment(),
         ) as local,
         screen,
         ExitStack() as opened,
     ):
+        member = None if found.job_directory.address.embedded else opened.enter_context(JobMember(local))
         screen.say(
-            f"{found.job.name}: {_workers(found.job.workers, len(local.supervisor.workers))} in "
-            f"{found.job_directory.directory}; "
+            f"{found.job.name}: {_workers(found, local, processes)} in {found.job_directory.directory}; "
             "Ctrl-C stops them"
         )
         warn(found.job, screen)
@@ -50,26 +60,35 @@ def up(found: JobTarget, http: str | None = None, *, hide_values: bool = False, 
             screen.say(f"page, metrics and health: {watch.url}")
         while not stop.asked:
             try:
+                if member is not None:
+                    member.poll()
                 step(local, feeding, screen)
             except Halted as error:
-                if watch is None:
-                    raise
-                _show_halted(local, watch, stop, screen, error)
+                if member is not None:
+                    member.halt(error)
+                if watch is not None:
+                    _show_halted(local, watch, stop, screen, error)
                 raise
             if watch is not None:
-                watch.supervised(local)
+                watch.supervised(local, member)
         tell_timers(local, screen)
         screen.say("stopping …")
+        if member is not None:
+            member.hand_over()
         local.stop()
         tell(local, screen)
     local.require_stopped()
     return patience.waiting
 
 
-def _workers(partitions: int, count: int) -> str:
+def _workers(found: JobTarget, local: LocalJob, processes: int | None) -> str:
     """Return how many workers there are, in words, and how many partitions they share if they do."""
-    workers = counted(count, "worker")
-    return workers if count == partitions else f"{workers} for {counted(partitions, 'partition')}"
+    partitions = found.job.workers
+    if not found.job_directory.address.embedded:
+        most = "" if processes is None else f", {counted(processes, 'worker')} at most"
+        return f"a member for {counted(partitions, 'partition')}{most}"
+    workers = counted(len(local.supervisor.workers), "worker")
+    return workers if processes is None else f"{workers} for {counted(partitions, 'partition')}"
 
 
 def _show_halted(local: LocalJob, watch: "JobWatch", stop: StopSignal, screen: Screen, error: Halted) -> None:

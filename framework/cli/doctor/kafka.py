@@ -18,6 +18,7 @@ from framework.logs.kafka.admin import Topics
 from framework.logs.kafka.config import ClientOptions, scrubber, split_options
 from framework.logs.kafka.errors import Troubles
 from framework.logs.kafka.job_metadata import metadata_topic
+from framework.logs.kafka.members_topic import members_topic
 from framework.logs.patience import Patience
 from framework.settings import MiB
 from framework.state.commits import all_wirings, last_commit
@@ -65,6 +66,7 @@ def uses(job: Job) -> dict[str, TopicUse]:
         rights = frozenset({AclOperation.WRITE}) | (before.rights if before else frozenset())
         found[topic] = TopicUse("output" if before is None else before.kind, rights, None)
     found[metadata_topic(job.name)] = TopicUse("metadata", frozenset({AclOperation.READ}), None)
+    found[members_topic(job.name)] = TopicUse("members' topic", frozenset({AclOperation.READ, AclOperation.WRITE}), 1)
     return found
 
 

@@ -1,0 +1,79 @@
+"""`grete members`: the machines that run a job, and what each of them has."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from framework.api.job import Job
+from framework.cli.reading import print_json
+from framework.cli.tables import print_table
+from framework.core.members.view import MembersView
+from framework.errors import ConfigError
+from framework.logs.address import LogAddress
+from framework.settings import Settings
+from framework.worker.members_seen import SeenMembers
+
+
+def members(job: Job, address: LogAddress, settings: Settings, *, as_json: bool = False) -> None:
+    """Print a table of the members, or a line of JSON for each. Raises ConfigError: a job on the embedded log."""
+    if address.embedded:
+        raise ConfigError(
+            "a job on the embedded log runs on this machine alone, and has no members: give --log kafka://host:port"
+        )
+    seen = SeenMembers(job, address, settings)
+    rows = list(_rows(seen))
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    console = Console()
+    if not rows:
+        console.print(f"no member of job {job.name!r} has run within the last hour")
+        return
+    table = Table("member", "machine", "state", "partitions", "standbys", "last said", "follows", box=None)
+    for row in rows:
+        table.add_row(
+            row["member"],
+            row["machine"],
+            row["state"],
+            ", ".join(f"{number} {state}" for number, state in row["partitions"].items()) or "–",
+            ", ".join(map(str, row["standbys"])) or "–",
+            f"{row['age_s']:,.1f} s ago",
+            "–" if row["follows"] is None else str(row["follows"]),
+        )
+    print_table(console, table)
+    _print_ownerless(console, seen.view, job)
+
+
+def _rows(seen: SeenMembers) -> Iterator[dict[str, Any]]:
+    """Yield what is known of each session that has not left, the first one first; the leader is the first that lives.
+
+    ``partitions``: those that it has active, with their states; ``follows``: the offset of its assignment.
+    """
+    leads = True
+    ages = seen.ages_ms
+    for member in seen.view.live():
+        said, lives = member.heartbeat, member.session in seen.fresh
+        state = "silent" if not lives else "leaving" if said.leaving else "leads" if leads else "lives"
+        leads &= state != "leads"
+        yield {
+            "member": said.member,
+            "session": said.session,
+            "machine": said.machine,
+            "state": state,
+            "partitions": {p.partition: p.state for p in said.held if p.state not in ("standby", "stored")},
+            "standbys": [held.partition for held in said.held if held.state == "standby"],
+            "age_s": max(0, ages.get(member.session, 0)) / 1000,
+            "follows": None if said.follows < 0 else said.follows,
+        }
+
+
+def _print_ownerless(console: Console, view: MembersView, job: Job) -> None:
+    for partition in range(job.workers):
+        if partition in view.halted:
+            who = view.halted[partition].member
+            console.print(f"partition {partition} has halted on member {who}: look there, and start it again")
+        elif view.assignment is not None and not view.place(partition).owner:
+            console.print(f"partition {partition} has no owner")

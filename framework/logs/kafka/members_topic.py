@@ -1,0 +1,129 @@
+"""The members' topic of a job on Kafka: the last rows first, then each row as it comes, and plain writes."""
+
+import time
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from framework.errors import ConfigError, FrameworkError, TransientError
+from framework.logs.kafka.admin import Topics
+from framework.logs.kafka.config import ClientOptions, scrubber, split_options
+from framework.logs.kafka.errors import AWAY, Troubles, failed, failure
+from framework.logs.kafka.metadata_client import SPREAD_S_MAX, MetadataClient
+from framework.logs.patience import Patience
+from protocol.ids import TopicPartition
+
+TAIL_ROWS = 1_000  # read at a start: of ten members those of 50 s, so at least one assignment
+ROWS_MAX = 500  # taken in one go
+FETCH_WAIT_MS = 500  # of an idle fetch: the broker answers at once when there is something
+FLUSH_S_MAX = 2.0  # for the last words of a member
+STARTED_S_MAX = 0.01  # between two looks for a topic that was just made
+
+_GAPLESS = "enable.gapless.guarantee"  # a heartbeat that is given up stops nothing behind it
+
+# Kept for an hour: who joins reads the last rows only, and a person may want to see what has moved.
+CONFIG = {"cleanup.policy": "delete", "retention.ms": "3600000", "segment.ms": "600000"}
+
+
+def members_topic(job: str) -> str:
+    """Return the topic of a job's members."""
+    return f"{job}.members"
+
+
+class KafkaMembersTopic:
+    """Rows as (offset, append time in ms, bytes). Not thread safe. ``failure``: what keeps it from being written."""
+
+    def __init__(
+        self, bootstrap: str, options: ClientOptions | None, job: str, patience: Patience, *, write: bool = True
+    ) -> None:
+        """Make the topic if it is not there and ``write``; begin near its end.
+
+        Raises ConfigError: a right is missing, or the topic has more than one partition; LogAway.
+        """
+        self.topic = members_topic(job)
+        producer, consumer, admin = split_options(bootstrap, job, options or {})
+        troubles = Troubles(scrubber(options or {}))
+        self.failure: FrameworkError | None = None
+        self.end = 0  # where the topic ended when it was opened
+        self.unwritten = 0  # messages that are not acknowledged yet
+        plain = {name: value for name, value in producer.items() if name != _GAPLESS}
+        self._producer: Producer | None = troubles.made(Producer, plain) if write else None
+        self._consumer: Consumer = troubles.made(Consumer, consumer | {"fetch.wait.max.ms": FETCH_WAIT_MS})
+        self._metadata_client = MetadataClient(consumer, troubles, bootstrap, patience)
+        self._partition = TopicPartition(self.topic, 0)
+        try:
+            self.there = self._found(Topics(admin, troubles, patience) if write else None)
+            if self.there:
+                self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _found(self, topics: Topics | None) -> bool:
+        """Tell whether the topic is there; make it first if it may be made."""
+        found = self._metadata_client.partitions(self.topic)
+        if found is None and topics is not None:
+            topics.create(self.topic, 1, CONFIG)
+            deadline = time.monotonic() + SPREAD_S_MAX
+            while (found := self._metadata_client.partitions(self.topic)) is None:
+                if time.monotonic() > deadline:
+                    raise TransientError(f"topic {self.topic} was made but is not there: start again", topic=self.topic)
+                time.sleep(STARTED_S_MAX)
+        if found is not None and found != 1:
+            raise ConfigError(
+                f"topic {self.topic} has {found} partitions, and the members of a job need the one order of one: "
+                "delete it while no member runs, and the next start makes it",
+                topic=self.topic,
+            )
+        return found is not None
+
+    def _begin(self) -> None:
+        """Read the last rows next."""
+        start, self.end = self._metadata_client.bounds(self._partition)
+        self._consumer.assign([KafkaPartition(*self._partition, max(start, self.end - TAIL_ROWS))])
+
+    def read(self, seconds: float) -> list[tuple[int, int, bytes]]:
+        """Return what has come, after ``seconds`` at the latest. Raises ConfigError: the right to read is missing."""
+        if self._producer is not None:
+            self._producer.poll(0)
+        first = self._consumer.poll(seconds)
+        rows = []
+        for message in () if first is None else (first, *self._consumer.consume(ROWS_MAX, 0)):
+            error = message.error()
+            if error is None:
+                rows.append((int(message.offset() or 0), int(message.timestamp()[1]), bytes(message.value() or b"")))
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                self._begin()  # what was to be read has been deleted, or the topic was made again
+            elif error.code() not in {*AWAY, KafkaError._PARTITION_EOF}:
+                raise failure(error, f"reading {self.topic}", f"Read on topic {self.topic}")
+        return rows
+
+    def write(self, data: bytes) -> None:
+        """Send a message; it is on its way while ``unwritten`` counts it."""
+        assert self._producer is not None
+        try:
+            self._producer.produce(self.topic, data, partition=0, on_delivery=self._written)
+        except (BufferError, KafkaException) as error:
+            if isinstance(error, KafkaException):
+                self.failure = failed(error, f"writing to {self.topic}", f"Write on topic {self.topic}")
+            return
+        self.unwritten += 1
+        self._producer.poll(0)
+
+    def _written(self, error: KafkaError | None, _message: Message) -> None:
+        self.unwritten -= 1
+        if error is not None and error.code() not in AWAY:
+            self.failure = failure(error, f"writing to {self.topic}", f"Write on topic {self.topic}")
+
+    def flush(self) -> None:
+        """Wait for what is on its way, a moment."""
+        if self._producer is not None:
+            self._producer.flush(FLUSH_S_MAX)
+
+    def close(self) -> None:
+        """Disconnect; what is on its way is given up."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer.flush(0)
+        self._consumer.close()
+        self._metadata_client.close()

@@ -1,0 +1,188 @@
+"""A member of a job as a thread: heartbeats go out and rows are read while the rest of the process is busy."""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from framework.core.members.membership import Duties, Membership
+from framework.core.members.view import MemberId
+from framework.errors import FrameworkError
+from framework.settings import Settings
+from protocol.errors import DecodeError
+from protocol.members import HeldPartition, MembersMessage, decode_members_message, encode_members_message
+
+RELEASE_MARGIN_MS = 2_000  # beyond shutdown_timeout_ms: a supervisor kills what is late by then
+LATE_SHARE = 0.5  # of member_timeout_ms that an own heartbeat took: others were not seen meanwhile either
+READ_S_MAX = 0.05  # of waiting for a row: news of this process go out as soon
+JOIN_S_MAX = 5.0  # for the thread to end
+
+
+class MembersLog(Protocol):
+    """The topic as a client needs it; see framework.logs.kafka.members_topic."""
+
+    unwritten: int
+
+    @property
+    def failure(self) -> FrameworkError | None:
+        """What keeps it from being written."""
+
+    def read(self, seconds: float) -> list[tuple[int, int, bytes]]:
+        """Return rows as (offset, append time in ms, bytes), after ``seconds`` at the latest."""
+
+    def write(self, data: bytes) -> None:
+        """Send a message."""
+
+    def flush(self) -> None:
+        """Wait for what is on its way, a moment."""
+
+
+class MemberRow(NamedTuple):
+    """A live member, for a person."""
+
+    member: str
+    session: str
+    machine: str
+    owns: int  # partitions
+    leads: bool
+    leaving: bool
+
+
+def membership(me: MemberId, partitions: int, settings: Settings) -> Membership:
+    """Return the core of a member with the bounds of the settings, counted in heartbeats."""
+    interval = settings.member_heartbeat_interval_ms
+    return Membership(
+        me,
+        partitions,
+        dead_beats=-(-settings.member_timeout_ms // interval),
+        release_beats=-(-(settings.shutdown_timeout_ms + RELEASE_MARGIN_MS) // interval),
+    )
+
+
+def decoded(data: bytes) -> MembersMessage | None:
+    """Return the message of a row; None: it is none that this build can read."""
+    try:
+        return decode_members_message(data)
+    except DecodeError:
+        return None
+
+
+class MembersClient:
+    """Runs the core of one member. All methods may be called while the thread runs."""
+
+    def __init__(self, topic: MembersLog, core: Membership, settings: Settings) -> None:
+        """Begin with ``start``."""
+        self._topic, self._core = topic, core
+        self._interval_s = settings.member_heartbeat_interval_ms / 1000
+        self._late_s = settings.member_timeout_ms / 1000 * LATE_SHARE
+        self._lock = threading.Lock()
+        self._held: tuple[HeldPartition, ...] = ()
+        self._news = False
+        self._unread: tuple[int, float] | None = None  # the own beat that is on its way, and since when
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="members", daemon=True)
+        self.error: FrameworkError | None = None  # the thread has ended by it
+        self._thread.start()
+
+    def duties(self) -> Duties:
+        """Return what to host from now on; call ``hold`` once that is under way."""
+        with self._lock:
+            return self._core.duties()
+
+    def hold(self, held: Sequence[HeldPartition]) -> None:
+        """Say what is hosted here now."""
+        with self._lock:
+            self._news |= [(p.partition, p.state) for p in held] != [(p.partition, p.state) for p in self._held]
+            self._held = tuple(held)
+
+    def fenced(self, partition: int) -> None:
+        """Say that another process has taken a partition."""
+        with self._lock:
+            self._core.fenced(partition)
+
+    def begin_to_leave(self) -> bool:
+        """Ask the others to take all that is here; return whether there are any, and they can be asked."""
+        with self._lock:
+            self._news |= not self._core.leaving
+            self._core.leaving = True
+            away = self._unread is not None and time.monotonic() - self._unread[1] > self._late_s
+            return not (away or self._core.alone or self.error)
+
+    def members(self) -> list[MemberRow]:
+        """Return the members that live, the one that began first coming first."""
+        with self._lock:
+            view = self._core.view
+            leader = view.leader()
+            owners = [place.owner for place in (view.assignment.places if view.assignment else ())]
+            return [
+                MemberRow(
+                    member.heartbeat.member,
+                    member.session,
+                    member.heartbeat.machine,
+                    owners.count(member.session),
+                    member is leader,
+                    member.heartbeat.leaving,
+                )
+                for member in view.live()
+            ]
+
+    @property
+    def shared_with(self) -> str:
+        """The machine of a live member with the id of this one."""
+        with self._lock:
+            return self._core.view.shared_with
+
+    def halted(self) -> dict[int, str]:
+        """Return partition → machine of those that no member runs, because they halted there."""
+        with self._lock:
+            view = self._core.view
+            machines = {session: member.heartbeat.machine for session, member in view.sessions.items()}
+            return {p: machines.get(halted.session, halted.member) for p, halted in view.halted.items()}
+
+    def close(self, halted: Sequence[int] = ()) -> None:
+        """Leave; ``halted``: the partitions for which a person must look."""
+        self._ending.set()
+        self._thread.join(JOIN_S_MAX)
+        if not (self._thread.is_alive() or self.error or self._topic.unwritten):  # else the log is away
+            self._topic.write(encode_members_message(self._core.leave(halted)))
+            self._topic.flush()
+
+    def _run(self) -> None:
+        try:
+            beat_s = time.monotonic()
+            while not self._ending.is_set():
+                beat_s = self._turn(beat_s)
+        except FrameworkError as error:
+            self.error = error
+
+    def _turn(self, beat_s: float) -> float:
+        """Write what is due, read what has come; return when the next heartbeat is due."""
+        now_s = time.monotonic()
+        if self._topic.failure is not None:
+            raise self._topic.failure
+        with self._lock:
+            if now_s >= beat_s and self._unread is None:
+                self._send(self._core.heartbeat(self._held))
+                self._unread, beat_s = (self._core.beat, now_s), now_s + self._interval_s
+            elif self._news and self._core.beat >= 0 and not self._topic.unwritten:
+                self._send(self._core.report(self._held))
+        rows = self._topic.read(max(0.0, min(READ_S_MAX, beat_s - now_s)))
+        with self._lock:
+            for offset, _, data in rows:
+                self._core.row(offset, decoded(data))
+            self._read_own()
+            made = self._core.decide()
+        if made is not None:
+            self._topic.write(encode_members_message(made))
+        return beat_s
+
+    def _send(self, message: MembersMessage) -> None:
+        self._news = False
+        self._topic.write(encode_members_message(message))
+
+    def _read_own(self) -> None:
+        """Note whether the own heartbeat is in the topic; after an outage others must be seen first."""
+        if self._unread is not None and self._core.view.began >= 0 and self._core.view.beats >= self._unread[0]:
+            if time.monotonic() - self._unread[1] > self._late_s:
+                self._core.view.forgive()
+            self._unread = None

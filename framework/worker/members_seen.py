@@ -1,0 +1,70 @@
+"""The members of a job as a process sees them that is none: it reads their topic, and writes nothing."""
+
+import time
+from contextlib import closing
+
+from framework.api.job import Job
+from framework.core.members.view import MemberId, MembersView
+from framework.errors import ConfigError
+from framework.logs.address import KAFKA, LogAddress, read_options
+from framework.logs.patience import Patience
+from framework.settings import Settings
+from framework.worker.members_client import decoded
+from protocol.members import Heartbeat
+
+READ_S = 0.1  # of waiting for rows
+FIRST_S_MAX = 5.0  # until the rows that were there have come
+
+
+class SeenMembers:
+    """What the last rows of the topic say. ``ages_ms``: by session, how long before the newest row its last one was."""
+
+    def __init__(self, job: Job, address: LogAddress, settings: Settings) -> None:
+        """Read what is there, then until each session has had time for a heartbeat. Raises ConfigError, LogAway."""
+        from framework.logs.kafka.members_topic import KafkaMembersTopic
+
+        self.view = MembersView(MemberId("", ""), dead_beats=1)
+        self.fresh = set[str]()  # the sessions that have written while this one looked
+        self._said_ms: dict[str, int] = {}
+        options = None if address.config is None else read_options(address.config)
+        url = address.url.removeprefix(KAFKA)
+        topic = KafkaMembersTopic(url, options, job.name, Patience(), write=False)
+        with closing(topic):
+            self.there = topic.there
+            if not self.there:
+                return
+            end, began_s = topic.end, time.monotonic()
+            look_s = (settings.member_timeout_ms + settings.member_heartbeat_interval_ms) / 1000
+            while time.monotonic() - began_s < (FIRST_S_MAX if self.view.position < end else look_s):
+                if self.view.position >= end and self._waiting() <= self.fresh:
+                    return  # all that may live have said so
+                for offset, at_ms, data in topic.read(READ_S):
+                    message = decoded(data)
+                    self.view.row(offset, message)
+                    if isinstance(message, Heartbeat):
+                        self._said_ms[message.session] = at_ms
+                        if offset >= end:
+                            self.fresh.add(message.session)
+
+    def _waiting(self) -> set[str]:
+        """Return the sessions that have not said that they leave."""
+        return {member.session for member in self.view.live()}
+
+    @property
+    def ages_ms(self) -> dict[str, int]:
+        """How long before the newest row each session wrote its last one, by the log's clock."""
+        newest = max(self._said_ms.values(), default=0)
+        return {session: newest - at_ms for session, at_ms in self._said_ms.items()}
+
+
+def refuse_members(job: Job, address: LogAddress, settings: Settings) -> None:
+    """Raise ConfigError if members of the job live: a second process would take their partitions from them."""
+    if address.embedded:
+        return
+    seen = SeenMembers(job, address, settings)
+    if seen.fresh:
+        machines = ", ".join(sorted({seen.view.sessions[session].heartbeat.machine for session in seen.fresh}))
+        raise ConfigError(
+            f"members of job {job.name!r} run on {machines}: stop them first (SIGTERM to each grete up), or start this "
+            f"machine as one more member: grete up. To see them: grete members JOB --log {address.url}"
+        )

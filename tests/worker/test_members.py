@@ -1,0 +1,221 @@
+"""Several `grete up` of one job on one broker, as on several machines: partitions move, and each record counts once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from framework.testing.broker.find import Broker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+
+PARTITIONS = 4
+LIMIT_S = 120.0  # of any wait: far beyond what a slow machine needs
+KEYS = [f"key-{number}" for number in range(24)]
+CODE = """
+import os
+from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+
+lines = Topic("{name}-lines", key=utf8, value=utf8)
+counts = Topic("{name}-counts", key=utf8, value=int64)
+
+
+class Count(Task):
+    lines = Input(lines)
+    counts = Output(counts)
+    seen = Store("seen", key=utf8, value=int64)
+
+    def process(self, record: Record[str, str]) -> None:
+        if record.value == "poison" and not os.path.exists("{healed}"):
+            raise SystemExit(4)
+        count = self.seen.get(record.key, 0) + 1
+        self.seen.put(record.key, count)
+        self.counts.send(record.key, count)
+
+
+job = Job("{name}", stages=[Count], partitions=4)
+"""
+
+
+class Machines:
+    """One job, a broker, and as many `grete up` as a test starts, each with a directory and a process group."""
+
+    def __init__(self, broker: Broker, directory: Path) -> None:
+        self.name = f"members-{uuid4().hex[:8]}"
+        self.directory, self.bootstrap = directory, broker.bootstrap
+        self.job = directory / "job.py"
+        self.job.write_text(CODE.format(name=self.name, healed=directory / "healed"))
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for topic in ("lines", "counts"):
+            admin.create_topics([NewTopic(f"{self.name}-{topic}", PARTITIONS, 1)])[f"{self.name}-{topic}"].result()
+        self.producer = Producer({"bootstrap.servers": broker.bootstrap})
+        self.ups: dict[str, subprocess.Popen[bytes]] = {}
+        self.given = 0
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return a command line of grete about this job."""
+        command, *options = arguments
+        log = f"--log=kafka://{self.bootstrap}"
+        return [sys.executable, "-m", "framework.cli", command, str(self.job), log, *options]
+
+    def up(self, machine: str) -> subprocess.Popen[bytes]:
+        """Start a machine."""
+        out = (self.directory / f"{machine}.log").open("ab")
+        options = [f"--directory={self.directory / machine}", f"--set=machine={machine}"]
+        with out:
+            started = subprocess.Popen(
+                self.command("up", *options), stdout=out, stderr=out, start_new_session=True, cwd=self.directory
+            )
+        self.ups[machine] = started
+        return started
+
+    def kill(self, machine: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to a machine: to its `grete up` and all of its workers."""
+        os.killpg(self.ups[machine].pid, number)
+
+    def give(self, rounds: int = 5) -> None:
+        """Add records, some of each key."""
+        for _ in range(rounds):
+            self.given += 1
+            for key in KEYS:
+                self.producer.produce(f"{self.name}-lines", key=key, value="line")
+        self.producer.flush(LIMIT_S)
+
+    def members(self) -> list[dict[str, object]]:
+        """Return what `grete members` says of those that live."""
+        done = subprocess.run(self.command("members", "--json"), capture_output=True, text=True, check=True)
+        return [row for row in map(json.loads, done.stdout.splitlines()) if row["state"] != "silent"]
+
+    def running(self) -> dict[str, list[int]]:
+        """Return machine → the partitions that run there."""
+        return {
+            str(row["machine"]): sorted(int(p) for p, state in dict(row["partitions"]).items() if state == "running")  # type: ignore[call-overload]  # a JSON object
+            for row in self.members()
+        }
+
+    def until(self, condition: Callable[[dict[str, list[int]]], bool]) -> dict[str, list[int]]:
+        """Wait until the members say something."""
+        deadline = time.monotonic() + LIMIT_S
+        while not condition(found := self.running()):
+            assert time.monotonic() < deadline, f"{found}\n{self.logs()}"
+        return found
+
+    def shared_by(self, *machines: str) -> Callable[[dict[str, list[int]]], bool]:
+        """Return whether just these machines run all partitions, evenly."""
+
+        def condition(found: dict[str, list[int]]) -> bool:
+            counts = sorted(map(len, found.values()))
+            whole = sorted(p for owned in found.values() for p in owned) == list(range(PARTITIONS))
+            return set(found) == set(machines) and whole and counts[-1] - counts[0] <= 1
+
+        return condition
+
+    def logs(self) -> str:
+        """Return what the machines have printed."""
+        return "\n".join(f"--- {path.name}\n{path.read_text()[-3_000:]}" for path in self.directory.glob("*.log"))
+
+    def counted(self) -> dict[str, list[int]]:
+        """Wait until all records are counted; return key → the outputs, in their order."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.bootstrap, "group.id": "recount", "isolation.level": "read_committed"}
+        )
+        consumer.assign([KafkaPartition(f"{self.name}-counts", number, 0) for number in range(PARTITIONS)])
+        found: dict[str, list[int]] = defaultdict(list)
+        deadline = time.monotonic() + LIMIT_S
+        while sum(map(len, found.values())) < self.given * len(KEYS):
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None:
+                found[(message.key() or b"").decode()].append(int.from_bytes(message.value() or b"", "big"))
+            assert time.monotonic() < deadline, f"{self.given} of each: {dict(found)}\n{self.logs()}"
+        consumer.close()
+        return dict(found)
+
+    def require_exact(self) -> None:
+        """Each record was counted once, and the counts of a key came out in their order."""
+        assert self.counted() == {key: list(range(1, self.given + 1)) for key in KEYS}
+
+    def close(self) -> None:
+        """End what still runs."""
+        for started in self.ups.values():
+            with suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
+            started.wait(LIMIT_S)
+
+
+@pytest.fixture
+def machines(kafka_broker: Broker, tmp_path: Path) -> Iterator[Machines]:
+    """A job on a broker, without a machine yet."""
+    with ExitStack() as opened:
+        made = Machines(kafka_broker, tmp_path)
+        opened.callback(made.close)
+        yield made
+
+
+@pytest.mark.chaos
+def test_machines_come_sleep_die_and_go(machines: Machines) -> None:
+    """A join moves half, a frozen machine and a killed one lose theirs, a stopped one hands over: all is exact."""
+    first = machines.up("a")
+    machines.until(machines.shared_by("a"))
+    machines.give()
+    machines.up("b")
+    machines.until(machines.shared_by("a", "b"))
+    machines.give()
+    machines.kill("a", signal.SIGSTOP)  # it believes that its partitions are its own
+    machines.until(machines.shared_by("b"))
+    machines.give()
+    machines.kill("a", signal.SIGCONT)
+    machines.until(machines.shared_by("a", "b"))
+    machines.give()
+    machines.kill("b")
+    machines.until(machines.shared_by("a"))
+    machines.up("c")
+    machines.give()
+    machines.until(machines.shared_by("a", "c"))
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(LIMIT_S) == 0, machines.logs()
+    machines.give()
+    machines.until(machines.shared_by("c"))
+    machines.require_exact()
+
+
+@pytest.mark.chaos
+def test_a_machine_that_comes_and_goes_again_and_again(machines: Machines) -> None:
+    """Each time it takes its share and hands it over, while records come."""
+    machines.up("stays")
+    machines.until(machines.shared_by("stays"))
+    for _ in range(3):
+        restless = machines.up("restless")
+        machines.until(machines.shared_by("stays", "restless"))
+        machines.give()
+        restless.send_signal(signal.SIGTERM)
+        machines.give()
+        assert restless.wait(LIMIT_S) == 0, machines.logs()
+    machines.until(machines.shared_by("stays"))
+    machines.require_exact()
+
+
+def test_run_is_refused_beside_members(machines: Machines) -> None:
+    """`grete run` would take all partitions from them: it says who is there, and the way."""
+    machines.up("a")
+    machines.until(machines.shared_by("a"))
+    refused = subprocess.run(
+        machines.command("run", f"--directory={machines.directory / 'other'}"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 2
+    assert f"members of job {machines.name!r} run on a" in refused.stderr
+    assert "grete members JOB" in refused.stderr
