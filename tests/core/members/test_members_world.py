@@ -298,15 +298,11 @@ def apply(world: World, kind: str, which: int, size: int) -> None:
         world.write(JobAssignment(session=names[which % len(names)] or "none", places=places, halted=halted))
 
 
+FENCED_IN_PASSING = [("join", 0, 1, 1), ("freeze", 0, 1, 1), ("kill", 0, 1, 34), ("junk", 3, 1, 2), ("leave", 0, 1, 1)]
 FAULT = st.tuples(st.sampled_from(FAULTS), st.integers(0, 9), st.integers(1, 80), st.integers(1, 40))
 
 
-@example(  # fenced as it loses the partition, which comes back later
-    faults=[("join", 0, 1, 1), ("freeze", 0, 1, 1), ("kill", 0, 1, 34), ("junk", 3, 1, 2), ("leave", 0, 1, 1)],
-    partitions=2,
-    first=2,
-    standbys=1,
-)
+@example(faults=FENCED_IN_PASSING, partitions=2, first=2, standbys=1)
 @settings(max_examples=60, deadline=None)
 @given(
     faults=st.lists(FAULT, max_size=12),

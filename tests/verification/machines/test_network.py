@@ -123,6 +123,8 @@ def test_a_frozen_machine_and_a_dead_one(network: Network, talk: Talk) -> None:
     talk.until(lambda: len(pids_in(namespace)) == 3)
     machine.freeze()
     talk.forget()
+    delivered = time.monotonic() + 0.3  # what was on its way when they froze
+    talk.until(lambda: time.monotonic() > delivered)
     received, ended = talk.received, time.monotonic() + 0.3
     talk.until(lambda: time.monotonic() > ended)
     assert (talk.received, len(pids_in(namespace)), talk.process.poll()) == (received, 3, None)
