@@ -16,6 +16,7 @@
 #                EXPERIMENT=intervals     early outputs, and throughput in aligned mode, from 100 ms to 10 minutes
 #                EXPERIMENT=dead_producer what goes on while a worker is dead, in each mode
 #                EXPERIMENT=shared_channel  early records: kept, read again, and what two other ways would cost
+#                EXPERIMENT=cluster       members join, leave, die on machines of their own, beside Kafka Streams (root, Maven, a JDK)
 #                EXPERIMENT=windows|joins each kind of window, or of join, beside the peers, on Kafka (Maven and a JDK)
 #                EXPERIMENT=backfill      on Spark       GROWTH=1 (only by keys and cores)
 #                EXPERIMENT=backlog       jobs with kills on a day's backlog, beside Spark     LOG=kafka
@@ -27,7 +28,7 @@
 #              MINUTES=N       random jobs under random troubles, each through an upgrade, instead (LOG=kafka: brokers of its own)
 #                              WRITE=1 (the run into docs, as for MUTANTS=1)
 #   make machines TAKEOVERS=N  partitions move between machines, which are killed, cut off, frozen: network namespaces, as root
-#                              MODE=deterministic  WRITE=1
+#                              MODE=deterministic  WRITE=1  FAULTS=N (the members of a job move them, instead of an assigner)
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -103,7 +104,8 @@ chaos: $(VENV)/.installed
 		--kills $(or $(KILLS),100)) --log $(or $(LOG),embedded)
 
 machines: $(VENV)/.installed
-	$(BIN)/python -m tests.verification.machines.takeovers --takeovers $(or $(TAKEOVERS),100) --mode $(or $(MODE),aligned)
+	$(BIN)/python -m tests.verification.machines.$(if $(FAULTS),members --faults $(FAULTS),takeovers \
+		--takeovers $(or $(TAKEOVERS),100)) --mode $(or $(MODE),aligned)
 
 bench: $(VENV)/.installed $(if $(filter latency paper intervals,$(EXPERIMENT)),$(VENV)/.installed-bench) \
 		$(if $(filter backfill,$(EXPERIMENT)),$(VENV)/.installed-spark) \

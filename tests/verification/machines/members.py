@@ -1,0 +1,200 @@
+"""Members of a job share its partitions on machines that die, lose their network or stand still; judged from outside.
+
+python -m tests.verification.machines.members --faults 30 [--machines 3] [--mode aligned|deterministic] [--seed 1]
+                                              [--directory DIR]
+
+Each machine runs ``grete up``; one that dies is started again when its trouble is over. Nothing but the members moves a
+partition. Exit code 1 if the checker objects, or if what was given does not come out.
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from framework.errors import ExitCode
+from framework.job.directory import JobDirectory
+from framework.logs.address import LogAddress
+from framework.spark.java import find_java
+from framework.testing.broker.jars import find_jars
+from tests.verification.chaos.chain import Given, Mode, chain_job
+from tests.verification.chaos.checker import Checker
+from tests.verification.chaos.cluster import Cluster
+from tests.verification.chaos.outside import KafkaOutside, Outside
+from tests.verification.machines.hosted import REFERENCE, ROOT
+from tests.verification.machines.machine import CUT, DEAF, MUTE, Line, Machine
+from tests.verification.machines.network import Network
+
+FAULTS = {"kill": 4, "lose": 4, "freeze": 3, "cut": 4, "mute": 2, "deaf": 2, "lossy": 1, "slow": 1, "stop": 3}
+LINES = {"cut": CUT, "mute": MUTE, "deaf": DEAF, "lossy": Line(20, 20)}
+AWAY_S = (0.5, 3.0, 5.0, 5.0, 10.0, 30.0)
+SOURCES, FEED, BACKLOG_MAX = 40, 8, 300
+STALL_S = 180.0
+SETS = ("checkpoint_interval_ms=100", "shutdown_timeout_ms=3000", "rocksdb_bytes=16777216")
+
+
+class Members:
+    """The machines, each with its member, or without one."""
+
+    def __init__(self, network: Network, outside: Outside, log: str, mode: Mode, rng: random.Random) -> None:
+        self.machines = list(network.machines.values())
+        self.outside, self.checker, self.tally = outside, Checker(), Counter[str]()
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.fed, self._numbers, self._rng = 0, [0] * SOURCES, rng
+        self._log, self._reference = log, REFERENCE.format(suffix="", mode=mode)
+        self._expected: dict[str, set[int]] = {}
+
+    def start(self, machine: Machine) -> None:
+        """Start the member of a machine."""
+        (machine.directory / "chain_here.py").write_text(self._reference)
+        command = [sys.executable, "-m", "framework.cli", "up", "chain_here.py", "--log", self._log]
+        command += [
+            "--directory",
+            "job",
+            *(part for each in (*SETS, f"machine={machine.name}") for part in ("--set", each)),
+        ]
+        paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        log = machine.directory / "up.log"
+        self.running[machine.name] = machine.start(command, log, environment={"PYTHONPATH": paths})
+        self._expected[machine.name] = set()
+
+    def step(self) -> None:
+        """Feed, read what came out, and notice members that have ended."""
+        if self.fed - self.checker.entries < BACKLOG_MAX:
+            rows = []
+            for _ in range(FEED):
+                source = self._rng.randrange(SOURCES)
+                self._numbers[source] += 1
+                rows.append((b"source-%d" % source, msgspec.json.encode(Given(self._numbers[source]))))
+            self.outside.feed(rows)
+            self.fed += FEED
+        for row in self.outside.arrived():
+            self.checker.entry(*row)
+        for name, process in list(self.running.items()):
+            if process.poll() is not None:
+                del self.running[name]
+                if process.returncode not in self._expected[name]:
+                    self.tally[f"ended with {process.returncode}"] += 1
+                    self.checker.violated(f"the member of {name} ended with {process.returncode}")
+        time.sleep(0.005)
+
+    def until(self, done: Callable[[], bool], what: str, seconds: float = STALL_S) -> None:
+        """Go on until something is so, or note that it does not come."""
+        deadline = time.monotonic() + seconds
+        while self.checker.intact and not done():
+            if time.monotonic() > deadline:
+                self.checker.violated(f"after {seconds:.0f} s still not: {what}")
+            self.step()
+
+    def during(self, seconds: float) -> None:
+        """Go on for some time."""
+        end = time.monotonic() + seconds
+        while self.checker.intact and time.monotonic() < end:
+            self.step()
+
+    def strike(self) -> float:
+        """Let something befall a machine, and end it after a while; return how long outputs stood still meanwhile."""
+        kind = self._rng.choices(list(FAULTS), list(FAULTS.values()))[0]
+        machine, away_s = self._rng.choice(self.machines), self._rng.choice(AWAY_S)
+        self.tally[kind] += 1
+        if kind in ("kill", "lose"):
+            self._expected[machine.name].add(-signal.SIGKILL)
+            (machine.kill if kind == "kill" else machine.lose)()
+        elif kind == "stop":
+            self._expected[machine.name] |= {ExitCode.DONE, ExitCode.FAILED, -signal.SIGTERM}
+            self.running[machine.name].send_signal(signal.SIGTERM)
+        elif kind == "freeze":
+            machine.freeze()
+        elif kind == "slow":
+            machine.slow(2_000)
+        else:
+            machine.set_line(LINES[kind])
+        before, began = self.checker.entries, time.monotonic()
+        self.until(
+            lambda: self.checker.entries > before + BACKLOG_MAX, f"outputs go on without {machine.name} ({kind})"
+        )
+        took = time.monotonic() - began
+        self.during(max(0.0, away_s - took))
+        machine.thaw()
+        machine.heal()
+        if kind in ("kill", "lose", "stop"):
+            self.until(lambda: machine.name not in self.running, f"the member of {machine.name} ends")
+        if machine.name not in self.running:
+            self.start(machine)
+        return took
+
+
+def run(directory: Path, mode: Mode, seed: int, faults: int, machines: int, console: Console) -> Members:
+    """Strike that many times; return what came of it."""
+    find_java(), find_jars()  # where there is a way out to fetch them
+    rng = random.Random(seed)
+    with contextlib.ExitStack() as held:
+        network = held.enter_context(Network(directory, [f"machine{number}" for number in range(machines)]))
+        (directory / "kafka").mkdir()
+        broker = held.enter_context(Cluster(directory / "kafka", host=network.host))
+        log, names = f"kafka://{broker.bootstrap}", chain_job("", mode)
+        outside = KafkaOutside(JobDirectory(directory / "outside", address=LogAddress(log)), names)
+        held.callback(outside.close)
+        members = Members(network, outside, log, mode, rng)
+        for machine in members.machines:
+            members.start(machine)
+        members.until(lambda: members.checker.entries > 0, "something comes out")
+        for _ in range(faults):
+            if not members.checker.intact:
+                break
+            took = members.strike()
+            console.print(f"{dict(members.tally)}: {took:.1f} s until {BACKLOG_MAX} more were out", markup=False)
+            members.during(rng.uniform(0.0, 5.0))
+        members.until(lambda: members.checker.entries >= members.fed - FEED, "all comes out")
+        fed = members.fed
+        members.until(lambda: members.checker.entries >= fed, "all comes out")
+        if members.checker.intact:
+            while members.checker.entries < members.fed:
+                for row in outside.arrived():
+                    members.checker.entry(*row)
+            for row in outside.all(names.given):
+                members.checker.input(*row)
+            members.checker.complete()
+    return members
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print a report, return the exit code."""
+    parser = argparse.ArgumentParser(prog="tests.verification.machines.members", description=__doc__)
+    parser.add_argument("--faults", type=int, default=20)
+    parser.add_argument("--machines", type=int, default=3)
+    parser.add_argument("--mode", choices=["aligned", "deterministic"], default="aligned")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    parser.add_argument("--directory", type=Path, help="for the broker and the machines; default: a temporary one")
+    asked = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the namespaces are to be removed
+    console = Console(highlight=False, soft_wrap=True)
+    directory = asked.directory or Path(tempfile.mkdtemp(prefix="grete-members-"))
+    console.print(f"--faults {asked.faults} --machines {asked.machines} --mode {asked.mode} --seed {asked.seed}")
+    members = run(directory, asked.mode, asked.seed, asked.faults, asked.machines, console)
+    console.print(f"{members.checker.entries:,} entries checked; {dict(members.tally)}", markup=False)
+    if members.checker.violations:
+        for violation in members.checker.violations:
+            console.print(f"  {violation}", markup=False)
+        console.print(f"Look at: {directory}")
+        return 1
+    console.print("Nothing lost, nothing twice.")
+    if asked.directory is None:
+        shutil.rmtree(directory)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
