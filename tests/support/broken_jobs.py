@@ -185,9 +185,9 @@ class Scene:
         return found
 
     def task(self) -> dict[str, Any]:
-        """Return what the last task says; {} while its worker is starting."""
-        tasks: dict[str, Any] = self.status()["workers"][0]["tasks"]
-        return {} if not tasks else [*tasks.values()][-1]
+        """Return what the last task says; {} while no worker has one, as before a member has partitions."""
+        tasks = [task for worker in self.status()["workers"] for task in worker["tasks"].values()]
+        return tasks[-1] if tasks else {}
 
     def running(self) -> None:
         """Wait until the task takes input."""
