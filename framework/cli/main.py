@@ -21,6 +21,7 @@ from framework.cli.options import (
     LogOption,
     Set,
     SettingsPath,
+    StartTimes,
 )
 from framework.cli.settings_file import address_of, settings_of
 from framework.errors import ConfigError, ExitCode
@@ -79,6 +80,7 @@ def run(
             "--drain", help="At the end of the input fire the timers and windows that wait for a later record."
         ),
     ] = False,
+    starts: StartTimes = None,
     directory: Directory = None,
     log: LogOption = None,
     kafka_config: KafkaConfig = None,
@@ -94,7 +96,9 @@ def run(
             "--drain acts at the end of the input, and with --follow there is none: leave one of them out"
         )
     found = target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
-    _end(waiting=run_job(found, folder=input_dir, lines=input or [], keys=keys, follow=follow, drain=drain))
+    lines = input or []
+    waiting = run_job(found, folder=input_dir, lines=lines, keys=keys, follow=follow, drain=drain, starts=starts or [])
+    _end(waiting=waiting)
 
 
 @app.command()
@@ -105,6 +109,7 @@ def up(
         int | None,
         typer.Option(help="Run all partitions in this many worker processes. Default: a process for each partition."),
     ] = None,
+    starts: StartTimes = None,
     http: HttpAddress = None,
     hide_values: HideValues = False,
     directory: Directory = None,
@@ -118,7 +123,7 @@ def up(
     from framework.cli.job_target import target
 
     found = target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
-    _end(waiting=run_workers(found, http, hide_values=hide_values, processes=processes))
+    _end(waiting=run_workers(found, http, hide_values=hide_values, processes=processes, starts=starts or []))
 
 
 def _end(*, waiting: bool) -> None:

@@ -52,6 +52,15 @@ HttpAddress = Annotated[
         "Default host: 127.0.0.1.",
     ),
 ]
+StartTimes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from",
+        metavar="TOPIC@TIME",
+        help="Let a new job begin to read a topic with the first record of this time or later, such as "
+        "payments@2026-11-01T00:00Z; for each topic once. A job that has begun goes on where it is.",
+    ),
+]
 HideValues = Annotated[
     bool, typer.Option(help="The page that --http serves shows no values of records and state; keys it does.")
 ]

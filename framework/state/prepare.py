@@ -1,6 +1,7 @@
 """Prepares a job to run or to be read: topics, metadata, and code that fits the committed state."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 
 from framework.api.job import Job
 from framework.api.schema_registry import RegistrySerde
@@ -28,10 +29,12 @@ def prepare(
     tasks: Sequence[TaskWiring] | None = None,
     *,
     state_of: Job | None = None,
+    starts: Mapping[str, datetime] | None = None,
 ) -> JobMetadata:
     """Make and check what a job needs of its log, and return its metadata; ``fed``: the external inputs fed from here.
 
     ``tasks`` are those that will run in this process, None: all. ``state_of``: a job whose state this one is to get.
+    ``starts``: topic → time, where a new job begins to read an input, whatever its code says.
     ``job`` takes over what its definition holds of ids and counts. A start that is refused writes nothing: all checks
     come first. Raises ConfigError, also if the code changes what it may not, Halted (a topic was deleted and created
     again).
@@ -64,8 +67,8 @@ def prepare(
     pin_guarantee(metadata, job.name, settings, job.modes)
     pin_graph(job, metadata)
     pin_topics(log, metadata, pinned)
+    pin_starts(job, log, metadata, starts)  # before the definition: an input that is in there has begun
     pin_definition(job, log, metadata, job_directory.state_directory, lost=not has_pins(found))
-    pin_starts(job, log, metadata)
     log.watch(list(job.external_sinks()))
     return metadata
 

@@ -2,18 +2,23 @@
 
 import json
 import logging
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from framework.api.definition import decode_definition
+from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.api.topic import StartPosition
 from framework.core.task_topology import wire
 from framework.errors import ConfigError
 from framework.ports import JobLog, JobLogReader, JobMetadata, MetadataReader
 from framework.state.commits import last_commit
+from framework.state.pinning import DEFINED
 from protocol.ids import TopicPartition
 
 _FORMAT = 1  # of a stored entry: a reader refuses another one
+_GIVEN = "given"  # in an entry: a command line said so, and not the code
 
 logger = logging.getLogger("grete.definition")  # commands show its lines to the person at the terminal
 
@@ -50,39 +55,53 @@ def know_starts(job: Job, log: JobLogReader) -> Settled:
     return settled
 
 
-def pin_starts(job: Job, log: JobLog, metadata: JobMetadata) -> None:
+def pin_starts(job: Job, log: JobLog, metadata: JobMetadata, given: Mapping[str, datetime] | None = None) -> None:
     """Settle where inputs begin that others write, if the job is new to them; let ``job`` take over what is settled.
 
-    The topics are there. Code that says another place than the settled one is told of it: the place stays. Where an
-    input that is read first ends now is settled, too: an audit of an aligned job goes by it.
+    The topics are there. Code that says another place than the settled one is told of it: the place stays. ``given``:
+    topic → time, as a command line says; it comes before the code's. Where an input that is read first ends now is
+    settled, too: an audit of an aligned job goes by it.
     Raises ConfigError: a newer release has pinned one.
     """
+    given = given or {}
     topology = job.topology()
     for stage in job.stages:
-        declared = stage.starts()
+        declared: dict[str, StartPosition] = {**stage.starts(), **given}
         for topic in topology.externals_of(stage.ordinal):
             partitions = [TopicPartition(topic, number) for number in range(log.partitions(topic) or 0)]
-            key, start = _start_key(stage.name, topic), _text(declared.get(topic, "earliest"))
-            new = {}
+            key, table = _start_key(stage.name, topic), _table_key(stage.name, topic)
+            new: dict[str, dict[str, Any]] = {}
             if topic in declared and metadata.meta_get(key) is None:
-                new[key] = {"format": _FORMAT, "start": start}, [_offset(log, p, declared[topic]) for p in partitions]
-            table = _table_key(stage.name, topic)
+                offsets = [_offset(log, p, declared[topic]) for p in partitions]
+                mark = {_GIVEN: True} if topic in given else {}
+                new[key] = {"format": _FORMAT, "start": _text(declared[topic]), "offsets": offsets} | mark
             if topic in stage.topics_read_first() and metadata.meta_get(table) is None:
-                new[table] = {"format": _FORMAT}, [log.bounds(p)[1] for p in partitions]
+                new[table] = {"format": _FORMAT, "offsets": [log.bounds(p)[1] for p in partitions]}
             if new and not _has_read(job, log, stage.ordinal, topic):
-                entries = {key: json.dumps(entry | {"offsets": offsets}) for key, (entry, offsets) in new.items()}
-                metadata.produce_with_meta([], {key: text.encode() for key, text in entries.items()}, sync=True)
-            found = _entry(metadata, key)  # of two workers that start together, the last one's counts for both
-            if start != found["start"]:
-                logger.warning(
-                    "stage %s has begun to read topic %s with start=%s, and this code says start=%s: it goes on from "
-                    "where it is. Only a job of another name begins elsewhere",
-                    stage.name,
-                    topic,
-                    found["start"],
-                    start,
-                )
+                now = log.read_metadata(job.name)  # another member may have settled it since ``metadata`` was read
+                if now.meta_get(key) is None and _is_defined(now, stage.name, topic):
+                    new.pop(key, None)
+                entries = {each: now.meta_get(each) or json.dumps(entry).encode() for each, entry in new.items()}
+                metadata.produce_with_meta([], entries, sync=True)
+            _tell_other_place(stage, topic, _entry(metadata, key), given.get(topic))
     _take_over(job, metadata)
+
+
+def _tell_other_place(stage: StageGraph, topic: str, found: Mapping[str, Any], given: datetime | None) -> None:
+    """Say so if the command line, or the code, names another place than the one where the stage has begun to read."""
+    declared = stage.starts().get(topic, "earliest")
+    start = _text(declared if given is None else given)
+    overruled = given is None and found.get(_GIVEN) and declared == "earliest"
+    if not overruled and _place(start) != _place(found["start"]):
+        logger.warning(
+            "stage %s has begun to read topic %s with start=%s, and %s says start=%s: it goes on from where it is. "
+            "Only a job of another name begins elsewhere",
+            stage.name,
+            topic,
+            found["start"],
+            "this code" if given is None else "--from",
+            start,
+        )
 
 
 def _take_over(job: Job, metadata: MetadataReader) -> None:
@@ -117,6 +136,11 @@ def _decoded(key: str, raw: bytes | None) -> dict[str, Any]:
     return dict(entry)
 
 
+def _place(text: str) -> int | str:
+    """Return a place so that equal ones are equal: two texts may mean one time."""
+    return text if text in ("earliest", "latest") else _ms(datetime.fromisoformat(text))
+
+
 def _ms(time: datetime) -> int:
     return round(time.timestamp() * 1000)
 
@@ -129,6 +153,13 @@ def _offset(log: JobLog, partition: TopicPartition, start: StartPosition) -> int
     if isinstance(start, datetime):
         return log.offset_at(partition, _ms(start))
     return log.bounds(partition)[1]
+
+
+def _is_defined(metadata: MetadataReader, stage: str, topic: str) -> bool:
+    """Tell whether an earlier start has written that the stage reads the topic: where it begins was settled then."""
+    raw = metadata.meta_get(DEFINED)
+    stages = [] if raw is None else decode_definition(raw)["stages"]
+    return any(each["name"] == stage and topic in each["inputs"] for each in stages)
 
 
 def _has_read(job: Job, log: JobLog, stage: int, topic: str) -> bool:

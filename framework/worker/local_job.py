@@ -3,8 +3,9 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -38,6 +39,7 @@ class LocalJob:
         settings: Settings,
         *,
         fed: Collection[str] = (),
+        starts: Mapping[str, datetime] | None = None,
         patience: Patience | None = None,
         processes: int | None = None,
         assignment: Assignment | None = None,
@@ -45,7 +47,8 @@ class LocalJob:
         """Make the topics, also the inputs that are ``fed`` here; start nothing yet.
 
         ``processes``: how many workers share the partitions, None: one for each. ``assignment``: what is hosted here
-        until ``supervisor.assign`` says otherwise, None: all partitions, for as long as it runs.
+        until ``supervisor.assign`` says otherwise, None: all partitions, for as long as it runs. ``starts``: topic →
+        time, where a new job begins to read.
 
         ``patience`` is kept while the job starts; once it runs, a log that does not answer is waited for without end.
         Raises ConfigError: a second supervisor, another job's directory, a topic that is missing or wrong.
@@ -69,7 +72,7 @@ class LocalJob:
             opened.callback(self.supervisor.close)
             self.log = job_directory.open_log(patience=self.patience)
             opened.callback(self.log.close)
-            self.metadata = prepare(job, self.log, job_directory, settings, fed)
+            self.metadata = prepare(job, self.log, job_directory, settings, fed, starts=starts)
             self._ends = external_ends(self.log, job)
             self._inputs = InputProgress(self._positions_in_log(), [wiring.name for wiring in all_wirings(job)])
             self._opened = opened.pop_all()  # from here on close() is responsible

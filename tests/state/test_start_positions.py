@@ -2,9 +2,10 @@
 
 import logging
 import os
+import re
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 
 from framework.api.mode import Mode
 from framework.api.topic import StartPosition
-from framework.errors import GraphError
+from framework.cli.starts import starts_of
+from framework.errors import ConfigError, GraphError
 from framework.job.directory import JobDirectory
 from framework.logs.address import LogAddress
 from framework.logs.embedded import EmbeddedLog
@@ -21,6 +23,7 @@ from framework.ports import ExternalRecord, JobLog
 from framework.replay.replay import replay
 from framework.settings import Settings
 from framework.state.prepare import prepare
+from framework.state.start_pinning import pin_starts
 from framework.testing.broker import Broker
 from framework.worker.local_job import LocalJob
 from grete import Input, Job, Output, Record, Task, Topic, utf8
@@ -100,9 +103,11 @@ def test_the_first_start_settles_where_a_job_begins(
     assert begins(second) == offsets
 
 
-def run(job: Job, place: JobDirectory, file: Path, *, kill: bool = False) -> None:
+def run(
+    job: Job, place: JobDirectory, file: Path, *, kill: bool = False, starts: dict[str, datetime] | None = None
+) -> None:
     """Run workers until all is processed; ``kill`` one as soon as it runs."""
-    with LocalJob(job, str(file), place, SETTINGS) as local:
+    with LocalJob(job, str(file), place, SETTINGS, starts=starts) as local:
         deadline = time.monotonic() + LIMIT_S
         while not local.drained(local.ends()):
             assert time.monotonic() < deadline
@@ -165,6 +170,90 @@ def test_a_job_that_has_read_from_the_first_record_is_told_so(
     assert copied(log) == ["a", "b", "c"]
 
 
+def test_a_time_on_the_command_line_comes_before_the_code_and_is_settled_once(
+    place: JobDirectory, log: EmbeddedLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Workers, whose code says nothing of it, begin there without a word; who asks for another time later is told."""
+    given = {"lines": NOON + timedelta(minutes=1)}
+    with caplog.at_level(logging.WARNING, "grete.definition"):
+        prepare(first := copying("earliest"), log, place, SETTINGS, starts=given)
+        append(log, "lines", (0, "d", 90))
+        prepare(worker := copying("earliest"), log, place, SETTINGS)
+        same = {"lines": given["lines"].astimezone(timezone(timedelta(hours=1)))}
+        prepare(again := copying("earliest"), log, place, SETTINGS, starts=same)
+    assert not told(caplog)
+    assert [begins(each) for each in (first, worker, again)] == [[2, 0]] * 3
+    with caplog.at_level(logging.WARNING, "grete.definition"):
+        prepare(other := copying("latest"), log, place, SETTINGS, starts={"lines": NOON})
+    said = "has begun to read topic lines with start=2026-11-01T12:01:00+00:00, and --from says start=2026-11-01T12:00"
+    assert said in caplog.text
+    assert begins(other) == [2, 0]
+
+
+def test_a_time_that_comes_after_the_first_start_changes_nothing(
+    place: JobDirectory, log: EmbeddedLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also before the first commit: other machines may run tasks that began with the first record."""
+    prepare(copying("earliest"), log, place, SETTINGS)
+    with caplog.at_level(logging.WARNING, "grete.definition"):
+        prepare(later := copying("earliest"), log, place, SETTINGS, starts={"lines": NOON + timedelta(minutes=1)})
+    assert "with start=earliest, and --from says start=2026-11-01T12:01:00+00:00: it goes on" in caplog.text
+    assert begins(later) == [0, 0]
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what a person was told of the job's code and where it begins."""
+    return [record.getMessage() for record in caplog.records if record.name == "grete.definition"]
+
+
+def piping() -> Job:
+    """Return a job of two stages, with a stream between them."""
+
+    class Reads(Task):
+        copies = Input(Topic("lines-copied", key=utf8, value=utf8))
+        out = Output(Topic("read", key=utf8, value=utf8))
+
+        def process(self, record: Record[str, str]) -> None: ...
+
+    return Job("j", stages=[copying("earliest").stages[0].task, Reads])
+
+
+BAD_OPTIONS: list[tuple[list[str], str]] = [
+    (["lines"], "--from lines: write TOPIC@TIME, with a time such as 2026-11-01T00:00Z; TOPIC is one of lines"),
+    (["line@2026-11-01T00:00Z"], "job 'j' does not read topic 'line'; TOPIC is one of lines"),
+    (["read@2026-11-01T00:00Z"], "job 'j' writes topic 'read'; TOPIC is one of lines"),
+    (["lines-copied@2026-11-01T00:00Z"], "stage 'copies' writes topic 'lines-copied', and between stages every record"),
+    (["lines@yesterday"], "'yesterday' is no time: write one such as 2026-11-01T00:00Z"),
+    (["lines@"], "'' is no time"),
+    (["lines@2026-11-31T00:00Z"], "'2026-11-31T00:00Z' is no time"),
+    (["lines@2026-11-01T00:00"], "the time has no zone, and means another moment on another machine: add Z"),
+    (
+        ["lines@2026-11-01T00:00Z", "lines@2026-11-02T00:00Z"],
+        "names topic 'lines' twice: 2026-11-01T00:00:00+00:00 and 2026-11-02T00:00Z: leave one of them out",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), BAD_OPTIONS)
+def test_a_time_that_cannot_be_meant_is_refused(options: list[str], said: str) -> None:
+    """The error has the value, and a way to write it."""
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        starts_of(piping(), options)
+
+
+def test_workers_begin_at_the_time_that_the_command_line_says(
+    tmp_path: Path, place: JobDirectory, log: EmbeddedLog
+) -> None:
+    """A killed one, too; and the next run, which says nothing of it, goes on."""
+    file = file_of(tmp_path, "copying('earliest')")
+    given = starts_of(copying("earliest"), ["lines@2026-11-01T13:02+01:00"])
+    run(copying("earliest"), place, file, kill=True, starts=given)
+    assert copied(log) == ["c"]
+    append(log, "lines", (0, "d", -9), (1, "e", 3))
+    run(copying("earliest"), place, file)
+    assert copied(log) == ["c", "d", "e"]
+
+
 MISTAKES: list[tuple[Any, str]] = [
     ("newest", "start='newest': need 'earliest', 'latest' or a datetime with a time zone"),
     (datetime(2026, 11, 1), "need 'earliest', 'latest' or a datetime with a time zone"),  # noqa: DTZ001  # the mistake
@@ -204,3 +293,32 @@ def test_kafka_finds_times_and_ends(kafka_broker: Broker, tmp_path: Path) -> Non
             starts = job.topology().starts.get(0, {})
             found = [starts.get(TopicPartition(topic, number), 0) for number in range(2)]
             assert found == offsets, start
+
+
+@pytest.mark.kafka
+def test_of_two_machines_the_first_settles_the_time(
+    kafka_broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other one begins there, too, and is told; a machine that was asked for no time begins there without a word.
+
+    The second one has looked before the first one wrote: what counts is what the log has when it would write.
+    """
+    address = LogAddress(f"kafka://{kafka_broker.bootstrap}")
+    topic, name = f"t{os.urandom(6).hex()}", f"j{os.urandom(6).hex()}"
+    first, second = ({topic: NOON + timedelta(minutes=minutes)} for minutes in (1, 60))
+    jobs = [copying("earliest", name=name, topic=topic) for _ in range(3)]
+    with ExitStack() as opened:
+        places = [JobDirectory(tmp_path / f"place-{n}", address=address) for n in range(3)]
+        logs = [opened.enter_context(closing(place.open_log())) for place in places]
+        logs[0].create_topic(topic, 2, plain=True)
+        append(logs[0], topic, (0, "a", 0), (0, "b", -5), (0, "c", 2))
+        looked = logs[1].open_metadata(name)
+        assert looked.meta_get("graph") is None  # it has read all that is there
+        prepare(jobs[0], logs[0], places[0], SETTINGS, starts=first)
+        with caplog.at_level(logging.WARNING, "grete.definition"):
+            prepare(jobs[2], logs[2], places[2], SETTINGS)
+            assert not told(caplog)
+            pin_starts(jobs[1], logs[1], looked, second)
+        assert "start=2026-11-01T12:01:00+00:00, and --from says start=2026-11-01T13:00:00+00:00" in caplog.text
+        starts = [job.topology().starts[0][TopicPartition(topic, 0)] for job in jobs]
+        assert starts == [2, 2, 2]

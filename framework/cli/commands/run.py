@@ -29,6 +29,7 @@ from framework.cli.feeding import (
 )
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen, counted
+from framework.cli.starts import starts_of
 from framework.client.pipe import spool_lines
 from framework.client.writer import Writer
 from framework.errors import ConfigError
@@ -43,20 +44,32 @@ from protocol.ids import TopicPartition
 Opened = tuple[Topic[Any, Any], int, str | None]  # what --input names: topic, handle, path of a regular file
 
 
-def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bool, follow: bool, drain: bool) -> bool:
+def run(
+    found: JobTarget,
+    *,
+    folder: Path | None,
+    lines: Sequence[str],
+    keys: bool,
+    follow: bool,
+    drain: bool,
+    starts: Sequence[str] = (),
+) -> bool:
     """Run the job until its inputs are processed, or with ``follow`` until it is stopped; print a summary.
 
-    ``drain``: then fire what waits for a later record (E7). Return whether an answer of the log is still to come.
+    ``drain``: then fire what waits for a later record (E7). ``starts``: what --from says. Return whether an answer of
+    the log is still to come.
     """
     screen = Screen(Console())
-    opened = _open_lines(found.job, lines)
+    begin, opened = starts_of(found.job, starts), _open_lines(found.job, lines)
     patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
     refuse_members(found.job, found.job_directory.address, found.settings)
     fed = [topic.name for topic, *_ in opened] + ([] if folder is None else [folder_topic(found.job).name])
     with (
         stop.excuses(),
-        LocalJob(found.job, found.reference, found.job_directory, found.settings, fed=fed, patience=patience) as local,
+        LocalJob(
+            found.job, found.reference, found.job_directory, found.settings, fed=fed, starts=begin, patience=patience
+        ) as local,
         ExitStack() as writers,
     ):
         feed, local.waits_for_idle = None, not drain

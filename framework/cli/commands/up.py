@@ -1,5 +1,6 @@
 """`grete up`: the workers of a job, until Ctrl-C."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from rich.console import Console
 from framework.cli.feeding import POLL_MS, Feeding, StopSignal, step, tell, tell_timers, warn
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen, counted
+from framework.cli.starts import starts_of
 from framework.errors import Halted
 from framework.logs.patience import Patience
 from framework.worker.assignment import Assignment
@@ -19,28 +21,27 @@ if TYPE_CHECKING:
     from framework.monitor.watching import JobWatch
 
 
-def up(found: JobTarget, http: str | None = None, *, hide_values: bool = False, processes: int | None = None) -> bool:
+def up(
+    found: JobTarget,
+    http: str | None = None,
+    *,
+    hide_values: bool = False,
+    processes: int | None = None,
+    starts: Sequence[str] = (),
+) -> bool:
     """Keep the workers running until Ctrl-C; return whether an answer of the log is still to come.
 
     On Kafka it is one member of the job, of as many as run: it hosts what the assignment gives it.
 
     ``http``: the address at which the page, metrics and health are served; ``hide_values``: without values.
-    ``processes``: how many workers share the partitions, None: one for each.
+    ``processes``: how many workers share the partitions, None: one for each. ``starts``: what --from says.
     """
     screen = Screen(Console())
     patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
     with (
         stop.excuses(),
-        LocalJob(
-            found.job,
-            found.reference,
-            found.job_directory,
-            found.settings,
-            patience=patience,
-            processes=processes,
-            assignment=None if found.job_directory.address.embedded else Assignment(),
-        ) as local,
+        _opened(found, patience, processes, starts) as local,
         screen,
         ExitStack() as opened,
     ):
@@ -79,6 +80,20 @@ def up(found: JobTarget, http: str | None = None, *, hide_values: bool = False, 
         tell(local, screen)
     local.require_stopped()
     return patience.waiting
+
+
+def _opened(found: JobTarget, patience: Patience, processes: int | None, starts: Sequence[str]) -> LocalJob:
+    """Return the job on this machine; on Kafka without a partition yet."""
+    return LocalJob(
+        found.job,
+        found.reference,
+        found.job_directory,
+        found.settings,
+        starts=starts_of(found.job, starts),
+        patience=patience,
+        processes=processes,
+        assignment=None if found.job_directory.address.embedded else Assignment(),
+    )
 
 
 def _workers(found: JobTarget, local: LocalJob, processes: int | None) -> str:
