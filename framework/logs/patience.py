@@ -49,6 +49,11 @@ class Patience:
         return self.clock_s() >= self._end_s
 
     @property
+    def has_answered(self) -> bool:
+        """Whether the log has answered once."""
+        return self._answered_s > -math.inf
+
+    @property
     def silent(self) -> bool:
         """Whether the log has not answered for so long that it was said."""
         return self._said_s is not None

@@ -23,6 +23,7 @@ from framework.job.loader import load_job
 from framework.logs import patience as waiting
 from framework.logs.address import LogAddress
 from framework.logs.kafka import KafkaLog, admin
+from framework.logs.kafka.admin import Topics
 from framework.logs.partition_reader import rows_left
 from framework.logs.patience import Patience
 from framework.settings import Settings
@@ -33,7 +34,7 @@ from protocol.ids import TopicPartition
 from tests.support.cut_line import CutLine
 from tests.verification.chaos.cluster import NOTICED_SOON, Cluster
 from tests.worker.network import Network
-from tests.worker.workers import LIMIT_S
+from tests.worker.workers import LIMIT_S, handlers_kept
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # brokers of its own, and workers that start again
 
@@ -248,6 +249,46 @@ def test_a_stop_while_the_network_is_cut_takes_its_time_out(
         assert [line["code"] for line in lines if line["event"] == "worker done"] == [0]
 
 
+@pytest.mark.parametrize("when", ["before it starts", "while it makes topics"])
+@pytest.mark.usefixtures("soon")
+def test_a_member_that_starts_waits_for_the_network(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], when: str
+) -> None:
+    """After a crash of its machine, or cut off in the middle of its start: it says so, and is a member once it can."""
+    monkeypatch.setattr(waiting, "CONNECT_S_MAX", 0.2)  # what a first start has for a wrong address
+    monkeypatch.setattr(admin, "ANSWER_S_MAX", 1.0)
+    found = network.target(tmp_path, when.replace(" ", "-"), "aligned", Settings())
+    create, say, cuts = Topics.create, Screen.say, list[str]()
+
+    def created(topics: Topics, topic: str, partitions: int, config: dict[str, str]) -> None:
+        if not cuts:
+            cuts.append(topic)
+            network.line.cut()
+        create(topics, topic, partitions, config)
+
+    def said(screen: Screen, text: str) -> None:
+        say(screen, text)
+        if "has not answered" in text:
+            network.line.heal()
+        if "a member for 2 partitions" in text:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Topics, "create", created)
+    monkeypatch.setattr(Screen, "say", said)
+    if when == "before it starts":
+        found.job_directory.member_file.write_text("01")
+        cuts.append("all")
+        network.line.cut()
+    try:
+        with handlers_kept():
+            up(found)
+    finally:
+        network.line.heal()
+    shown = capsys.readouterr().out
+    assert len(cuts) == 1
+    assert shown.index("has not answered") < shown.index("answers again") < shown.index("a member for")
+
+
 def is_ready(found: JobTarget, worker: int) -> bool:
     """Whether a worker has said that it works. A stop ends one that is still starting without a word of its own."""
     log = found.job_directory.worker_log(worker)
@@ -303,10 +344,6 @@ def stopped_while_away(found: JobTarget, leave: Callable[[], None], monkeypatch:
 
     monkeypatch.setattr(Screen, "say", said)
     monkeypatch.setattr(Screen, "bar", shown)
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    try:
+    with handlers_kept():
         up(found)
-    finally:
-        for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
-            signal.signal(number, handler)
     assert len(waited) == 1

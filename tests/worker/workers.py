@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -129,3 +130,14 @@ def totals(log: Log) -> list[tuple[str, int]]:
     """Return (word, total) of everything sent."""
     rows = log.read(TOTALS, 0, 1 << 30)
     return [((row.key or b"").decode(), int.from_bytes(row.value or b"", "big")) for row in rows]
+
+
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Give the test its own signal handlers back after a command that has put in others."""
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)

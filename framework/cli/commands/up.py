@@ -1,5 +1,6 @@
 """`grete up`: the workers of a job, until Ctrl-C."""
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -11,7 +12,7 @@ from framework.cli.feeding import POLL_MS, Feeding, StopSignal, step, tell, tell
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen, counted
 from framework.cli.starts import starts_of
-from framework.errors import Halted
+from framework.errors import Halted, LogAway
 from framework.logs.patience import Patience
 from framework.worker.assignment import Assignment
 from framework.worker.job_member import JobMember
@@ -39,13 +40,9 @@ def up(
     screen = Screen(Console())
     patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
-    with (
-        stop.excuses(),
-        _opened(found, patience, processes, starts) as local,
-        screen,
-        ExitStack() as opened,
-    ):
-        member = None if found.job_directory.address.embedded else opened.enter_context(JobMember(local))
+    with stop.excuses(), ExitStack() as opened:
+        local, member = _begin(found, patience, processes, starts, opened)
+        opened.enter_context(screen)
         screen.say(
             f"{found.job.name}: {_workers(found, local, processes)} in {found.job_directory.directory}; "
             "Ctrl-C stops them"
@@ -82,8 +79,32 @@ def up(
     return patience.waiting
 
 
-def _opened(found: JobTarget, patience: Patience, processes: int | None, starts: Sequence[str]) -> LocalJob:
-    """Return the job on this machine; on Kafka without a partition yet."""
+def _begin(
+    found: JobTarget, patience: Patience, processes: int | None, starts: Sequence[str], opened: ExitStack
+) -> tuple[LocalJob, JobMember | None]:
+    """Return the job, on Kafka without a partition yet, and its member there; ``opened`` will close both.
+
+    A log that has answered in this directory is waited for without end, whatever is asked of it: after a crash of the
+    machine the network may be the last to come. Raises LogAway where none has: its address may be wrong.
+    """
+    embedded = found.job_directory.address.embedded
+    right = found.job_directory.member_file.exists()
+    while True:
+        if right:
+            patience.connect_seconds = math.inf
+        try:
+            with ExitStack() as begun:
+                local = begun.enter_context(_local(found, patience, processes, starts))
+                member = None if embedded else begun.enter_context(JobMember(local))
+                opened.push(begun.pop_all())
+                return local, member
+        except LogAway:
+            right = right or patience.has_answered
+            if patience.ended or not right:
+                raise
+
+
+def _local(found: JobTarget, patience: Patience, processes: int | None, starts: Sequence[str]) -> LocalJob:
     return LocalJob(
         found.job,
         found.reference,
