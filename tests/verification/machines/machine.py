@@ -1,18 +1,20 @@
 """One machine of a network: its processes, its line, and what may befall them."""
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.verification.machines.tools import Tools
+from tests.verification.machines.tools import NoNetwork, Tools
 
 NAMESPACES = Path("/run/netns")  # where ``ip netns`` keeps them
+CLONE_NEWNET = 0x40000000
 END_S_MAX = 30.0  # of processes under SIGKILL, or under SIGSTOP until they have stopped
 BURST_BYTES = 20_000  # that a slow line passes at once: a frame of 64 KiB is cut into those that fit
 QUEUE_MS = 400  # that a frame waits at a slow line; what comes above that is lost
@@ -54,9 +56,10 @@ class Machine:
         environment: Mapping[str, str] | None = None,
     ) -> "subprocess.Popen[bytes]":
         """Start a process here, in the machine's directory; what it prints goes to ``log``; ``files`` stay open."""
-        with log.open("ab") as output:
+        # A program that enters the namespace by itself, as ``ip netns exec`` does, would survive a kill before that.
+        with log.open("ab") as output, inside(NAMESPACES / self.namespace):
             process = subprocess.Popen(
-                [self._tools.ip, "netns", "exec", self.namespace, *command],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -113,6 +116,23 @@ class Machine:
         self.set_line(WHOLE)
         for where, device in ((self.namespace, "eth0"), (self._switch, self.port)):
             self._tools.call(self._tools.tc, "-n", where, "qdisc", "replace", "dev", device, "root", "pfifo")
+
+
+@contextlib.contextmanager
+def inside(namespace: Path) -> Iterator[None]:
+    """Bring this thread into a network namespace: its connections, threads and processes begun within are there."""
+    with Path("/proc/thread-self/ns/net").open("rb") as before, namespace.open("rb") as there:
+        _set_namespace(there.fileno())
+        try:
+            yield
+        finally:
+            _set_namespace(before.fileno())
+
+
+def _set_namespace(handle: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)  # os.setns is there from Python 3.12 on
+    if libc.setns(handle, CLONE_NEWNET):
+        raise NoNetwork(f"this thread cannot enter a network namespace: {os.strerror(ctypes.get_errno())}: be root")
 
 
 def pids_in(namespace: Path) -> list[int]:

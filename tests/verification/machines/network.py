@@ -9,23 +9,21 @@ Within the block the calling thread is at the switch: its connections and the pr
 """
 
 import contextlib
-import ctypes
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.verification.machines.machine import NAMESPACES, Machine, end_all
+from tests.verification.machines.machine import NAMESPACES, Machine, end_all, inside
 from tests.verification.machines.tools import NoNetwork, Tools
 
 SUBNET = "10.88.0"
 SWITCH = "switch"
 MACHINES_MAX = 100
-CLONE_NEWNET = 0x40000000
 OWN = re.compile(r"grete-(\d+)-\w+-\w+")
 
 
@@ -104,23 +102,6 @@ def _drops(side: str, port: str, percent: int) -> str:
     """Return the rule that loses that share of the frames of a port."""
     share = f"numgen random mod 100 < {percent} " if percent < 100 else ""
     return f'{side} "{port}" {share}drop\n' if percent else ""
-
-
-@contextlib.contextmanager
-def inside(namespace: Path) -> Iterator[None]:
-    """Bring this thread into a network namespace: its connections, threads and processes begun within are there."""
-    with Path("/proc/thread-self/ns/net").open("rb") as before, namespace.open("rb") as there:
-        _set_namespace(there.fileno())
-        try:
-            yield
-        finally:
-            _set_namespace(before.fileno())
-
-
-def _set_namespace(handle: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)  # os.setns is there from Python 3.12 on
-    if libc.setns(handle, CLONE_NEWNET):
-        raise NoNetwork(f"this thread cannot enter a network namespace: {os.strerror(ctypes.get_errno())}: be root")
 
 
 def remove(tools: Tools, namespace: str) -> None:
