@@ -28,7 +28,7 @@
 #              MINUTES=N       random jobs under random troubles, each through an upgrade, instead (LOG=kafka: brokers of its own)
 #                              WRITE=1 (the run into docs, as for MUTANTS=1)
 #   make machines TAKEOVERS=N  partitions move between machines, which are killed, cut off, frozen: network namespaces, as root
-#                              MODE=deterministic  WRITE=1
+#                              MODE=deterministic  WRITE=1  FAULTS=N (the members of a job move them, instead of an assigner)
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -104,7 +104,8 @@ chaos: $(VENV)/.installed
 		--kills $(or $(KILLS),100)) --log $(or $(LOG),embedded)
 
 machines: $(VENV)/.installed
-	$(BIN)/python -m tests.verification.machines.takeovers --takeovers $(or $(TAKEOVERS),100) --mode $(or $(MODE),aligned)
+	$(BIN)/python -m tests.verification.machines.$(if $(FAULTS),members --faults $(FAULTS),takeovers \
+		--takeovers $(or $(TAKEOVERS),100)) --mode $(or $(MODE),aligned)
 
 bench: $(VENV)/.installed $(if $(filter latency paper intervals,$(EXPERIMENT)),$(VENV)/.installed-bench) \
 		$(if $(filter backfill,$(EXPERIMENT)),$(VENV)/.installed-spark) \

@@ -1,0 +1,21 @@
+"""A short run of a job's members on three machines: they move its partitions by themselves."""
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.verification.chaos.chain import PARTITIONS
+from tests.verification.machines.members import run
+
+# starts of a broker and of members with all their imports, on a machine that has other tests to run
+pytestmark = [pytest.mark.chaos, pytest.mark.kafka, pytest.mark.timeout(600)]
+
+
+def test_members_go_on_without_a_machine(tmp_path: Path) -> None:
+    """A machine is lost, cut off, frozen: the others take its partitions, and each input comes out once, in order."""
+    quiet = Console(quiet=True)
+    members = run(tmp_path, "aligned", seed=310, faults=3, machines=3, console=quiet, away_s=(3.0,))
+    assert members.checker.violations == []
+    assert set(members.tally) == {"lose", "cut", "freeze"}
+    assert members.moves() > PARTITIONS  # they came at first, and went elsewhere
