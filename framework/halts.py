@@ -214,10 +214,12 @@ class HaltCode(Enum):
         "a deterministic task is not deterministic",
         (
             "After a restart a task made other outputs, or other calls, of the same records. It uses a clock, "
-            "random numbers, the order of a set, or other things that its records and state do not determine."
+            "random numbers, the order of a set, or other things that its records and state do not determine. Or its "
+            "code was changed though it had not stopped gracefully."
         ),
         "What is committed. Outputs that are visible stay, and do not follow from the committed state.",
         (
+            "If its code was changed, put the code of before back, stop it gracefully, then start the new code. Else "
             "`grete check-determinism JOB` finds the record and the lines of code. Take times and random numbers "
             "from `self.ctx`. Then start the job under another name: docs/explanation/deterministic.md."
         ),

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from protocol.errors import DecodeError, UnsupportedFormat
 
@@ -44,6 +44,7 @@ class Heartbeat(Struct, frozen=True, kw_only=True, tag_field="type", tag="heartb
     leaving: bool = False  # it is to stop, and goes on until others have its partitions
     warms: bool = False  # it can host standbys
     held: tuple[HeldPartition, ...] = ()
+    code: _Name | UnsetType = UNSET  # a digest of the job's code; unset: it is not known
 
 
 class Leave(Struct, frozen=True, kw_only=True, tag_field="type", tag="leave"):

@@ -15,11 +15,14 @@ from framework.core.members.membership import Duties
 from framework.core.members.view import MemberId
 from framework.errors import ConfigError, Halted
 from framework.execution.build import store_names
+from framework.halts import HaltCode
 from framework.job.directory import JobDirectory
+from framework.job.loader import code_digest
 from framework.logs.address import KAFKA, read_options
 from framework.worker.assignment import Assignment, HostedState
+from framework.worker.ends import WorkerEnd
 from framework.worker.local_job import LocalJob
-from framework.worker.members_client import RELEASE_MARGIN_MS, MembersClient, membership
+from framework.worker.members_client import RELEASE_MARGIN_MS, MemberRow, MembersClient, membership
 from protocol.members import HeldPartition
 
 ID_BYTES = 6  # drawn: two of a million members are the same once in 500 jobs
@@ -38,7 +41,7 @@ class JobMember:
         address = directory.address
         options = None if address.config is None else read_options(address.config)
         self.machine = settings.machine or platform.node() or "unnamed"
-        self._me = MemberId(kept_id(directory), os.urandom(ID_BYTES).hex(), self.machine)
+        self._me = MemberId(kept_id(directory), os.urandom(ID_BYTES).hex(), self.machine, code_digest(local.job))
         self._topic = KafkaMembersTopic(address.url.removeprefix(KAFKA), options, local.job.name, local.patience)
         self._core = membership(self._me, local.job.workers, settings)
         self.client = MembersClient(self._topic, self._core, settings)
@@ -47,6 +50,7 @@ class JobMember:
         self._positions = {p: 0 for p in range(local.job.workers) if _has_files(local, p)}
         self._halted: Sequence[int] = ()
         self._told_members: tuple[tuple[str, str], ...] = ()
+        self._told_codes: dict[str, list[str]] = {}
         self._told_halted: dict[int, str] = {}
         self._told_shared = ""
         self.last_move_ms = 0  # when a partition last came or went, in ms since 1970
@@ -77,12 +81,26 @@ class JobMember:
             self.poll()
 
     def halt(self, error: Halted) -> None:
-        """Say which partitions have halted here, and leave: no member is to run them until a person has looked."""
-        states = self._local.supervisor.hosted()
-        self._halted = [partition for partition, state in states.items() if state == HostedState.HALTED]
-        if not self._halted and error.partition is not None:
-            self._halted = [error.partition.partition]
+        """Say which partitions have halted here, and leave: no member is to run them until a person has looked.
+
+        But not those that halted for a reason of this machine's: its disk is full, or its code is refused and others
+        have other code. The others go on with them.
+        """
+        supervisor = self._local.supervisor
+        ends = {p: worker.last_end for worker in supervisor.workers.values() for p in worker.partitions}
+        halted = [partition for partition, state in supervisor.hosted().items() if state == HostedState.HALTED]
+        if not halted and error.partition is not None:
+            halted = [error.partition.partition]
+        self._halted = [partition for partition in halted if not self._only_here(ends.get(partition))]
         self.close()
+
+    def _only_here(self, end: WorkerEnd | None) -> bool:
+        """Tell whether another machine may well run what has ended so."""
+        if end is None:
+            return False
+        others = {row.code for row in self.client.members() if row.session != self._me.session}
+        refused = end.code == HaltCode.CONFIGURATION.value
+        return end.reason == "disk" or (refused and bool(others - {self._me.code, ""}))
 
     def close(self) -> None:
         """Leave. A second call does nothing."""
@@ -135,6 +153,7 @@ class JobMember:
             self._told_members = members
             names = ", ".join(machine for _, machine in members)
             tell(f"{len(members)} {'member' if len(members) == 1 else 'members'} of the job: {names}")
+        self._tell_codes(rows)
         halted = self.client.halted()
         if halted != self._told_halted:
             self._told_halted = halted
@@ -151,6 +170,20 @@ class JobMember:
                 f"a member on {shared} has the id of this one: {directory.directory} was copied, or is used by both. "
                 "Each machine needs a directory of its own; this member has another id from its next start on"
             )
+
+    def _tell_codes(self, rows: Sequence[MemberRow]) -> None:
+        """Say so if members run different code, when that changes."""
+        codes: dict[str, list[str]] = {}
+        for row in rows:
+            if row.code:
+                codes.setdefault(row.code, []).append(row.machine)
+        if codes != self._told_codes and len(codes) > 1:
+            which = "; ".join(f"{code} on {', '.join(machines)}" for code, machines in codes.items())
+            self._local.supervisor.tell(
+                f"members run different code of job {self._local.job.name!r}: {which}. While the code changes machine "
+                "by machine, that is as it should be; else stop one of them: two jobs of one cluster need two names"
+            )
+        self._told_codes = codes
 
 
 def _has_files(local: LocalJob, partition: int) -> bool:

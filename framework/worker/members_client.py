@@ -46,6 +46,7 @@ class MemberRow(NamedTuple):
     owns: int  # partitions
     leads: bool
     leaving: bool
+    code: str  # a digest of it, "": not known
 
 
 def membership(me: MemberId, partitions: int, settings: Settings) -> Membership:
@@ -122,6 +123,7 @@ class MembersClient:
                     owners.count(member.session),
                     member is leader,
                     member.heartbeat.leaving,
+                    member.code,
                 )
                 for member in view.live()
             ]

@@ -6,7 +6,8 @@ from concurrent.futures import Future
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from framework.logs.kafka.group_positions import GroupPositions
@@ -51,3 +52,34 @@ def test_a_position_that_the_group_did_not_take_goes_again(kafka_broker: Broker)
         positions.poll()
         time.sleep(0.01)
     assert coordinator.commits == 2
+
+
+def test_consumers_of_others_in_the_group_are_told_and_do_no_harm(
+    kafka_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker takes no position while they are there. They may leave any text beside theirs."""
+    client, topic = AdminClient({"bootstrap.servers": kafka_broker.bootstrap}), f"t{os.urandom(6).hex()}"
+    client.create_topics([NewTopic(topic, 1)])[topic].result()
+    group, partition = f"group-{topic}", TopicPartition(topic, 0)
+    positions = GroupPositions(client, group)
+    foreign = Consumer({"bootstrap.servers": kafka_broker.bootstrap, "group.id": group})
+    foreign.subscribe([topic])
+    deadline = time.monotonic() + LIMIT_S
+    while not foreign.assignment():
+        assert time.monotonic() < deadline
+        foreign.poll(0.1)
+    positions.publish({partition: 3}, 7)
+    while "is in use by consumers that are not the job's: give them a group of another name" not in caplog.text:
+        assert time.monotonic() < deadline, caplog.text
+        positions.poll()
+        foreign.poll(0.01)
+    foreign.commit(offsets=[KafkaPartition(topic, 0, 1, metadata="of host x")], asynchronous=False)
+    while dict(positions.published([partition])) != {partition: 1}:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert positions.asked([partition]) == 0
+    foreign.close()
+    while (dict(positions.published([partition])), positions.asked([partition])) != ({partition: 3}, 7):
+        assert time.monotonic() < deadline
+        positions.poll()
+        time.sleep(0.01)

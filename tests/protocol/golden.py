@@ -286,6 +286,14 @@ _TEXTS: tuple[tuple[str, str, MembersMessage], ...] = (
         ),
     ),
     (
+        "heartbeat with code",
+        (
+            '{"type":"heartbeat","v":1,"member":"m","session":"s","machine":"","began":-1,"beat":0,"follows":-1,'
+            '"leaving":false,"warms":false,"held":[],"code":"1f2e3d4c"}'
+        ),
+        Heartbeat(member="m", session="s", code="1f2e3d4c"),
+    ),
+    (
         "leave",
         '{"type":"leave","v":1,"member":"m","session":"s","halted":[4]}',
         Leave(member="m", session="s", halted=(4,)),

@@ -5,6 +5,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from protocol.errors import DecodeError, UnsupportedFormat
 from protocol.members import (
@@ -34,6 +35,7 @@ HEARTBEAT = st.builds(
     leaving=st.booleans(),
     warms=st.booleans(),
     held=st.lists(HELD, max_size=3).map(tuple),
+    code=NAME | st.just(UNSET),
 )
 LEAVE = st.builds(Leave, member=NAME, session=NAME, halted=st.lists(NUMBER, max_size=3).map(tuple))
 PLACE = st.builds(PartitionPlace, st.text(max_size=9), st.text(max_size=9), st.lists(NAME, max_size=2).map(tuple))

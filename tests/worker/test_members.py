@@ -70,13 +70,18 @@ class Machines:
         log = f"--log=kafka://{self.bootstrap}"
         return [sys.executable, "-m", "framework.cli", command, str(self.job), log, *options]
 
-    def up(self, machine: str) -> subprocess.Popen[bytes]:
+    def up(self, machine: str, *more: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start a machine."""
         out = (self.directory / f"{machine}.log").open("ab")
-        options = [f"--directory={self.directory / machine}", f"--set=machine={machine}"]
+        options = [f"--directory={self.directory / machine}", f"--set=machine={machine}", *more]
         with out:
             started = subprocess.Popen(
-                self.command("up", *options), stdout=out, stderr=out, start_new_session=True, cwd=self.directory
+                self.command("up", *options),
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                cwd=self.directory,
+                env={**os.environ, **environment},
             )
         self.ups[machine] = started
         return started

@@ -32,11 +32,12 @@ def members(job: Job, address: LogAddress, settings: Settings, *, as_json: bool 
     if not rows:
         console.print(f"no member of job {job.name!r} has run within the last hour")
         return
-    table = Table("member", "machine", "state", "partitions", "standbys", "last said", "follows", box=None)
+    table = Table("member", "machine", "code", "state", "partitions", "standbys", "last said", "follows", box=None)
     for row in rows:
         table.add_row(
             row["member"],
             row["machine"],
+            row["code"] or "–",
             row["state"],
             ", ".join(f"{number} {state}" for number, state in row["partitions"].items()) or "–",
             ", ".join(map(str, row["standbys"])) or "–",
@@ -50,7 +51,8 @@ def members(job: Job, address: LogAddress, settings: Settings, *, as_json: bool 
 def _rows(seen: SeenMembers) -> Iterator[dict[str, Any]]:
     """Yield what is known of each session that has not left, the first one first; the leader is the first that lives.
 
-    ``partitions``: those that it has active, with their states; ``follows``: the offset of its assignment.
+    ``code``: a digest of it, "" if it is not known; ``partitions``: those that it has active, with their states;
+    ``follows``: the offset of its assignment.
     """
     leads = True
     ages = seen.ages_ms
@@ -62,6 +64,7 @@ def _rows(seen: SeenMembers) -> Iterator[dict[str, Any]]:
             "member": said.member,
             "session": said.session,
             "machine": said.machine,
+            "code": member.code,
             "state": state,
             "partitions": {p.partition: p.state for p in said.held if p.state not in ("standby", "stored")},
             "standbys": [held.partition for held in said.held if held.state == "standby"],

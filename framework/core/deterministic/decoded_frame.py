@@ -71,7 +71,8 @@ def difference(before: Received | None, received: int, digest: int, frame: Recei
 
 _WHAT_TO_DO = (
     "a deterministic task must make the same outputs of the same input: no clock, no randomness, no order of a set; "
-    "`grete check-determinism` finds the record"
+    "`grete check-determinism` finds the record; or its code was changed while it had not stopped gracefully: put the "
+    "code of before back, stop it gracefully, then start the new code"
 )
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec import UNSET
+
 from framework.core.members.mover import PartitionMover
 from framework.core.members.view import MemberId, MembersView
 from protocol.members import Heartbeat, HeldPartition, JobAssignment, Leave, MembersMessage
@@ -80,6 +82,7 @@ class Membership:
             leaving=self.leaving,
             warms=self._warms,
             held=tuple(held),
+            code=me.code or UNSET,
         )
 
     def leave(self, halted: Sequence[int] = ()) -> Leave:

@@ -17,11 +17,15 @@ FORGOTTEN_AFTER = 50  # times the beats of a dead member: until then its last wo
 
 
 class MemberId(NamedTuple):
-    """Who a member is: ``member`` is kept in the job directory, ``session`` drawn at each start."""
+    """Who a member is: ``member`` is kept in the job directory, ``session`` drawn at each start.
+
+    ``code``: a digest of the job's code there, "" if it is not known.
+    """
 
     member: str
     session: str
     machine: str = ""
+    code: str = ""
 
 
 @dataclass(slots=True)
@@ -45,6 +49,11 @@ class MemberView:
     def takes(self) -> bool:
         """Whether it may be given something."""
         return self.alive and not self.heartbeat.leaving
+
+    @property
+    def code(self) -> str:
+        """A digest of its code, "" if it is not known."""
+        return self.heartbeat.code or ""
 
     def holding(self, partition: int) -> HeldPartition | None:
         """Return what it has said of a partition, if anything."""

@@ -11,9 +11,10 @@ from framework.ports import ExternalRecord, Log, LogRow
 from protocol.frames import decode_headers
 
 _WHAT_TO_DO = (
-    "A deterministic task must make the same outputs of the same input: no clock, no randomness, no order of a set; "
-    "`grete check-determinism` finds the record. Once its code is deterministic, start the job under another name: "
-    "what is visible does not follow from the committed state"
+    "If its code was changed while it had not stopped gracefully, put the code of before back, stop it gracefully, "
+    "then start the new code. Else: a deterministic task must make the same outputs of the same input: no clock, no "
+    "randomness, no order of a set; `grete check-determinism` finds the record. Once its code is deterministic, start "
+    "the job under another name: what is visible does not follow from the committed state"
 )
 
 

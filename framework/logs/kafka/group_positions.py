@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
@@ -55,7 +55,7 @@ class GroupPositions:
                 if at.offset >= 0:
                     partition = TopicPartition(at.topic, at.partition)
                     self._found[partition] = at.offset
-                    self._asked[partition] = int(at.metadata or 0)
+                    self._asked[partition] = _checkpoint_in(at.metadata)
             self._asking = None
         if self._asking is None:
             wanted = [KafkaPartition(*partition) for partition in partitions]
@@ -96,11 +96,19 @@ class GroupPositions:
         found = error or next((at.error for at in told if at.error is not None), None)
         if found is not None and not self._warned:
             self._warned = True
+            taken = isinstance(found, KafkaError) and found.code() == KafkaError.UNKNOWN_MEMBER_ID
             logger.warning(
                 "lag tools, and tasks that write streams, cannot see the positions of their readers (said once): a "
-                "source waits for commits when downstream_lag_messages_max messages are not trimmed: %s: group %s "
-                "needs the operation Read",
+                "source waits for commits when downstream_lag_messages_max messages are not trimmed: %s: group %s %s",
                 found,
                 self._group,
+                "is in use by consumers that are not the job's: give them a group of another name"
+                if taken
+                else "needs the operation Read",
             )
         return [at for at in told if at.error is None]
+
+
+def _checkpoint_in(metadata: str | None) -> int:
+    """Return the checkpoint that is asked for, 0 for none: another program's text in the group asks for none."""
+    return int(metadata) if metadata and metadata.isascii() and metadata.isdigit() else 0

@@ -1,0 +1,227 @@
+"""Members of one job that do not fit each other, or whose machine is not well: clear words, and nothing is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from framework.testing.broker.find import Broker
+from protocol.members import Heartbeat, JobAssignment, decode_members_message
+from tests.verification.chaos.troubles_of_disks import can_mount, fill, small_disk
+from tests.worker.test_members import LIMIT_S, PARTITIONS, Machines
+
+pytestmark = [pytest.mark.kafka, pytest.mark.chaos, pytest.mark.timeout(400)]
+
+ONE_MORE_STORE = (
+    ('seen = Store("seen"', 'last = Store("last", key=utf8, value=utf8)\n    seen = Store("seen"'),
+    ("self.seen.put(record.key, count)", 'self.seen.put(record.key, count); self.last.put("last", record.key)'),
+)
+CLOCK = """
+import os, time
+off_s, now, now_ns = int(os.environ["CLOCK_OFF_S"]), time.time, time.time_ns
+time.time, time.time_ns = lambda: now() + off_s, lambda: now_ns() + off_s * 10**9
+"""
+
+
+@pytest.fixture
+def machines(kafka_broker: Broker, tmp_path: Path) -> Iterator[Machines]:
+    """A job on a broker, without a machine yet."""
+    with ExitStack() as opened:
+        made = Machines(kafka_broker, tmp_path)
+        opened.callback(made.close)
+        yield made
+
+
+def change(machines: Machines, *changes: tuple[str, str]) -> None:
+    """Let the machines that start from now on have other code."""
+    code = machines.job.read_text()
+    for old, new in changes:
+        assert old in code
+        code = code.replace(old, new)
+    machines.job = machines.directory / "changed.py"
+    machines.job.write_text(code)
+
+
+def said(machines: Machines, machine: str) -> str:
+    """Return what a machine has printed."""
+    return (machines.directory / f"{machine}.log").read_text()
+
+
+def workers(machines: Machines, machine: str) -> set[int]:
+    """Return the worker processes of a machine: those that write its logs."""
+    logs = str(machines.directory / machine / "logs")
+    return {int(path.name) for path in Path("/proc").glob("[0-9]*") if output_of(path).startswith(logs)}
+
+
+def output_of(process: Path) -> str:
+    """Return the file that a process has as standard output, "" if it has ended."""
+    try:
+        return str((process / "fd" / "1").readlink())
+    except OSError:
+        return ""
+
+
+def ended(machines: Machines, machine: str) -> int:
+    """Wait for the end of a `grete up`; return its exit code."""
+    try:
+        return machines.ups[machine].wait(LIMIT_S)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"{machine} did not end\n{machines.logs()}")
+
+
+def written(machines: Machines, begin: int = 0) -> list[Heartbeat | JobAssignment]:
+    """Return the heartbeats and assignments in the members' topic, from an offset on."""
+    consumer = Consumer({"bootstrap.servers": machines.bootstrap, "group.id": "looks", "enable.partition.eof": False})
+    at = KafkaPartition(f"{machines.name}.members", 0, begin)
+    _, end = consumer.get_watermark_offsets(at, timeout=LIMIT_S)
+    consumer.assign([at])
+    rows = []
+    while begin < end:
+        message = consumer.poll(LIMIT_S)
+        assert message is not None
+        assert message.error() is None, message.error()
+        begin = (message.offset() or 0) + 1
+        rows.append(decode_members_message(message.value() or b""))
+    consumer.close()
+    return [row for row in rows if isinstance(row, (Heartbeat, JobAssignment))]
+
+
+def test_code_changes_one_machine_after_another(machines: Machines) -> None:
+    """No stop: also not for the partition of a worker with the old code that dies, and that its machine cannot restart.
+
+    The new code has a store more. The old code may not run what has that store; the machine with the new code may.
+    """
+    machines.up("a")
+    machines.until(machines.shared_by("a"))
+    machines.give()
+    change(machines, *ONE_MORE_STORE)
+    machines.up("b")
+    machines.until(machines.shared_by("a", "b"))
+    machines.give()
+    for pid in workers(machines, "a"):
+        os.kill(pid, signal.SIGKILL)
+    assert ended(machines, "a") == 4, machines.logs()
+    assert "store count/last (key utf8, value utf8) is gone or has another name" in said(machines, "a")
+    machines.give()
+    machines.until(machines.shared_by("b"))
+    machines.up("a")
+    machines.until(machines.shared_by("a", "b"))
+    machines.require_exact()
+    codes = {str(row["machine"]): str(row["code"]) for row in machines.members()}
+    assert codes["a"] == codes["b"]
+    assert f"members run different code of job {machines.name!r}: " in said(machines, "b")
+    assert f"; {codes['b']} on b. While the code changes" in said(machines, "b")
+
+
+REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...], str]] = {
+    "another graph": (
+        (("class Count(", "class Sum("), ("[Count]", "[Sum]")),
+        (),
+        "Two jobs of one cluster need two names",
+    ),
+    "other partitions": ((("partitions=4", "partitions=2"),), (), "has 4 partitions, not 2 as in this code"),
+    "another mode": ((("partitions=4", 'partitions=4, mode="deterministic"'),), (), "was made with guarantee"),
+    "another guarantee": ((), ("--set=processing_guarantee=at-most-once",), "was made with guarantee"),
+}
+
+
+def test_a_machine_that_does_not_fit_the_job_is_refused_and_told_why(machines: Machines) -> None:
+    """It writes nothing, and those that run do not notice: of two jobs of one name the first one has it."""
+    machines.up("a")
+    machines.until(machines.shared_by("a"))
+    here, job = workers(machines, "a"), machines.job
+    assert len(here) >= PARTITIONS
+    for name, (changes, options, _) in REFUSED.items():
+        machines.job = job
+        change(machines, *changes)
+        machines.up(name.replace(" ", "-"), *options)
+        assert ended(machines, name.replace(" ", "-")) == 2, machines.logs()
+    assert {
+        name: words in said(machines, name.replace(" ", "-")) for name, (_, _, words) in REFUSED.items()
+    } == dict.fromkeys(REFUSED, True), machines.logs()
+    assert "What each change does, and what can be done: grete plan JOB" in said(machines, "another-graph")
+    machines.job = job
+    machines.give()
+    machines.require_exact()
+    assert here <= workers(machines, "a")
+    assert "of the job: a," not in said(machines, "a")
+
+
+def test_the_partitions_of_a_machine_with_a_full_disk_go_to_the_other(machines: Machines) -> None:
+    """Its member gives up, says that the disk is full, and ends with 4; nothing is lost."""
+    if not can_mount():
+        pytest.skip("no tmpfs can be mounted here: run it as root")
+    with small_disk(machines.directory / "a", 48) as disk:
+        machines.up("a", "--set=restarts_max=2", "--set=restart_backoff_ms=50")
+        machines.up("b")
+        machines.until(machines.shared_by("a", "b"))
+        machines.give()
+        fill(disk)
+        while machines.ups["a"].poll() is None:
+            machines.give(20)
+        assert ended(machines, "a") == 4, machines.logs()
+        machines.until(machines.shared_by("b"))
+        machines.require_exact()
+        assert "No space left on device" in said(machines, "a"), machines.logs()
+
+
+def test_members_that_die_as_soon_as_they_join_move_nothing(machines: Machines) -> None:
+    """Nothing moves, no worker stops, and the topic gets a few rows for each."""
+    machines.up("stays")
+    machines.until(machines.shared_by("stays"))
+    begin, here = len(written(machines)), workers(machines, "stays")
+    assert len(here) >= PARTITIONS
+    for number in range(6):
+        machines.up(f"dies-{number}")
+        machines.give(1)
+        while not any(
+            isinstance(row, Heartbeat) and row.machine == f"dies-{number}" for row in written(machines, begin)
+        ):
+            assert machines.ups["stays"].poll() is None
+        machines.kill(f"dies-{number}")
+    machines.require_exact()
+    assert here <= workers(machines, "stays")
+    assert "goes to another member" not in said(machines, "stays")
+    rows = written(machines)
+    beats = {(row.session, row.beat) for row in rows if isinstance(row, Heartbeat)}
+    assert len(rows) <= 2 * len(beats) + 10  # news and assignments: not more than one for each beat
+
+
+@pytest.mark.usefixtures("started_by_exec")  # the interpreter reads its sitecustomize as it starts
+def test_a_machine_whose_clock_is_an_hour_off_is_a_member_like_any_other(machines: Machines) -> None:
+    """Neither it nor another member looks dead, and no record is lost or counted twice.
+
+    The clock is that of Python, which is all that Grete reads: librdkafka's is written over by the broker's.
+    """
+    (machines.directory / "sitecustomize.py").write_text(CLOCK)
+    path = f"{machines.directory}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    machines.up("a")
+    machines.until(machines.shared_by("a"))
+    machines.give()
+    machines.up("b", PYTHONPATH=path, CLOCK_OFF_S="3600")
+    machines.until(machines.shared_by("a", "b"))
+    machines.up("c", PYTHONPATH=path, CLOCK_OFF_S="-3600")
+    machines.until(machines.shared_by("a", "b", "c"))
+    machines.give()
+    machines.kill("b")
+    machines.until(machines.shared_by("a", "c"))
+    machines.ups["a"].send_signal(signal.SIGTERM)
+    assert ended(machines, "a") == 0
+    machines.give()
+    machines.until(machines.shared_by("c"))
+    machines.require_exact()
+    logged = (machines.directory / "b" / "logs").glob("worker-*.log")
+    off_s = [
+        datetime.fromisoformat(json.loads(log.read_text().splitlines()[0])["timestamp"]).timestamp() for log in logged
+    ]
+    assert off_s
+    assert all(1_800 < logged_s - time.time() for logged_s in off_s)  # its clock was off
