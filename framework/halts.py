@@ -32,8 +32,8 @@ class HaltCode(Enum):
         "GRETE-H002",
         "a worker that always crashes",
         (
-            "A worker crashed more than `restarts_max` times in a row without a commit in between, and its "
-            "supervisor gave it up. Its last error is in the text: a record that the code cannot process, a full "
+            "A worker, or one of its tasks, crashed more than `restarts_max` times in a row without a commit in "
+            "between, and was given up. Its last error is in the text: a record that the code cannot process, a full "
             "disk, a process that is killed."
         ),
         "What is committed. What came since is processed again by the next start.",

@@ -18,6 +18,13 @@ EVENTS = (
     LogEvent("worker-started", "worker started", "a worker has opened its log and its stores", _GOES_ON),
     LogEvent("worker-done", "worker done", "a worker was asked to stop, and did", _GOES_ON),
     LogEvent("task-ready", "ready", "a task has restored its state and takes input", _GOES_ON),
+    LogEvent(
+        "task-ended",
+        "task ended",
+        "a task has ended by an error of its own, and the other tasks of its process go on",
+        "do what the error says; kind Fenced: look for a second worker of this job",
+    ),
+    LogEvent("task-left", "task left", "a task was taken away from this worker, and is hosted elsewhere", _GOES_ON),
     LogEvent("fenced", "fenced", "another process has the partition", "look for a second worker of this job"),
     LogEvent("halted", "halted", "an assumption is broken", "its code says it: docs/reference/halts.md"),
     LogEvent("refused", "refused", "no worker can be made of the command line", "correct what the error names"),

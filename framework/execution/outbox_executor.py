@@ -35,8 +35,12 @@ class OwnThread(Executor):
     """Runs steps in one thread, made with the first one. The process does not wait for it: a crash is always safe."""
 
     def __init__(self) -> None:
-        self._steps: queue.SimpleQueue[tuple[Future[Any], Step]] = queue.SimpleQueue()
+        self._steps: queue.SimpleQueue[tuple[Future[Any], Step] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+
+    def end(self) -> None:
+        """Let the thread end after the steps that it has: none comes any more."""
+        self._steps.put(None)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
         """Return the future of a step that comes after those before it."""
@@ -48,8 +52,8 @@ class OwnThread(Executor):
         return future
 
     def _work(self) -> None:
-        while True:
-            _run(*self._steps.get())
+        while (step := self._steps.get()) is not None:
+            _run(*step)
 
 
 def _run(future: "Future[Any]", step: Step) -> None:

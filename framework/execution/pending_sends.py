@@ -47,6 +47,16 @@ class PendingSends:
         self.bytes -= size
         return is_oldest
 
+    def answered(self, token: int) -> None:
+        """Note a delivery for a task that has ended: it may have been noted before."""
+        if token in self._pending or any(other[0] == token for other in self._others):
+            self.delivered(token)
+
+    @property
+    def empty(self) -> bool:
+        """Whether the log has answered all sends."""
+        return not (self._pending or self._others)
+
     @property
     def awaited(self) -> bool:
         """Whether a send is pending that the mark does not count."""

@@ -79,7 +79,7 @@ TASK_METRICS = (
     TaskMetric(
         name="grete_task_running",
         kind="gauge",
-        text="1 if the task takes input, 0 while it starts, restores or rolls back",
+        text="1 if the task takes input, 0 while it starts, restores or rolls back, or has ended",
         worry="0 for longer than a restore takes",
         of=lambda _view, status: float(status["status"] == "running"),
     ),
@@ -247,9 +247,11 @@ WORKER_METRICS = (
     WorkerMetric(
         name="grete_worker_fenced",
         kind="gauge",
-        text="1 once another process has the tasks of this worker",
+        text="1 once another process has the tasks of this worker, or one of them",
         worry="1, unless you have moved the partition",
-        of=lambda worker, _measures: float(worker.fenced),
+        of=lambda worker, _measures: float(
+            worker.fenced or any(task["status"] == "fenced" for task in worker.tasks.values())
+        ),
     ),
     WorkerMetric(
         name="grete_worker_starts_total",
@@ -262,7 +264,8 @@ WORKER_METRICS = (
         name="grete_worker_ends_total",
         kind="counter",
         by="reason",
-        text=f"ends of the worker process that its supervisor did not ask for: {', '.join(REASONS)}",
+        text="ends of the worker process that its supervisor did not ask for, and of single tasks, which start again "
+        f"in it: {', '.join(REASONS)}",
         worry="it increases: task error is a record or the code, disk and log away name what is to be repaired",
         of=lambda worker, _measures: worker.ends,
     ),

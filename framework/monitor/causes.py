@@ -59,7 +59,7 @@ def findings_of(view: JobView) -> list[Finding]:
     for worker in view.workers:
         found += _of_worker(worker)
     for _, name, status in view.tasks():
-        found += _of_task(view, name, status)
+        found += [*_of_task_end(name, status), *_of_task(view, name, status)]
     return sorted(found, key=lambda finding: finding.level != "error")
 
 
@@ -98,10 +98,25 @@ def _of_end(worker: WorkerView, who: str, end: WorkerEnd) -> Finding:
         return Finding(level="error", what=what, where=who, value=end.text, remedy=remedy, code=end.code)
     what, remedy = _ENDS[end.reason]
     first = end.reason in _TRANSIENT and worker.crashes < 2
-    gave_up = f"given up after {worker.crashes} crashes: " if worker.halted else ""
+    gave_up = f"given up after {worker.crashes} crashes: " if worker.halted and worker.crashes else ""
     level: Level = "warning" if first else "error"
     named = end.code if worker.halted else ""
     return Finding(level=level, what=what, where=who, value=gave_up + end.text, remedy=remedy, code=named)
+
+
+def _of_task_end(name: str, status: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield what is wrong with a task that has ended alone, and has not committed since."""
+    end = status.get("end")
+    if end is None:
+        return
+    if end["reason"] == "fenced":
+        what, remedy = "another process has the task", "look for a second supervisor or worker on this job"
+    elif end["reason"] == "halted":
+        code = halt_code(end["code"])
+        what, remedy = code.title, f"{code.remedy} Safe meanwhile: {code.safe} ({code.page})"
+    else:
+        what, remedy = _ENDS[end["reason"]]
+    yield Finding(level="error", what=what, where=name, value=end["text"], remedy=remedy, code=end["code"])
 
 
 def _of_task(view: JobView, name: str, status: Mapping[str, Any]) -> Iterator[Finding]:

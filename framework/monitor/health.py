@@ -6,6 +6,7 @@ import time
 import traceback
 
 from framework.monitor.job_view import JobView
+from framework.worker.status import ENDED
 
 LIVE_SHARE = 0.5  # of liveness_timeout_ms: a probe learns of a loop that is stuck before the watchdog ends it
 AGE_INTERVALS, AGE_S_MIN = 10, 10.0  # of a task's last checkpoint, beyond which it does not keep up
@@ -58,7 +59,9 @@ def not_ready(view: JobView | None) -> list[str]:
     bound_s = keeps_up_s(view)
     for _, name, status in view.tasks():
         age_s = view.age_s(status)
-        if status["status"] != "running":
+        if status["status"] in ENDED and status["end"] is not None:
+            reasons.append(f"{name}: {status['status']}: {status['end']['text']}")
+        elif status["status"] != "running":
             done, end = status["restore"]
             left = f", {end - done:,} messages of its changelog left" if end > done else ""
             reasons.append(f"{name}: {status['status']}{left}")

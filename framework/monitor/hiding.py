@@ -27,7 +27,9 @@ def _worker(worker: WorkerView) -> WorkerView:
 
 def _task(status: Mapping[str, Any]) -> dict[str, Any]:
     trouble = "sink_trouble", "last_failure"
-    return {name: ELSEWHERE if name in trouble and value else value for name, value in status.items()}
+    shown = {name: ELSEWHERE if name in trouble and value else value for name, value in status.items()}
+    end = status.get("end")
+    return shown if end is None else shown | {"end": end | {"text": ELSEWHERE, "traceback": ""}}
 
 
 def _cut(text: str) -> str:

@@ -158,7 +158,9 @@ class History:
     def _watch_workers(self, view: JobView) -> None:
         for worker in view.workers:
             starts, away_ms = self._starts.get(worker.number, (worker.starts, None))
-            back = bool(worker.tasks) and all(status["status"] == "running" for status in worker.tasks.values())
+            back = bool(worker.tasks) and all(
+                status["status"] in ("running", "fenced") for status in worker.tasks.values()
+            )
             if away_ms is None and (not worker.running or worker.starts > starts):
                 away_ms = view.at_ms
             elif away_ms is not None and back and worker.running:

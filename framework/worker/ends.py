@@ -9,11 +9,14 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from framework.errors import ExitCode
+from framework.halts import HaltCode
+from framework.settings import Settings
 from framework.worker.last_words import HUNG, LOG_AWAY
 
 Reason = Literal["halted", "task error", "disk", "log away", "hung", "killed", "store corrupted", "other"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 FREE_BYTES_MIN = 1 << 20  # a disk with less than this is full: a store or a log grows by more at a time
+DOUBLINGS_MAX = 40  # of the wait before a restart: its bound is reached long before
 _OF_THE_DISK = ("No space left", "disk is full", "Disk quota exceeded", "File too large", "SQLITE_IOERR", "IO error")
 
 
@@ -50,7 +53,8 @@ def end_of(entry: Mapping[str, Any], exit_code: int, directory: Path, *, silent:
 
 def _reason(entry: Mapping[str, Any], exit_code: int, directory: Path, *, silent: bool) -> Reason:
     if exit_code == ExitCode.HALTED:
-        return "halted"
+        given_up = entry.get("code") == HaltCode.GIVEN_UP.value  # then the last error says what to do
+        return _BY_ERROR.get(str(entry.get("kind")), "halted") if given_up else "halted"
     if silent or entry.get("event") == HUNG:
         return "hung"
     if exit_code < 0:
@@ -65,3 +69,9 @@ def _reason(entry: Mapping[str, Any], exit_code: int, directory: Path, *, silent
 def free_bytes(directory: Path) -> int:
     """Return how much may still be written to the disk of a directory."""
     return shutil.disk_usage(directory).free
+
+
+def restart_wait_ms(settings: Settings, ends: int) -> int:
+    """Return how long a worker, or a task, waits after this number of ends in a row: not at all after the first."""
+    doublings = min(ends, DOUBLINGS_MAX) - 2
+    return 0 if ends == 1 else min(settings.restart_backoff_ms << doublings, settings.restart_backoff_ms_max)

@@ -3,7 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 
-from framework.worker.worker_process import WorkerProcess
+from framework.worker.worker_process import Life, WorkerProcess
 from protocol.ids import TopicPartition
 
 
@@ -20,7 +20,7 @@ class InputProgress:
         # external partition → (checkpoint id, offset, records until there since this run began)s, not through yet
         self._pending: dict[TopicPartition, deque[tuple[int, int, int]]] = {p: deque() for p in positions}
         self._records_through = Counter[TopicPartition]()
-        self._holes: dict[TopicPartition, dict[tuple[str, int], int]] = {p: {} for p in positions}
+        self._holes: dict[TopicPartition, dict[tuple[str, Life], int]] = {p: {} for p in positions}
         self._here: frozenset[str] = frozenset(tasks)
         self._arriving: set[str] = set()  # tasks that have come here, and have not said yet from where they go on
 
@@ -41,7 +41,7 @@ class InputProgress:
                         continue  # of a broadcast topic that has got more since this run began
                     if offset > self._positions[partition][name]:
                         self._positions[partition][name] = offset
-                        self._holes[partition][name, worker.starts] = task["holes"].get(external, 0)
+                        self._holes[partition][name, worker.life_of(task)] = task["holes"].get(external, 0)
                     self._advance(partition, name, task["checkpoint_id"])
                 if task["positions"] or task["status"] == "running":
                     self._arriving.discard(name)

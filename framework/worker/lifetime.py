@@ -9,19 +9,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from framework.errors import (
-    ConfigError,
-    ExitCode,
-    Fenced,
-    FrameworkError,
-    Halted,
-    LogAway,
-    StoreCorrupted,
-    TaskError,
-    exit_code,
-)
-from framework.execution.user_traceback import user_traceback
-from framework.halts import HaltCode
+from framework.errors import ConfigError, ExitCode, exit_code
+from framework.worker.end_log import log_end
 from framework.worker.worker import Worker
 from framework.worker.worker_log import Whose
 
@@ -53,8 +42,6 @@ def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
         logger.info("worker done", extra={"code": code})
     except Exception as error:  # noqa: BLE001  # whatever it is, it decides how the process ends
         log_end(error)
-        if isinstance(error, StoreCorrupted) and worker is not None:
-            worker.wipe()
         code = exit_code(error, worker=True)
     if worker is not None and worker.gave_up:
         end_at_once(code)
@@ -73,30 +60,3 @@ def end_at_once(code: ExitCode) -> NoReturn:
 def log_refused(error: ConfigError) -> None:
     """Log a command line that no worker can be made of."""
     logger.error("refused", extra=error.plain())
-
-
-def log_end(error: Exception) -> None:
-    """Log what ends the worker: one line with its fields for an error of ours, a traceback for any other."""
-    logged = error.plain() | {"kind": _kind(error)} if isinstance(error, FrameworkError) else {}
-    match error:
-        case Fenced():
-            logger.warning("fenced", extra=logged)
-        case ConfigError():
-            logger.error("halted", extra=logged | {"code": HaltCode.CONFIGURATION.value})
-        case Halted():
-            logger.error("halted", extra=logged)
-        case TaskError():
-            logger.error("crashed", extra=logged | {"traceback": user_traceback(error.__cause__)})
-        case StoreCorrupted():
-            logger.error("store corrupted, wiped: the next start restores", extra=logged)
-        case LogAway():
-            logger.error("log away", extra=logged)
-        case FrameworkError():
-            logger.error("crashed", extra=logged | {"cause": repr(error.__cause__)})
-        case _:
-            logger.error("crashed by an error that Grete did not foresee", exc_info=error)
-
-
-def _kind(error: FrameworkError) -> str:
-    """Return the class of an error as framework/errors.py has it: it says what to do."""
-    return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == FrameworkError.__module__)

@@ -2,12 +2,12 @@
 
 import math
 import time
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections import ChainMap, Counter
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from framework.api.job import Job
 from framework.errors import ExitCode, Fenced, FrameworkError, LogAway, TransientError
@@ -22,6 +22,7 @@ from framework.worker.input_progress import InputProgress
 from framework.worker.packing import check_processes, was_fenced
 from framework.worker.progress import CommitProgress
 from framework.worker.supervisor import Supervisor
+from framework.worker.worker_process import Life
 from protocol.ids import TopicPartition
 
 STILL_S = 0.5  # seconds without a commit while the ends did not move
@@ -85,7 +86,7 @@ class LocalJob:
         self._seen: list[tuple[int, int]] = []  # committed and end by external input, when they last changed
         self._seen_s = 0.0
         self._cut: dict[TopicPartition, int] = {}
-        self._dropped: dict[tuple[str, int], dict[str, int]] = {}  # (task, start of its worker) → records by reason
+        self._dropped: dict[tuple[str, Life], dict[str, int]] = {}  # task, its life → records by reason
         self._fenced: set[int] = set()  # workers of which the news has been told
         self.patience.seconds = math.inf
 
@@ -97,8 +98,8 @@ class LocalJob:
     def poll(self, timeout_ms: float) -> None:
         """Let the supervisor work. Raises Halted, Fenced, FrameworkError if a worker is gone and will not come back.
 
-        A fenced worker ends alone: another process does its work. Raises Fenced when all of them are, but not where
-        other machines host partitions, too. What has not ended goes on with the next call.
+        A fenced worker, or task, ends alone: another process does its work. Raises Fenced when all of them are, but not
+        where other machines host partitions, too. What has not ended goes on with the next call.
         """
         self.supervisor.poll(timeout_ms)
         workers = self.supervisor.workers
@@ -113,9 +114,11 @@ class LocalJob:
             raise Fenced(self._was_fenced(fenced))
 
     def require_all(self) -> None:
-        """Raise Fenced if another process has a partition: how far that comes is not seen from here."""
+        """Raise Fenced if another process has a task: how far that comes is not seen from here."""
         if self._fenced:
             raise Fenced(self._was_fenced(self._fenced))
+        for name, task in ChainMap(*(worker.fenced for worker in self.supervisor.workers.values())).items():
+            raise Fenced(f"{name} was fenced: another process has taken it: {task['end']['text']}", task=name)
 
     def ends(self) -> dict[TopicPartition, int]:
         """Return where the external inputs end: now, or when the log last answered."""
@@ -133,26 +136,27 @@ class LocalJob:
         self._inputs.take(self.supervisor.workers.values())
         return self._inputs.committed
 
+    def _tasks(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the name of each task, and what it said last."""
+        for worker in self.supervisor.workers.values():
+            yield from worker.status.items()
+
     def troubles(self) -> dict[str, str]:
         """Return task → why its sink does not take what it should, of those in trouble."""
-        statuses = [worker.status for worker in self.supervisor.workers.values()]
-        return {
-            name: task["sink_trouble"] for status in statuses for name, task in status.items() if task["sink_trouble"]
-        }
+        return {name: task["sink_trouble"] for name, task in self._tasks() if task["sink_trouble"]}
 
     def waits(self) -> dict[str, str]:
         """Return task → for which other tasks it waits, of those that do so for long, as the workers last said."""
-        statuses = [worker.status for worker in self.supervisor.workers.values()]
-        return {name: task["waits"] for status in statuses for name, task in status.items() if task["waits"]}
+        return {name: task["waits"] for name, task in self._tasks() if task["waits"]}
 
     def dropped(self) -> dict[str, dict[str, int]]:
         """Return reason → task → what was dropped since this run began, as the workers last said.
 
-        A worker that is started again counts from 0: what its predecessor has said stays.
+        A task that is started again counts from 0: what its predecessor has said stays.
         """
         for worker in self.supervisor.workers.values():
             for name, task in worker.status.items():
-                self._dropped[name, worker.starts] = task["dropped"]
+                self._dropped[name, worker.life_of(task)] = task["dropped"]
         counts: dict[str, Counter[str]] = {}
         for (name, _), dropped in self._dropped.items():
             for reason, count in dropped.items():
@@ -161,10 +165,7 @@ class LocalJob:
 
     def failures(self) -> dict[str, str]:
         """Return task → the error of what it last dropped as failed, of those that have, as the workers last said."""
-        statuses = [worker.status for worker in self.supervisor.workers.values()]
-        return {
-            name: task["last_failure"] for status in statuses for name, task in status.items() if task["last_failure"]
-        }
+        return {name: task["last_failure"] for name, task in self._tasks() if task["last_failure"]}
 
     def checkpoint_ids(self) -> dict[str, int]:
         """Return task → last committed checkpoint, as the workers last said; -1: no status yet."""

@@ -1,6 +1,7 @@
 """What is measured of a task and of its worker, as plain values in its status: metrics and pages are made of it."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from framework.execution.driver import TaskDriver
@@ -44,8 +45,8 @@ def task_measures(driver: TaskDriver) -> dict[str, object]:
 class WorkerMeasures:
     """What is measured of one worker process: how busy its loop is, and what its stores take."""
 
-    def __init__(self, memory: RocksMemory, directories: list[Path]) -> None:
-        """``directories``: of the state stores, one for each task."""
+    def __init__(self, memory: RocksMemory, directories: Callable[[], list[Path]]) -> None:
+        """``directories``: those of the state stores, one for each task that is here."""
         self.waited_ms = 0.0  # by the loop, for the log or for time to pass
         self._memory, self._directories = memory, directories
         self._begun_s = time.monotonic()
@@ -60,7 +61,7 @@ class WorkerMeasures:
         """Return the numbers as of ``now_ms``."""
         if now_ms - self._looked_ms >= SIZES_MS:
             self._looked_ms = now_ms
-            self._disk_bytes = sum(_size(each) for each in self._directories)
+            self._disk_bytes = sum(_size(each) for each in self._directories())
         return {
             "busy_s": self.busy_s,
             "rocksdb_memory_bytes": self._memory.used(),

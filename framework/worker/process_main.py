@@ -7,8 +7,7 @@ worker: it imports everything, opens nothing, and waits for a line with its spec
 import contextlib
 import os
 import sys
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,21 +22,24 @@ from framework.job.loader import load_job
 from framework.logs.address import LogAddress
 from framework.logs.patience import Patience
 from framework.settings import Settings
+from framework.state.graph_pinning import check_graph
 from framework.state.pinning import know_dropped
 from framework.state.prepare import prepare
+from framework.worker.control_pipe import ControlPipe
+from framework.worker.hosting import hosted_by
 from framework.worker.lifetime import run_worker
 from framework.worker.output_file import OutputFile
 from framework.worker.status_pipe import StatusPipe, has_reader
 from framework.worker.watchdog import exits_after
-from framework.worker.worker import Worker, hosted_by
+from framework.worker.worker import Worker
 from framework.worker.worker_log import configure_logs
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker process runs, as one JSON object.
 
-    ``partitions``: those whose tasks it hosts. ``output``: the file that takes its log lines. ``drain``: the inputs
-    have ended (E7).
+    ``partitions``: those whose tasks it hosts, but for the ``fenced`` ones, by name. ``output``: the file that takes
+    its log lines. ``drain``: the inputs have ended (E7).
     """
 
     job: str
@@ -50,6 +52,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     output: str
     status_fd: int = -1
     drain: bool = False
+    fenced: tuple[str, ...] = ()
 
 
 def open_worker(
@@ -61,10 +64,12 @@ def open_worker(
     stage: str | None = None,
     status_fd: int = -1,
     connect_seconds: float | None = None,
+    fenced: Collection[str] = (),
 ) -> Worker:
     """Return a worker over its log and stores that reports to the pipe ``status_fd``. Raises ConfigError.
 
-    It waits for brokers as long as for what it has sent; ``connect_seconds``: at its start.
+    It waits for brokers as long as for what it has sent; ``connect_seconds``: at its start. ``fenced``: the names of
+    tasks that another process has.
     """
     check_worker(job)
     patience = Patience(settings.send_timeout_ms / 1000, connect_seconds)
@@ -82,12 +87,10 @@ def open_worker(
     tasks = [wire(job.topology(), graph.ordinal, partition) for graph, partition in hosted]
     metadata = prepare(job, log, job_directory, settings, tasks=tasks)
     keys = JobKeys(job, metadata, job_directory, settings)
-    worker = Worker(job, partitions, log, job_directory, settings, stage=stage, keys=keys)
+    worker = Worker(job, partitions, log, job_directory, settings, stage=stage, keys=keys, fenced=fenced)
     worker.patience = patience
+    worker.hosting.arriving = lambda wiring: check_graph(job, log, [wiring])
     worker.publish = getattr(log, "publish", worker.publish)  # the embedded log has no lag tools
-    readers = Counter(partition for task in tasks for partition in task.external)
-    share = getattr(log, "share", lambda _partitions: None)  # the embedded log reads from anywhere at once
-    share([partition for partition, count in readers.items() if count > 1])
     if status_fd >= 0:
         pipe = StatusPipe(status_fd, worker.stop)
         worker.report, worker.report_rest, worker.show_life = pipe.report, pipe.go_on, pipe.show_life
@@ -96,10 +99,14 @@ def open_worker(
 
 def main(arguments: list[str]) -> ExitCode:
     """Run a worker by its spec, or wait for one first; return its exit code (C5)."""
-    line = arguments[0].encode() if arguments else _wait_for_spec()
+    if not arguments:
+        with contextlib.suppress(ImportError):
+            import framework.logs.kafka  # noqa: F401  # into memory, before it is needed
+    line = arguments[0].encode() if arguments else _line_of(0)
     if not line:
         return ExitCode.DONE  # the supervisor is gone
     spec = msgspec.json.decode(line, type=WorkerSpec)
+    control = _taken(0)
     output = OutputFile(Path(spec.output))
     sys.stdout = os.fdopen(
         1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False
@@ -114,9 +121,15 @@ def main(arguments: list[str]) -> ExitCode:
         job_directory = JobDirectory(Path(spec.directory), address=LogAddress(spec.log, config))
         waits_s = spec.settings.send_timeout_ms / 1000  # its supervisor has found the brokers
         worker = open_worker(
-            job, spec.partitions, job_directory, spec.settings, status_fd=spec.status_fd, connect_seconds=waits_s
+            job,
+            spec.partitions,
+            job_directory,
+            spec.settings,
+            status_fd=spec.status_fd,
+            connect_seconds=waits_s,
+            fenced=spec.fenced,
         )
-        worker.tidy = output.rotate
+        worker.tidy, worker.order = output.rotate, ControlPipe(control).order
         if spec.drain:
             worker.drain()
         return worker
@@ -124,16 +137,20 @@ def main(arguments: list[str]) -> ExitCode:
     return run_worker(make, whose)
 
 
-def _wait_for_spec() -> bytes:
-    """Return the line that says what to run, b"" if none will come. The job's own code is imported afterwards."""
-    with contextlib.suppress(ImportError):
-        import framework.logs.kafka  # noqa: F401  # into memory
-    with open(0, "rb", closefd=False) as spec:
-        line = spec.readline()
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
+def _line_of(handle: int) -> bytes:
+    """Return a line, b"" if none will come; what is behind it stays in the pipe."""
+    line = b""
+    while (byte := os.read(handle, 1)) and byte != b"\n":
+        line += byte
+    return line if byte else b""
+
+
+def _taken(handle: int) -> int:
+    """Return another handle of the same pipe; the job's own code, which is imported later, finds nothing to read."""
+    taken, null = os.dup(handle), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, handle)
     os.close(null)
-    return line
+    return taken
 
 
 if __name__ == "__main__":

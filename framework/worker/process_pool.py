@@ -39,7 +39,6 @@ class ProcessPool:
             assert stdin is not None
             try:
                 stdin.write(_encoded(spec, prewarmed.status_fd) + b"\n")
-                stdin.close()
             except OSError:  # somebody has ended it
                 _end(prewarmed.started)
             else:
@@ -72,7 +71,8 @@ def _start(spec: WorkerSpec | None, environment: dict[str, str] | None) -> _Prew
     with Path(os.devnull if spec is None else spec.output).open("ab") as output:
         process = subprocess.Popen(  # noqa: S603  # our own interpreter, and a spec of the same user
             [sys.executable, "-m", "framework.worker.process_main", *arguments],
-            stdin=subprocess.PIPE if spec is None else subprocess.DEVNULL,
+            bufsize=0,
+            stdin=subprocess.PIPE,  # for its spec, if it has none yet, and for orders
             stdout=output,
             stderr=output,
             pass_fds=[write_end],

@@ -23,10 +23,11 @@ from framework.state.pinning import know_dropped
 from framework.state.prepare import prepare_standby
 from framework.stores.rocksdb import RocksStore
 from framework.stores.rocksdb_memory import RocksMemory
-from framework.worker.lifetime import log_end
+from framework.worker.end_log import log_end
+from framework.worker.hosting import hosted_by
 from framework.worker.status_pipe import StatusPipe
 from framework.worker.task_store import open_task_store
-from framework.worker.worker import hosted_by, mono_ms
+from framework.worker.worker import mono_ms
 
 IDLE_S = 0.1  # between two looks while nothing comes: what is committed is applied that much later
 TURN_MS = 20.0  # of one standby, before the next one's

@@ -6,6 +6,8 @@ from framework.execution.driver import TaskDriver
 from framework.worker.measures import task_measures
 from protocol.ids import TopicPartition
 
+ENDED = ("fenced", "halted", "ended")  # the status of a task that is not there; "ended": it will start again
+
 logger = logging.getLogger("grete")
 
 

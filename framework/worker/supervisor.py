@@ -1,6 +1,5 @@
 """Runs the workers of a job on this machine: its processes, restarted with back-off, by exit code (C5)."""
 
-import json
 import os
 import selectors
 import signal
@@ -17,7 +16,7 @@ from framework.halts import HaltCode
 from framework.job.directory import JobDirectory
 from framework.settings import MiB, Settings
 from framework.worker.assignment import Assignment, HostedState
-from framework.worker.ends import end_of
+from framework.worker.ends import end_of, restart_wait_ms
 from framework.worker.last_words import LOG_AWAY, last_entry, last_words
 from framework.worker.output_file import Follower
 from framework.worker.packing import spread
@@ -27,7 +26,6 @@ from framework.worker.worker_process import WorkerProcess, code_text
 
 LINE_BYTES_MAX = 16 * MiB  # of a status that never ends; then it is dropped. Of a task it has some KiB
 READ_BYTES_MAX = 1 * MiB  # at a look: other workers, and signals, have their turn
-DOUBLINGS_MAX = 40  # of the wait before a restart: its bound is reached long before
 NEWS_MAX = 100  # crashes kept for a screen that did not look
 SILENT_SHARE = 1.25  # of a worker's own bound: it knows first, and can say where it hangs
 SILENT_MARGIN_S = 2.0  # for it to say so
@@ -82,7 +80,7 @@ class Supervisor:
 
     def hosted(self) -> dict[int, HostedState]:
         """Return partition → what has become of it, of those that are here, or have ended here without a stop."""
-        return {each: worker.state(each) for worker in self.workers.values() for each in worker.partitions}
+        return {each: worker.state(each) for worker in self.workers.values() for each in worker.hosted}
 
     def assign(self, assignment: Assignment, again: Collection[int] = ()) -> None:
         """Host these partitions from now on; those that stay are not disturbed.
@@ -91,7 +89,7 @@ class Supervisor:
         the partitions that start again though they were fenced here, or have halted.
         """
         self.assignment = assignment
-        now = {number: worker.wanted for number, worker in self.workers.items()}
+        now = {number: {*worker.wanted, *worker.hosted} for number, worker in self.workers.items()}
         of = spread(now, assignment.active, self._processes)
         for number in sorted({*now, *of}):
             self._want(self.workers.get(number) or self._added(number), of.get(number, ()), again)
@@ -105,19 +103,22 @@ class Supervisor:
         return worker
 
     def _want(self, worker: WorkerProcess, partitions: tuple[int, ...], again: Collection[int]) -> None:
-        """Let a worker host these partitions: a process that runs with others ends first."""
+        """Let a worker host these partitions: its process is told, or ends if it is to host none."""
         worker.wanted = partitions
         if worker.process is not None:
-            if worker.stop_by is None and partitions != worker.partitions:
+            if partitions and worker.stop_by is None:
+                worker.host(partitions, again)
+            elif worker.stop_by is None:
                 worker.stop_by = time.monotonic() + self._stop_s
                 worker.process.send_signal(signal.SIGTERM)
+                worker.fenced.clear()  # if it comes back, it comes as any other
         elif not worker.stays_away(again):
-            self._go_on(worker)
+            self._go_on(worker, again)
 
-    def _go_on(self, worker: WorkerProcess) -> None:
+    def _go_on(self, worker: WorkerProcess, again: Collection[int] = ()) -> None:
         """Let a worker without a process host what is wanted of it, or forget it."""
         if worker.wanted != worker.partitions or worker.exit_code is not None or worker.stop_by is not None:
-            worker.begin_again()
+            worker.begin_again(again)
         if not worker.wanted:
             self._gone[worker.number] = self.workers.pop(worker.number)
 
@@ -137,6 +138,7 @@ class Supervisor:
         if self._draining:
             self._tell_ends()
         for worker in tuple(self.workers.values()):
+            worker.send_orders()
             if worker.stop_by is not None and now > worker.stop_by:
                 self.kill(worker.number)
             if worker.process is not None and worker.process.poll() is not None:
@@ -211,9 +213,11 @@ class Supervisor:
             settings=self._settings,
             output=str(job_directory.worker_log(worker.number)),
             drain=self._draining,
+            fenced=tuple(worker.fenced),
         )
         worker.process, worker.pipe = self._spawner.start(spec)
-        worker.status, worker.line, worker.starts = {}, b"", worker.starts + 1
+        worker.status, worker.line, worker.orders, worker.ends_told = {}, b"", b"", {}
+        worker.starts += 1
         worker.killed = worker.was_silent = False
         worker.told_ends = spec.drain
         worker.silent_s = 0.0
@@ -233,14 +237,8 @@ class Supervisor:
         *lines, rest = (worker.line + data).split(b"\n")
         worker.line = rest if len(rest) < LINE_BYTES_MAX else b""
         for line in lines:
-            try:
-                worker.status = json.loads(line)
-            except ValueError:
-                continue  # a line cut short by a full pipe
-            checkpoint_id = max((task["checkpoint_id"] for task in worker.status.values()), default=-1)
-            if checkpoint_id > worker.checkpoint_id:
-                worker.checkpoint_id, worker.crashes, worker.waits_ended = checkpoint_id, 0, 0
-                worker.last_end = None
+            for text in worker.take(line):
+                self.tell(text)
 
     def _died(self, worker: WorkerProcess, code: int) -> None:
         if worker.pipe >= 0:
@@ -253,12 +251,13 @@ class Supervisor:
             return
         if not self._stopping and not worker.killed and code not in (ExitCode.DONE, ExitCode.FENCED):
             self._note_end(worker, code)
-        if code in (ExitCode.DONE, ExitCode.FENCED):
-            worker.exit_code = code
-        elif code == ExitCode.HALTED:
-            worker.exit_code = code
+        if code in (ExitCode.DONE, ExitCode.FENCED, ExitCode.HALTED):
+            worker.end_for_good(code, self._last_entry(worker.number).get("task"))
+        if code == ExitCode.HALTED:
             raise self._halted(worker, "halted")
-        elif not self._stopping:
+        if code in (ExitCode.DONE, ExitCode.FENCED):
+            return
+        if not self._stopping:
             self._plan_restart(worker, code)
         elif code == -signal.SIGTERM:  # a worker takes the signal itself from its first step on
             self.tell(f"worker {worker.number} was ended by SIGTERM while it was starting: it had processed nothing")
@@ -291,10 +290,9 @@ class Supervisor:
         else:
             worker.crashes += 1
         if worker.crashes > settings.restarts_max:
-            worker.exit_code = ExitCode.FAILED
+            worker.end_for_good(ExitCode.FAILED, self._last_entry(worker.number).get("task"))
             raise self._halted(worker, f"crashed {worker.crashes} times without a commit between ({code_text(code)})")
-        ends = min(worker.crashes + worker.waits_ended, DOUBLINGS_MAX)
-        wait_ms = 0 if ends == 1 else min(settings.restart_backoff_ms << (ends - 2), settings.restart_backoff_ms_max)
+        wait_ms = restart_wait_ms(settings, worker.crashes + worker.waits_ended)
         worker.restart_at = time.monotonic() + wait_ms / 1000
         if not worker.killed:
             shown, worker.shown = worker.shown, self._told(worker, worker.how_ended(code, event))
@@ -311,7 +309,9 @@ class Supervisor:
         self.incidents.append((time.time_ns() // 1_000_000, text))
 
     def _forget(self, worker: WorkerProcess) -> None:
-        worker.process, worker.status = None, {}
+        if worker.process is not None and worker.process.stdin is not None:
+            worker.process.stdin.close()
+        worker.process, worker.status, worker.orders = None, {}, b""
         if worker.pipe >= 0:
             self._selector.unregister(worker.pipe)
             os.close(worker.pipe)

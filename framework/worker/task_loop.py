@@ -1,54 +1,101 @@
 """The tasks of one process take turns in one thread, over the log that all of them share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
-from framework.errors import FrameworkError
+from framework.errors import Fenced, FrameworkError, Halted, StoreCorrupted, TaskError
 from framework.execution.driver import TaskDriver
 from framework.ports import Delivery, Log
 
+OWN = (Fenced, TaskError, Halted, StoreCorrupted)  # what is one task's own: nothing is known to be wrong with others
 TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
 
 
 class TaskLoop:
-    """The loop of a process. An error of one task leaves it: the process ends, and its tasks with it.
+    """The loop of a process. An error of a task's own ends that task alone; any other leaves the loop, and ends all.
 
-    What they have sent is in one client, in doubt for all of them together.
+    What a task had sent is in the client of all, and arrives after its end. So it does not start again here before the
+    log has answered all of that: the new one looks which of its outputs are there.
     """
 
-    def __init__(self, drivers: Sequence[TaskDriver], log: Log, mono_ms: Callable[[], float]) -> None:
-        """``drivers``: that of each task, at the index by which the log knows it as the owner of a send."""
+    def __init__(self, drivers: Iterable[TaskDriver], log: Log, mono_ms: Callable[[], float]) -> None:
+        """``drivers``: those of the first tasks."""
         self.turn_of: TaskDriver | None = None  # after an error: whose turn it was
-        self._drivers, self._log, self._mono_ms = drivers, log, mono_ms
+        self.ended: list[tuple[TaskDriver, FrameworkError]] = []  # by an error of their own; the caller takes them out
+        self._log, self._mono_ms = log, mono_ms
+        self._drivers: dict[int, TaskDriver] = {}  # by owner: what the log knows a task by
         # sources come last in a round: the records that reached the others let them advance at once
-        self._sources = [driver for driver in drivers if driver.wiring.is_source]
-        self._behind = [driver for driver in drivers if not driver.wiring.is_source]
+        self._sources: list[TaskDriver] = []
+        self._behind: list[TaskDriver] = []
+        self._leaving: dict[int, TaskDriver] = {}  # that have ended, and whose sends the log has not all answered
         self._observed = 0  # the last logical time that has reached a task here
-        self._busy_ms = {id(driver): 0.0 for driver in drivers}
+        self._busy_ms: dict[str, float] = {}  # by task
         self._turn_began: tuple[TaskDriver, float] | None = None  # whose turn is under way, since when
+        for driver in drivers:
+            self.add(driver)
+
+    def add(self, driver: TaskDriver) -> None:
+        """Let a task take turns. Its owner is no other task's, and none's that has ended: answers to that may come."""
+        self._drivers[driver.owner] = driver
+        (self._sources if driver.wiring.is_source else self._behind).append(driver)
+        self._busy_ms.setdefault(driver.wiring.name, 0.0)
+
+    def start(self, driver: TaskDriver, begin: Callable[[TaskDriver], None]) -> None:
+        """Let a task begin."""
+        self.turn_of = driver
+        try:
+            begin(driver)
+        except OWN as error:
+            self._end(driver, error)
+        self.turn_of = None
+
+    def _end(self, driver: TaskDriver, error: FrameworkError) -> None:
+        """Let a task take no more turns, and no more answers of the log."""
+        error.task = error.task or driver.wiring.name  # a log or a store does not know whose turn it is
+        del self._drivers[driver.owner]
+        (self._sources if driver.wiring.is_source else self._behind).remove(driver)
+        self.ended.append((driver, error))
+        if not isinstance(error, Fenced | Halted):  # else it does not start again
+            self._leaving[driver.owner] = driver
+
+    def remove(self, driver: TaskDriver) -> None:
+        """Let a task take no more turns: it has stopped, or is given up."""
+        del self._drivers[driver.owner]
+        (self._sources if driver.wiring.is_source else self._behind).remove(driver)
+        self._leaving[driver.owner] = driver
 
     @property
     def over(self) -> bool:
         """Whether all tasks have ended as they were asked to."""
-        return all(driver.exit is not None for driver in self._drivers)
+        return all(driver.exit is not None for driver in self._drivers.values())
 
-    def busy_s(self, driver: TaskDriver) -> float:
+    def leaves(self, name: str) -> bool:
+        """Whether a task has ended, and the log has still to answer some of what it has sent."""
+        return any(driver.wiring.name == name for driver in self._leaving.values())
+
+    def busy_s(self, name: str) -> float:
         """Return how long a task's turns were, in seconds, the one under way included. Any thread may ask."""
         began = self._turn_began
-        under_way_ms = self._mono_ms() - began[1] if began is not None and began[0] is driver else 0.0
-        return (self._busy_ms[id(driver)] + under_way_ms) / 1_000
+        under_way_ms = self._mono_ms() - began[1] if began is not None and began[0].wiring.name == name else 0.0
+        return (self._busy_ms[name] + under_way_ms) / 1_000
 
     def go_round(self) -> bool:
         """Let each task do what it can, and take the log's answers; return whether there is more to do at once.
 
-        Raises what a task or the log raises; a FrameworkError in a turn says in ``task`` whose turn it was.
+        Raises what the log raises, and of a task what is not its own; a FrameworkError in a turn says in ``task`` whose
+        turn it was. LogAway: what a task that has ended had sent is not answered for too long.
         """
         more = False
-        for driver in self._behind:
+        for driver in tuple(self._behind):
             more |= self._turn(driver)
         self._tell()
-        for driver in self._sources:
+        for driver in tuple(self._sources):
             more |= self._turn(driver)
-        return self._poll() or more
+        more |= self._poll()
+        for driver in tuple(self._leaving.values()):
+            driver.parts.pending_sends.check(driver.parts.mono_ms())
+            if driver.parts.pending_sends.empty:
+                del self._leaving[driver.owner]
+        return more
 
     def _turn(self, driver: TaskDriver) -> bool:
         """Let a task do what it can, for a while; return whether there is more to do at once."""
@@ -56,7 +103,7 @@ class TaskLoop:
         ends = begun + TURN_MS
         self.turn_of, self._turn_began = driver, (driver, begun)
         try:
-            while driver.tick():
+            while driver.owner in self._drivers and self._tick(driver):
                 if driver.urgent:
                     driver.urgent = False
                     more |= self._poll()
@@ -67,8 +114,15 @@ class TaskLoop:
             error.task = error.task or driver.wiring.name  # below, a log or a store does not know whose turn it is
             raise
         self.turn_of = self._turn_began = None
-        self._busy_ms[id(driver)] += self._mono_ms() - begun
+        self._busy_ms[driver.wiring.name] += self._mono_ms() - begun
         return more
+
+    def _tick(self, driver: TaskDriver) -> bool:
+        try:
+            return driver.tick()
+        except OWN as error:
+            self._end(driver, error)
+            return False
 
     def _poll(self) -> bool:
         """Push out the sends, and report the deliveries; return whether a task can do something about it."""
@@ -76,13 +130,21 @@ class TaskLoop:
         for delivery in self._log.poll():
             answers.setdefault(delivery.owner, []).append(delivery)
         for owner, deliveries in answers.items():
-            more |= self._drivers[owner].delivered(*deliveries)
+            driver = self._drivers.get(owner)
+            try:
+                more |= driver is not None and driver.delivered(*deliveries)
+            except OWN as error:
+                assert driver is not None
+                self._end(driver, error)
+            if owner in self._leaving:
+                for delivery in deliveries:
+                    self._leaving[owner].parts.pending_sends.answered(delivery.token)
         return more
 
     def _tell(self) -> None:
         """Tell the sources here the last logical time: a task waits for them."""
-        observed = max(driver.mode.observed for driver in self._drivers)
+        observed = max((driver.mode.observed for driver in self._drivers.values()), default=0)
         if observed > self._observed:
             self._observed = observed
-            for driver in self._drivers:
+            for driver in self._drivers.values():
                 driver.mode.observe(observed)

@@ -1,41 +1,27 @@
 """A worker process: the tasks of its partitions, of all stages or of one, over one log. One thread, one loop."""
 
 import logging
-import os
-import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from framework.api.graph import StageGraph
 from framework.api.job import Job
-from framework.errors import (
-    ConfigError,
-    ExitCode,
-    LogAway,
-    TransientError,
-)
-from framework.execution.build import assemble
-from framework.execution.calls.shared import shared_calls
+from framework.errors import ExitCode, LogAway, TransientError
 from framework.execution.driver import TaskDriver
-from framework.execution.outbox_executor import OwnThread
-from framework.execution.processor import CheckKeys
 from framework.job.directory import JobDirectory
 from framework.job.key_check import JobKeys
 from framework.logs.patience import Patience
 from framework.ports import Log
 from framework.settings import Settings
-from framework.stores.rocksdb import RocksStore
 from framework.stores.rocksdb_memory import RocksMemory
-from framework.stores.spill import FileSpill
-from framework.stores.store_directory import wipe_directory
 from framework.worker.blocking import BlockingWatch
+from framework.worker.control_pipe import Order
+from framework.worker.dropped import DroppedLog
+from framework.worker.hosted_task import Shared
+from framework.worker.hosting import Hosting
 from framework.worker.measures import WorkerMeasures
 from framework.worker.status import log_ready, task_status
-from framework.worker.task_loop import TaskLoop
-from framework.worker.task_store import open_task_store
 from framework.worker.waiting import TaskWaits
 from framework.worker.watchdog import Watchdog
 from protocol.ids import TopicPartition
@@ -43,8 +29,6 @@ from protocol.ids import TopicPartition
 STATUS_MS = 100  # between two statuses: what a person sees moves
 STATUS_TASK_MS = 20  # the same for each task, where there are many: statuses are little of the work
 LOOK_S = 0.5  # for an answer of the log that nothing depends on
-DROPPED_LEVELS = {"late": logging.WARNING, "duplicate": logging.INFO, "failed": logging.WARNING}  # by reason
-DROPPED_LOG_MS = 60_000  # between two lines about records dropped for the same reason
 STATUS_RESTORING_MS = 20  # a restore may be over soon, and a person watches its bar
 
 
@@ -69,9 +53,11 @@ class Worker:
         *,
         stage: str | None = None,
         keys: JobKeys | None = None,
+        fenced: Collection[str] = (),
     ) -> None:
         """Open the stores of the tasks; ``keys`` checks those of external inputs, None: nothing does.
 
+        ``fenced``: the names of tasks that another process has, so that they stay away.
         Raises ConfigError for a partition or stage that the job has not.
         """
         self._log, self._settings = log, settings
@@ -82,10 +68,11 @@ class Worker:
         self.show_life: Callable[[], None] = lambda: None  # to a supervisor, from another thread
         self.stopping: Callable[[], None] = lambda: None  # called when it is asked to stop
         self.tidy: Callable[[], None] = lambda: None  # now and then: what the process writes to
+        self.order: Callable[[], Order | None] = lambda: None  # what it is to host from now on, if that changes
         self._published: dict[TopicPartition, int] = {}
         self._broadcast = {topic for topics in job.topology().broadcast.values() for topic in topics}
         self._reported_ms = 0.0
-        self._dropped: dict[str, tuple[int, float]] = {}  # by reason: records as last logged, and when more may be
+        self._dropped = DroppedLog()
         self._told_ready: dict[str, int] = {}  # task → the generation that was last logged as ready
         self._away: dict[str, int] = {}  # task → its commits when the log was last silent: until the next, that is why
         self._stop_by: float | None = None  # set by a signal handler, seen by the loop
@@ -93,56 +80,23 @@ class Worker:
         self.gave_up = False  # a stop has timed out
         self._turns = 0  # of the loop
         self._reported: dict[str, Any] = {}  # the last statuses
-        self._stores: list[RocksStore] = []
-        self._directories: list[Path] = []
-        self.drivers: list[TaskDriver] = []
         memory = RocksMemory(settings.rocksdb_bytes)
-        self._measures = WorkerMeasures(memory, self._directories)
-        hosted = hosted_by(job, partitions, stage)
-        self._status_ms = max(STATUS_MS, STATUS_TASK_MS * len(hosted))
-        for owner, (graph, partition) in enumerate(hosted):
-            check_keys = None if keys is None else keys.check_of(graph, partition)
-            self._host(owner, graph, job, partition, job_directory, memory, check_keys)
+        shared = Shared(job, log, job_directory, settings, memory, mono_ms, keys)
+        self.hosting = Hosting(partitions, shared, stage=stage, fenced=fenced)
+        self._loop, self._ends = self.hosting.loop, self.hosting.ends
+        self._measures = WorkerMeasures(memory, lambda: [task.directory for task in self.hosting.tasks.values()])
         stages = [graph.name for graph in job.live]
         self._waiting = TaskWaits(stages, settings.checkpoint_interval_ms, self._look)
-        self._loop = TaskLoop(self.drivers, log, mono_ms)
 
-    def _host(
-        self,
-        owner: int,
-        graph: StageGraph,
-        job: Job,
-        partition: int,
-        job_directory: JobDirectory,
-        memory: RocksMemory,
-        check_keys: CheckKeys | None,
-    ) -> None:
-        """Open the store of a stage's task, and make its driver."""
-        directory = job_directory.state(f"{graph.name}-{partition}")
-        store = open_task_store(job, graph, partition, job_directory, self._log, self._settings.snapshot_url, memory)
-        self._stores.append(store)
-        self._directories.append(directory)
-        self.drivers.append(
-            assemble(
-                graph,
-                job.topology(),
-                partition,
-                owner=owner,
-                log=self._log,
-                store=store,
-                spill=FileSpill(directory.with_name(f"{directory.name}.early")),
-                settings=self._settings,
-                mono_ms=mono_ms,
-                executor=OwnThread(),
-                check_keys=check_keys,
-                caller=shared_calls() if graph.awaits else None,
-            )
-        )
+    @property
+    def drivers(self) -> list[TaskDriver]:
+        """Those of the tasks that are here now: not of one that has ended alone."""
+        return self.hosting.drivers
 
     @property
     def logs_for(self) -> TaskDriver | None:
         """The task that a log line is about now; None: all that are here."""
-        return self.drivers[0] if len(self.drivers) == 1 else self._loop.turn_of
+        return self.drivers[0] if len(self.hosting.tasks) == len(self.drivers) == 1 else self._loop.turn_of
 
     def watchdog(self) -> Watchdog:
         """Return what ends the process, within a ``with`` block, if this worker hangs or does not stop in time."""
@@ -163,10 +117,9 @@ class Worker:
     def _report_within(self, line: str) -> None:
         """Report within a long turn, in which only records are done: what was known, how busy, in which ``line``."""
         of_worker, known = {"busy_s": self._measures.busy_s, "in_line": line}, self._reported
-        busy_s = {driver.wiring.name: self._loop.busy_s(driver) for driver in self.drivers}
         self.report(
             {
-                name: status | {"busy_s": busy_s[name], "worker": status["worker"] | of_worker}
+                name: status | {"busy_s": self._loop.busy_s(name), "worker": status["worker"] | of_worker}
                 for name, status in known.items()
             }
         )
@@ -175,34 +128,46 @@ class Worker:
         """Run until stopped; return how it ended (C5)."""
         self.patience.meanwhile = self._status  # one that is gone ends the wait
         try:
-            return self._run()
+            code = self._run()
         except LogAway:
             if self._stop_by is None or not self.patience.ended:
                 raise
-            return self._give_up()
+            code = self._give_up()
+        error = self._ends.halted or self.hosting.failed
+        if error is not None:
+            raise error
+        return code
 
     def _run(self) -> ExitCode:
-        for driver in self.drivers:
-            self._loop.turn_of = driver
-            driver.start(
-                nonce=os.urandom(16), host=platform.node()[:200], pid=os.getpid(), wall_ms=int(time.time() * 1000)
-            )
-        self._loop.turn_of = None
+        self.hosting.begin()
         self._status(force=True)
-        while not self._loop.over:
+        while self._goes_on():
             more = self._round()  # to do before anything else comes: a driver whose ``tick`` is False waits
             self._status()
             if self._stop_by is not None and self._stop_timed_out(self._stop_by):
                 return self._give_up()
-            if not more:
+            if not (more or self._loop.ended):
                 self._wait()
         self._status(force=True)
         return ExitCode.DONE
 
+    def _goes_on(self) -> bool:
+        """Let tasks come, end and go; return whether there is more to come."""
+        if not self._stopping and (order := self.order()) is not None:
+            self.hosting.assign(order.partitions, order.again)
+        self.hosting.step(lambda: self._status(force=True))
+        if self.hosting.moved:
+            self.hosting.moved = False
+            self._status(force=True)
+        if self._ends.halted is not None:
+            self.stop()
+        return not self.hosting.over
+
     def _wait(self) -> None:
         """Wait until the log has something, or it is time for something."""
         begun = mono_ms()
-        timeout_ms = min(STATUS_MS, *(max(0.5, driver.due_in_ms()) for driver in self.drivers))
+        due_ms = [max(0.5, driver.due_in_ms()) for driver in self.drivers]
+        timeout_ms = min(STATUS_MS, self.hosting.due_in_ms, *due_ms)
         self._log.wait(timeout_ms, answers=self._awaits_answers())
         self._measures.waited_ms += mono_ms() - begun
 
@@ -231,7 +196,7 @@ class Worker:
 
     def _awaits_answers(self) -> bool:
         """Whether a task can go on when the log has answered: of aligned ones each commit waits for its frames."""
-        return any(driver.mode.awaits_answers for driver in self.drivers)
+        return self.hosting.changing or any(driver.mode.awaits_answers for driver in self.drivers)
 
     def stop(self) -> None:
         """Begin a graceful stop (R6); safe to call from a signal handler."""
@@ -242,14 +207,12 @@ class Worker:
 
     def drain(self) -> None:
         """Take the inputs from outside for ended (E7); safe to call from a signal handler."""
-        for driver in self.drivers:
-            driver.end_inputs()
+        self.hosting.drain()
 
     def _stop_timed_out(self, stop_by: float) -> bool:
         if not self._stopping:
             self._stopping = True
-            for driver in self.drivers:
-                driver.stop()
+            self.hosting.stop()
         return mono_ms() >= stop_by
 
     def _give_up(self) -> ExitCode:
@@ -266,53 +229,43 @@ class Worker:
 
     def close(self) -> None:
         """Release stores and log."""
-        for store in self._stores:
-            store.close()
+        self.hosting.close()
         self._log.close()
-
-    def wipe(self) -> None:
-        """Give up the local stores: one of them is damaged, and the changelog is the truth."""
-        self.close()
-        for directory in self._directories:
-            wipe_directory(directory)
 
     def _status(self, *, force: bool = False) -> None:
         self._turns += 1
         self.report_rest()
         now = mono_ms()
         since = now - self._reported_ms
-        if not force and since * STATUS_MS < STATUS_RESTORING_MS * self._status_ms:
+        status_ms = max(STATUS_MS, STATUS_TASK_MS * len(self.hosting.tasks))
+        if not force and since * STATUS_MS < STATUS_RESTORING_MS * status_ms:
             return
-        if force or since >= self._status_ms or not all(driver.running for driver in self.drivers):
+        if force or since >= status_ms or not all(driver.running for driver in self.drivers):
             self._reported_ms = now
             if self.patience.silent:
                 self._waiting.forget()
                 self._away = {driver.wiring.name: driver.counters["commits"] for driver in self.drivers}
             waits = self._waiting.told(self.drivers, now)
             of_worker = self._measures.told(now) | {"log_trouble": self.patience.trouble, "in_line": ""}
-            self._reported = {
+            there = {
                 (name := driver.wiring.name): task_status(driver)
                 | {"waits": waits.get(name), "behind": self._waiting.behind(driver, now)}
-                | {"busy_s": self._loop.busy_s(driver), "worker": of_worker}
+                | self._ends.told(name, driver)
                 for driver in self.drivers
+            }
+            away = {
+                name: status | {"waits": None, "behind": None} | self._ends.told(name, None)
+                for name, status in self._ends.statuses.items()
+            }
+            self._reported = {
+                name: status
+                | {"life": self.hosting.tasks[name].life, "busy_s": self._loop.busy_s(name), "worker": of_worker}
+                for name, status in (there | away).items()
             }
             self.report(self._reported)
             self._publish()
             self.tidy()
-            for reason, level in DROPPED_LEVELS.items():
-                self._log_dropped(reason, level, now)
-
-    def _log_dropped(self, reason: str, level: int, now: float) -> None:
-        """Log how much was dropped as late (E5), as repeats or as failed, once a minute while there is more."""
-        dropped = {driver.wiring.name: driver.parts.runner.dropped[reason] for driver in self.drivers}
-        said, due_ms = self._dropped.get(reason, (0, 0.0))
-        if sum(dropped.values()) > said and now >= due_ms:
-            self._dropped[reason] = sum(dropped.values()), now + DROPPED_LOG_MS
-            extra: dict[str, object] = {reason: {name: count for name, count in dropped.items() if count}}
-            if reason == "failed":
-                lasts = {driver.wiring.name: driver.parts.runner.last_failure for driver in self.drivers}
-                extra["last"] = {name: last for name, last in lasts.items() if last}
-            logger.log(level, "%s records dropped", reason, extra=extra)
+            self._dropped.look(self.drivers, now)
 
     def _publish(self) -> None:
         """Publish how far external inputs are committed, where that has changed: seldom enough for any cluster."""
@@ -326,20 +279,3 @@ class Worker:
         if positions != self._published:
             self._published = positions
             self.publish(positions)
-
-
-def hosted_by(job: Job, partitions: Sequence[int], stage: str | None) -> list[tuple[StageGraph, int]]:
-    """Return (stage, partition) of each task that a worker of these partitions hosts. Raises ConfigError."""
-    return [(graph, partition) for partition in partitions for graph in stages_of(job, partition, stage)]
-
-
-def stages_of(job: Job, partition: int, stage: str | None) -> list[StageGraph]:
-    """Return the stages whose tasks a worker of a partition hosts: all that have it, or the one that is named.
-
-    Raises ConfigError: there is no such partition or stage.
-    """
-    if stage is not None:
-        return [job.stage(stage).check_partition(partition)]
-    if not 0 <= partition < job.workers:
-        raise ConfigError(f"job {job.name!r} has partitions 0 to {job.workers - 1}, not {partition}")
-    return [each for each in job.stages if partition < each.partitions]

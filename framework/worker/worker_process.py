@@ -1,17 +1,23 @@
 """A worker process as its supervisor sees it: what it hosts, what it said last, how it has ended."""
 
+import json
+import os
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from framework.errors import ExitCode
 from framework.worker.assignment import HostedState
+from framework.worker.control_pipe import Order, line_of
 from framework.worker.ends import Reason, WorkerEnd
 from framework.worker.last_words import HUNG, LOG_AWAY
+from framework.worker.task_news import failures_of_tasks, news_of_tasks
 
+Life = tuple[int, int]  # of a task: the start of its worker, and its own start there
 GIVEN_UP = (ExitCode.HALTED, ExitCode.FAILED)  # the exit codes of a worker for which a person must look
 
 
@@ -31,6 +37,7 @@ class WorkerProcess:
     waits_ended: int = 0  # the same, of ends because the log did not answer: no fault of the worker's
     restart_at: float = 0.0
     exit_code: int | None = None  # of a process that is not to be restarted
+    ended: tuple[int, ...] = ()  # the partitions for which it is not
     stop_by: float | None = None  # of one that ends alone: when it is killed, by the monotonic clock
     killed: bool = False  # by us: no news to anybody
     told_ends: bool = False  # that the job is drained
@@ -38,6 +45,9 @@ class WorkerProcess:
     was_silent: bool = False  # for too long: it was killed for that
     shown: str = ""  # its last end as it was told, with the error: the same again is told in short
     line: bytes = b""
+    orders: bytes = b""  # that the pipe to it has not taken yet
+    fenced: dict[str, dict[str, Any]] = field(default_factory=dict)  # task that another process has → its last status
+    ends_told: dict[str, dict[str, int]] = field(default_factory=dict)  # task → its ends alone in this process
     last_end: WorkerEnd | None = None  # until it has committed again
     ends: Counter[Reason] = field(default_factory=Counter)
 
@@ -49,31 +59,92 @@ class WorkerProcess:
     @property
     def takes_input(self) -> bool:
         """Whether all its tasks take input."""
-        return bool(self.status) and all(task["status"] == "running" for task in self.status.values())
+        return bool(self.status) and all(task["status"] in ("running", "fenced") for task in self.status.values())
+
+    def life_of(self, task: Mapping[str, Any]) -> Life:
+        """Return in which of its lives a task has said this."""
+        return self.starts, task["life"]
+
+    def take(self, line: bytes) -> list[str]:
+        """Take a line of its status; return what a person is to be told of its tasks."""
+        try:
+            status = json.loads(line)
+        except ValueError:
+            return []  # a sign of life, or cut short by a full pipe
+        self.status = status
+        self.ends += failures_of_tasks(status, self.ends_told)
+        news = list(news_of_tasks(status, self.ends_told))
+        self.ends_told = {name: task.get("ends", {}) for name, task in status.items()}
+        self._keep_fenced(self.fenced | status, ())
+        status |= {name: task for name, task in self.fenced.items() if name not in status}
+        checkpoint_id = max((task["checkpoint_id"] for task in status.values()), default=-1)
+        if checkpoint_id > self.checkpoint_id:
+            self.checkpoint_id, self.crashes, self.waits_ended = checkpoint_id, 0, 0
+            self.last_end = None
+        return news
+
+    def host(self, partitions: tuple[int, ...], again: Collection[int]) -> None:
+        """Tell the process, which runs, to host these partitions from now on; ``again``: although they were fenced."""
+        if partitions == self.partitions and not any(_partition(name) in again for name in self.fenced):
+            return
+        self.partitions = partitions
+        self._keep_fenced(self.fenced, again)
+        self.orders += line_of(Order(partitions=partitions, again=tuple(again)))
+        self.send_orders()
+
+    def send_orders(self) -> None:
+        """Write what the process is still to be told, as much of it as the pipe takes."""
+        if not self.orders or self.process is None or self.process.stdin is None:
+            return
+        with suppress(BlockingIOError, BrokenPipeError):  # it is busy, or has just ended: then its successor knows
+            handle = self.process.stdin.fileno()
+            os.set_blocking(handle, False)
+            self.orders = self.orders[os.write(handle, self.orders) :]
 
     def stays_away(self, again: Collection[int]) -> bool:
         """Whether it has ended for good: partitions that it is still to host are not all among those ``again``."""
-        kept = set(self.wanted) & set(self.partitions)
+        kept = set(self.wanted) & set(self.ended)
         given_up = self.exit_code in GIVEN_UP and not self.wanted  # it is told of until a person has looked
         return self.exit_code is not None and (given_up or not kept <= set(again))
 
-    def begin_again(self) -> None:
+    def begin_again(self, again: Collection[int] = ()) -> None:
         """Host what is wanted now, as if this was the first start."""
         self.partitions, self.exit_code, self.stop_by = self.wanted, None, None
         self.crashes = self.waits_ended = 0
         self.checkpoint_id, self.restart_at, self.shown, self.last_end = -1, 0.0, "", None
+        self._keep_fenced(self.fenced, again)
+
+    def _keep_fenced(self, known: Mapping[str, dict[str, Any]], again: Collection[int]) -> None:
+        """Keep in mind which tasks another process has, of the partitions that are to be here, but not ``again``."""
+        stay = set(self.partitions).difference(again)
+        fenced = {name: task for name, task in known.items() if task.get("status") == "fenced"}
+        self.fenced = {name: task for name, task in fenced.items() if _partition(name) in stay}
+
+    @property
+    def hosted(self) -> tuple[int, ...]:
+        """Its partitions, and those that it has not given up yet."""
+        return tuple(sorted({*self.partitions, *map(_partition, self.status)}))
 
     def state(self, partition: int) -> HostedState:
         """Return what has become of one of its partitions."""
+        if self.exit_code is not None and partition not in self.ended:
+            return HostedState.STARTING  # once an assignment leaves out the others
         if self.exit_code == ExitCode.FENCED:
             return HostedState.FENCED
         if self.exit_code in GIVEN_UP:
             return HostedState.HALTED
-        if self.stop_by is not None or self.exit_code is not None:
+        if self.stop_by is not None or self.exit_code is not None or partition not in self.partitions:
             return HostedState.STOPPING
-        tasks = [task for name, task in self.status.items() if int(name.rpartition("-")[2]) == partition]
-        takes_input = bool(tasks) and all(task["status"] == "running" for task in tasks)
-        return HostedState.RUNNING if takes_input else HostedState.STARTING
+        states = {task["status"] for name, task in self.status.items() if _partition(name) == partition}
+        if "fenced" in states:
+            return HostedState.FENCED
+        return HostedState.RUNNING if states == {"running"} else HostedState.STARTING
+
+    def end_for_good(self, code: int, task: str | None) -> None:
+        """Take note that it does not start again by itself; ``task``: whose end it was, if that is known."""
+        self.exit_code = code
+        of = None if task is None or code == ExitCode.FENCED else _partition(task)
+        self.ended = (of,) if of in self.partitions and of is not None else self.partitions
 
     def how_ended(self, code: int, event: str | None) -> str:
         """Return how its process has ended; ``event``: the last that it has logged."""
@@ -81,6 +152,10 @@ class WorkerProcess:
             return f"said nothing for {self.silent_s:.0f} s (is its process stopped?), and was killed"
         known = {LOG_AWAY: "gave up waiting for the log", HUNG: "hung, and was ended"}
         return known.get(event or "", f"was {code_text(code)}" if code < 0 else f"crashed, {code_text(code)}")
+
+
+def _partition(task: str) -> int:
+    return int(task.rpartition("-")[2])
 
 
 def code_text(code: int) -> str:

@@ -15,7 +15,7 @@ from framework.settings import Settings
 from framework.state.graph_pinning import GRAPH
 from framework.state.prepare import prepare
 from framework.state.rescale import partitions_of, rescale
-from framework.worker.worker import stages_of
+from framework.worker.hosting import stages_of
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 
 LINES, WORDS = Topic("lines", key=utf8, value=int64), Topic("words", key=utf8, value=int64)

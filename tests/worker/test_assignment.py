@@ -41,6 +41,17 @@ def pids(local: LocalJob) -> dict[int, int]:
     return {number: worker.process.pid for number, worker in workers if worker.process is not None}
 
 
+def running(local: LocalJob, *partitions: int) -> bool:
+    """Whether these partitions are hosted, and no other, and their tasks take input."""
+    return local.supervisor.hosted() == dict.fromkeys(partitions, RUNNING)
+
+
+def generations(local: LocalJob) -> dict[str, int]:
+    """Return task → its generation."""
+    statuses = (worker.status for worker in local.supervisor.workers.values())
+    return {name: task["generation"] for status in statuses for name, task in status.items()}
+
+
 def test_partitions_come_and_go_and_the_others_are_not_disturbed(tmp_path: Path) -> None:
     """A new one gets a process of its own; one that is taken away commits, and ends alone and without a word."""
     with local_job(tmp_path, of()) as local:
@@ -139,16 +150,59 @@ def test_what_has_halted_is_told_of_until_it_is_to_start_again(tmp_path: Path) -
         poll_until(local, lambda: supervisor.hosted() == {0: RUNNING, 1: RUNNING})
 
 
-def test_a_packed_process_is_disturbed_only_if_its_own_partitions_change(tmp_path: Path) -> None:
-    """A partition comes to the process that has the fewest, and the other one does not notice."""
+def test_partitions_come_to_a_process_and_go_while_it_runs(tmp_path: Path) -> None:
+    """Each comes to the process that has the fewest; no process ends, and the other tasks take no new generation."""
     with local_job(tmp_path, of(0, 1, 2), processes=2) as local:
         supervisor = local.supervisor
-        poll_until(local, lambda: supervisor.takes_input)
-        kept = pids(local)[0]
+        poll_until(local, lambda: running(local, 0, 1, 2))
+        kept, generation = pids(local), generations(local)
         supervisor.assign(of(0, 1, 2, 3))
-        poll_until(local, lambda: supervisor.takes_input and len(supervisor.hosted()) == 4)
+        assert supervisor.hosted() == {0: RUNNING, 1: RUNNING, 2: RUNNING, 3: STARTING}
+        poll_until(local, lambda: running(local, 0, 1, 2, 3))
         assert {number: each.partitions for number, each in supervisor.workers.items()} == {0: (0, 2), 1: (1, 3)}
-        assert (pids(local)[0], supervisor.news) == (kept, [])
+        supervisor.assign(of(2, 3))
+        assert supervisor.hosted() == {0: STOPPING, 1: STOPPING, 2: RUNNING, 3: RUNNING}
+        poll_until(local, lambda: running(local, 2, 3))
+        supervisor.assign(of(0, 2, 3))
+        poll_until(local, lambda: running(local, 0, 2, 3))
+        now = generations(local)
+        assert (now["pass-2"], now["pass-0"]) == (generation["pass-2"], generation["pass-0"] + 1)
+        assert (pids(local), supervisor.news) == (kept, [])
+        left = [line for line in (tmp_path / "job" / "logs").glob("*.log") if '"task left"' in line.read_text()]
+        assert len(left) == 2
+        supervisor.assign(of(2))
+        poll_until(local, lambda: running(local, 2) and pids(local).keys() == {0})
+        supervisor.kill(0)
+        poll_until(local, lambda: running(local, 2))  # what it was told is kept: the next process has it in its spec
+
+
+def test_a_partition_that_comes_back_at_once_starts_again_in_its_process(tmp_path: Path) -> None:
+    """It stops first: the store is opened by one at a time, and the log has answered all that the task had sent."""
+    with local_job(tmp_path, of(0, 1), processes=1) as local:
+        supervisor = local.supervisor
+        poll_until(local, lambda: running(local, 0, 1))
+        kept, generation = pids(local), generations(local)
+        supervisor.assign(of(1))
+        supervisor.assign(of(0, 1))
+        poll_until(local, lambda: running(local, 0, 1) and generations(local)["pass-0"] == generation["pass-0"] + 1)
+        assert (pids(local), supervisor.news) == (kept, [])
+
+
+def test_a_fenced_partition_of_a_process_may_be_assigned_again(tmp_path: Path) -> None:
+    """The process goes on with the others, and takes it back when it is told so."""
+    with local_job(tmp_path, of(0, 1), processes=1) as local:
+        supervisor = local.supervisor
+        poll_until(local, lambda: running(local, 0, 1))
+        kept = pids(local)
+        job, other, path = tmp_path / "job", f"--state-directory={tmp_path / 'other'}", str(tmp_path / "pair.py")
+        with WorkerUnderTest(job, other, reference=path, task="pass-0") as thief:
+            thief.running()
+            poll_until(local, lambda: supervisor.hosted() == {0: FENCED, 1: RUNNING})
+            supervisor.assign(of(0, 1, 2))
+            poll_until(local, lambda: supervisor.hosted() == {0: FENCED, 1: RUNNING, 2: RUNNING})
+        supervisor.assign(of(0, 1, 2), again=(0,))
+        poll_until(local, lambda: running(local, 0, 1, 2))
+        assert pids(local) == kept
 
 
 def test_what_was_committed_elsewhere_is_no_record_of_this_run() -> None:
@@ -159,7 +213,7 @@ def test_what_was_committed_elsewhere_is_no_record_of_this_run() -> None:
 
     def say(number: int, checkpoint_id: int, offset: int) -> None:
         positions = {f"lines[{number}]": offset}
-        task = {"status": "running", "checkpoint_id": checkpoint_id, "positions": positions, "holes": {}}
+        task = {"status": "running", "checkpoint_id": checkpoint_id, "positions": positions, "holes": {}, "life": 1}
         workers[number].status = {f"pass-{number}": task}
         progress.take(workers)
 

@@ -83,8 +83,8 @@ def test_a_status_that_is_longer_than_the_pipe_arrives_whole(tmp_path: Path) -> 
     supervisor.close()
 
 
-def test_a_packed_worker_that_is_fenced_is_not_restarted(tmp_path: Path) -> None:
-    """Another process has one of its partitions: to start it again would take that one back, on and on."""
+def test_a_task_that_is_fenced_ends_alone_and_stays_away(tmp_path: Path) -> None:
+    """Another process has it: the others go on, and a new process does not take it back. Fenced of all, it ends."""
     path = tmp_path / "pair.py"
     path.write_text(PAIR)
     with LocalJob(load_job(str(path)), str(path), JobDirectory(tmp_path / "job"), Settings(), processes=1) as local:
@@ -93,10 +93,22 @@ def test_a_packed_worker_that_is_fenced_is_not_restarted(tmp_path: Path) -> None
         assert worker.status.keys() == {"pass-0", "pass-1"}
         other = f"--state-directory={tmp_path / 'other'}"
         with WorkerUnderTest(tmp_path / "job", other, reference=str(path), partition=1, task="pass-1") as thief:
-            with pytest.raises(Fenced, match="worker 0 was fenced: another process has taken a partition of it"):
-                poll_until(local, lambda: False)
-            thief.running()
-        assert (worker.exit_code, worker.starts) == (ExitCode.FENCED, 1)
+            poll_until(local, lambda: worker.status["pass-1"]["status"] == "fenced")
+            assert worker.status["pass-0"]["status"] == "running"
+            (news,) = local.supervisor.news
+            assert "pass-1 was fenced: another process has taken it; the other tasks go on" in news
+            with pytest.raises(Fenced, match="pass-1 was fenced"):
+                local.require_all()
+            taken = thief.running()["generation"]
+            local.supervisor.kill(0)
+            poll_until(local, lambda: bool(worker.status) and worker.status["pass-0"]["status"] == "running")
+            assert worker.status["pass-1"]["status"] == "fenced"
+            assert thief.until(lambda status: status["status"] == "running")["generation"] == taken
+            with WorkerUnderTest(tmp_path / "job", other, reference=str(path), partition=0, task="pass-0") as second:
+                with pytest.raises(Fenced, match="worker 0 was fenced: another process has taken a partition of it"):
+                    poll_until(local, lambda: False)
+                second.running()
+        assert (worker.exit_code, worker.starts) == (ExitCode.FENCED, 2)
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

@@ -97,4 +97,6 @@ def test_a_worker_starts_with_or_without_a_prewarmed_worker(prewarmed: str, spec
     started = spawner.start(spec)
     assert started.process.wait(LIMIT_S) == 4
     assert "no module 'tasks.missing'" in Path(spec.output).read_text()
+    assert started.process.stdin is not None  # for orders, as long as it runs
+    started.process.stdin.close()
     spawner.close()

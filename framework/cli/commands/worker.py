@@ -8,10 +8,11 @@ from framework.cli.job_target import JobTarget, target
 from framework.cli.settings_file import settings_of
 from framework.errors import ConfigError, ExitCode
 from framework.logs.address import LogAddress
+from framework.worker.hosting import stages_of
 from framework.worker.lifetime import log_refused, run_worker
 from framework.worker.process_main import open_worker
 from framework.worker.watchdog import exits_after
-from framework.worker.worker import Worker, stages_of
+from framework.worker.worker import Worker
 from framework.worker.worker_log import configure_logs
 
 logger = logging.getLogger("grete")

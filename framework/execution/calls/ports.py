@@ -49,3 +49,7 @@ class InFlight(Protocol):
     def work(self) -> bool:
         """Begin, resume and finish what can be; return whether anything was. Raises what ends the task."""
         ...
+
+    def clear(self) -> None:
+        """Drop all of them: what their calls return is dropped."""
+        ...

@@ -1,5 +1,6 @@
 """The log of a job on Apache Kafka: plain acknowledged messages between stages, transactions for sinks (1.3, S1)."""
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
@@ -162,6 +163,17 @@ class KafkaLog(KafkaReader):
         self._committed[partition] = committed + 1
         if partition not in self._transactions:
             self._transactions[partition] = Transactions(self._producer, self._troubles, partition)
+
+    def give_up(self, owner: int, changelog: TopicPartition) -> None:
+        """Forget a task that has ended while others go on: what it has sent may still arrive, and is not waited for.
+
+        Who declares its changelog transactional again takes the transactional id over.
+        """
+        self._ends = {key: partition for key, partition in self._ends.items() if key[0] != owner}
+        transactions = self._transactions.pop(changelog, None)
+        if transactions is not None:
+            transactions.give_up()  # another thread waits for its end, and lets go of the client: that may take long
+            threading.Thread(target=transactions.close, name=f"end of {transactions.id}", daemon=True).start()
 
     # --- messages ---
 

@@ -10,9 +10,11 @@ const BOUNDS = {
 };
 const STATES = {
   running: ["running", "good"], dead: ["dead: it starts again", "bad"], fenced: ["fenced", "bad"],
+  ended: ["ended: it starts again", "bad"], halted: ["halted", "bad"],
   starting: ["starting", "warn"], genesis: ["starting", "warn"], announcing: ["starting", "warn"],
   reclaiming: ["rolling back", "warn"], stopped: ["stopped", "warn"], unknown: ["unknown", "warn"],
 };
+const ENDED = ["dead", "fenced", "ended", "halted"];
 const STEPS = {
   outputs: "waits until its outputs are acknowledged", data: "writes its changes to the changelog",
   commit: "waits until its commit is durable", verify: "checks that no other process took over", apply: "writes to its store",
@@ -59,7 +61,7 @@ function incidents(now) {
 }
 
 function worst(tasks) {
-  if (tasks.some((task) => ["dead", "fenced"].includes(task.state) || task.sink_trouble)) return "bad";
+  if (tasks.some((task) => ENDED.includes(task.state) || task.sink_trouble)) return "bad";
   return tasks.every((task) => task.state === "running") ? "" : "warn";
 }
 
@@ -130,7 +132,7 @@ function restore(task) {
 function taskTable(graph, now, stage, tasks) {
   const columns = ["task", "host", "state", "checkpoint age", "lag", "waits for", "back-pressure", "buffers", "in", "out"];
   const rows = tasks.map((task) => ({
-    class: ["dead", "fenced"].includes(task.state) ? "bad" : null,
+    class: ENDED.includes(task.state) ? "bad" : null,
     cells: [task.name, `${now.host}${task.pid ? `, pid ${task.pid}` : ""}`, task.restore ? restore(task) : tag(task.state),
       seconds(task.age_s), count(task.lag), waits(task), holds(graph, task), buffers(task), rate(task.in), rate(task.out)],
   }));

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from framework.settings import Settings
 from framework.state.local_reader import LocalReader
 from framework.testing.broker import Broker
+from framework.worker.assignment import Assignment, HostedState
 from framework.worker.local_job import LocalJob
 from tests.verification.chaos.chain import PARTITIONS, Chain, Given, Spread
 from tests.verification.chaos.checker import Checker
@@ -49,8 +51,11 @@ class Feeder:
             self.checker.entry(*row)
 
 
-def judge(directory: Path, log: str, processes: int, kills: int) -> None:
-    """Kill the processes in turn while the job is fed, let all come out, and compare with inputs and states."""
+def judge(directory: Path, log: str, processes: int, kills: int, moves: int = 0) -> None:
+    """Kill the processes in turn while the job is fed, let all come out, and compare with inputs and states.
+
+    ``moves``: how often a partition is taken away, and comes again once it is gone, before the last kill.
+    """
     place = place_of(directory, log)
     outside = outside_of(place)
     names, feeder = names_at(place), Feeder(outside)
@@ -60,12 +65,29 @@ def judge(directory: Path, log: str, processes: int, kills: int) -> None:
     deadline = time.monotonic() + LIMIT_S
     with LocalJob(names.job, str(file), place, SETTINGS, fed=[names.given], processes=processes) as local:
         assert sum(len(worker.partitions) for worker in local.supervisor.workers.values()) == PARTITIONS
-        for kill in range(kills):
+
+        def until(condition: Callable[[], bool]) -> None:
             seen = feeder.checker.entries
-            while not (local.supervisor.takes_input and feeder.checker.entries > seen):
+            while not (condition() and feeder.checker.entries > seen):
                 assert time.monotonic() < deadline, (local.supervisor.workers, local.supervisor.news)
                 feeder.step()
                 local.poll(5)
+
+        def all_run() -> bool:
+            return list(local.supervisor.hosted().values()) == [HostedState.RUNNING] * PARTITIONS
+
+        everything = local.supervisor.assignment
+        for move in range(moves):
+            until(all_run)
+            away = move % PARTITIONS
+            local.supervisor.assign(Assignment(everything.active - {away}))
+            while away in local.supervisor.hosted():  # it commits, and the others go on
+                assert time.monotonic() < deadline, (local.supervisor.workers, local.supervisor.news)
+                feeder.step()
+                local.poll(5)
+            local.supervisor.assign(everything)
+        for kill in range(kills):
+            until(all_run)
             local.supervisor.kill(kill % processes)
         while feeder.checker.entries < feeder.fed or not local.supervisor.takes_input:
             assert time.monotonic() < deadline, (feeder.fed, feeder.checker.entries, local.supervisor.news)
@@ -73,6 +95,10 @@ def judge(directory: Path, log: str, processes: int, kills: int) -> None:
             local.poll(5)
         local.stop()
         local.require_stopped()
+        assert all(
+            worker.starts == 1 + (kills + processes - 1 - worker.number) // processes
+            for worker in local.supervisor.workers.values()
+        )
     for row in outside.all(names.given):
         feeder.checker.input(*row)
     feeder.checker.complete()
@@ -93,3 +119,15 @@ def test_packed_processes_die_on_the_embedded_log(tmp_path: Path, processes: int
 def test_packed_processes_die_on_kafka(tmp_path: Path, kafka_broker: Broker) -> None:
     """The same over one consumer, one plain producer and a transactional producer for each sink task (S1)."""
     judge(tmp_path / "job", f"kafka://{kafka_broker.bootstrap}", 2, kills=3)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_partitions_move_on_the_embedded_log(tmp_path: Path, processes: int) -> None:
+    """Each input comes out once, in order, though tasks leave their process and come again, and it dies as well."""
+    judge(tmp_path / "job", "embedded", processes, kills=1, moves=5)
+
+
+@pytest.mark.kafka
+def test_partitions_move_on_kafka(tmp_path: Path, kafka_broker: Broker) -> None:
+    """The same over one consumer and one plain producer: a transactional one comes and goes with its sink task (S1)."""
+    judge(tmp_path / "job", f"kafka://{kafka_broker.bootstrap}", 2, kills=1, moves=5)

@@ -5,7 +5,7 @@ A call has a name for what it means, not for the method: a send is a claim, a co
 
 from collections.abc import Callable
 
-from framework.errors import TransientError
+from framework.errors import StoreCorrupted, TransientError
 from protocol.changelog import ChangelogType
 from protocol.envelope import MessageType
 
@@ -81,6 +81,17 @@ def name_of(value: bytes) -> str:
     return SENDS[value[0] & 15]  # type: ignore[index]  # the enums are ints
 
 
+class FailsAlone(StoreCorrupted):
+    """The task that crosses fails, and no other: as its code does, or its store (then ``damaged``).
+
+    Of an error that no policy of an input takes for a failed record.
+    """
+
+    def __init__(self, where: str, *, damaged: bool) -> None:
+        super().__init__(f"simulated: {where}")
+        self.damaged = damaged
+
+
 class Ambush:
     """Waits in a world, at one side of one call, for whichever process comes next."""
 
@@ -110,7 +121,7 @@ class Ambush:
 class Boundary:
     """Counts the crossings of one process. 0 means: not armed."""
 
-    __slots__ = ("ambush", "crash_at", "crossed", "full_at", "hit", "turn_ends", "where")
+    __slots__ = ("ambush", "crash_at", "crossed", "full_at", "hit", "may_fail_alone", "turn_ends", "where")
 
     def __init__(self, ambush: Ambush) -> None:
         self.crossed = 0
@@ -118,6 +129,7 @@ class Boundary:
         self.crash_at = 0
         self.full_at = 0
         self.where = ""
+        self.may_fail_alone: Callable[[], bool] = lambda: False  # whether what crosses is one of several tasks
         self.ambush = ambush
         self.hit = ambush.hit  # told of each fault that goes off
 
@@ -162,4 +174,7 @@ class Boundary:
         elif not self.ambush.springs(side, call):
             return
         self.where = f"{side} {call}"
+        if self.crossed % 3 and self.may_fail_alone():
+            self.crash_at = 0
+            raise FailsAlone(self.where, damaged=self.crossed % 3 == 2)
         raise Crashed

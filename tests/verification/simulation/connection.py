@@ -1,6 +1,6 @@
 """What one process has of the simulated log: its sends, their answers, and what it may read now."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from framework.errors import LogAway, OffsetOutOfRange, TransientError
 from framework.logs.memory import MemoryLog
@@ -9,7 +9,7 @@ from protocol.ids import TopicPartition
 from tests.verification.simulation.boundary import Boundary, name_of
 from tests.verification.simulation.feeds import is_broadcast, value_for
 from tests.verification.simulation.log import SharedLog
-from tests.verification.simulation.sends import Plain, Queue, Sent
+from tests.verification.simulation.sends import Plain, Queue, Sent, TransactionalWriter
 
 
 class SimLog(MemoryLog):
@@ -24,13 +24,15 @@ class SimLog(MemoryLog):
         self.lost_acks: list[tuple[Sent, Delivery]] = []
         self.stalled = False  # the process is paused, and its client's thread with it
         self.lose_ack = False  # the next acknowledgement gets lost
-        # changelogs whose transactional id another process has, or with which the broker has lost patience
-        self.taken_over: set[TopicPartition] = set()
+        self._writers: dict[TopicPartition, TransactionalWriter] = {}
         self._boundary = boundary
         self._queued: dict[TopicPartition, Queue] = {}
         self._asked: dict[TopicPartition, int] = {}  # the offset that is read next
         self._ahead: dict[TopicPartition, list[LogRow]] = {}  # fetched and not read yet
-        self._looked: dict[TopicPartition, int] = {}  # its number among the processes of its task that asked for bounds
+        # owner and partition → its number among the lives of its task that asked for bounds
+        self._looked: dict[tuple[int, TopicPartition], int] = {}
+        self.tasks: Sequence[int] = ()  # by owner
+        self.whose_turn: Callable[[], int] = lambda: 0  # an owner
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (start, end) offsets."""
@@ -41,9 +43,10 @@ class SimLog(MemoryLog):
         self.shared.seen["acknowledged and not readable yet"] += end < into.end
         if asked is not None and asked < end and not into.has_rows(asked):
             end = asked  # what cannot be read at the end does not count, once it was read up to
-        if partition not in self._looked:
-            lookers = self.shared.lookers
-            self._looked[partition] = lookers[self._number, partition] = lookers[self._number, partition] + 1
+        owner = self.whose_turn()
+        if (owner, partition) not in self._looked:
+            self.shared.lookers[self.tasks[owner], partition] += 1
+            self._looked[owner, partition] = self.shared.lookers[self.tasks[owner], partition]
         self._boundary.after("ask for bounds")
         return into.start, end
 
@@ -112,12 +115,28 @@ class SimLog(MemoryLog):
         """Queue one internal message."""
         call = name_of(value)
         self._boundary.before(call)
-        if partition in self.taken_over:
+        writer = self._writers.get(partition) or TransactionalWriter()
+        if writer.taken_over:
             raise TransientError(f"{partition}: simulated: the transactional id was taken over", partition=partition)
-        if partition in self.shared.coordinators and partition not in self._queued:
-            self._put(Sent(0, partition, b"", None, (), writer=self, takes_over=True), partition)
-        self._put(Sent(token, partition, value, fence, tuple(outputs), sync, writer=self, owner=owner), partition)
+        if partition in self.shared.coordinators and partition not in self._writers:
+            self._writers[partition] = writer
+            self._put(Sent(0, partition, b"", None, (), writer=writer, takes_over=True), partition)
+        self._put(Sent(token, partition, value, fence, tuple(outputs), sync, writer=writer, owner=owner), partition)
         self._boundary.after(call)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what was fetched, and asked for, of partitions that no task here reads for now."""
+        for partition in partitions:
+            self._ahead.pop(partition, None)
+            self._asked.pop(partition, None)
+
+    def give_up(self, changelog: TopicPartition) -> None:
+        """Forget the writer of a task's changelog, as the task has ended; what it had not completed is dropped."""
+        if self._writers.pop(changelog, None) is not None:
+            queue = self._queued.pop(changelog)
+            if queue.items:
+                queue.items.clear()
+                self.shared.queues.remove(queue)
 
     def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
         """Queue plain records."""
@@ -127,9 +146,9 @@ class SimLog(MemoryLog):
             self._put(Sent(token, None, b"", None, (record,), plain=plain, owner=owner), record.partition)
         self._boundary.after("produce")
 
-    def is_succeeded(self, partition: TopicPartition) -> bool:
-        """Whether another process of its task has looked into a partition since this one did first."""
-        return self.shared.lookers[self._number, partition] > self._looked.get(partition, 0)
+    def is_succeeded(self, owner: int, partition: TopicPartition) -> bool:
+        """Whether another life of an owner's task has looked into a partition since that one did first."""
+        return self.shared.lookers[self.tasks[owner], partition] > self._looked.get((owner, partition), 0)
 
     def poll(self) -> list[Delivery]:
         """Return what became known since the last call."""
@@ -178,6 +197,6 @@ class SimLog(MemoryLog):
             elif rand() < 0.6:
                 self.shared.seen["late appends of the dead"] += kept
                 queue.not_before = self.shared.clock() + int(rand() * 400)
-        self._queued = {}
+        self._queued, self._writers = {}, {}
         self.shared.seen["messages lost with their sender"] += len(lost)
         return lost

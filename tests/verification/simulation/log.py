@@ -52,7 +52,7 @@ class SharedLog(MemoryLogData):
         self.away_until = 0  # time until which the log answers nothing
         self.repeats: list[Sent] = []  # may be appended once more
         self.seen: Counter[str] = Counter()
-        self.lookers: Counter[tuple[int, TopicPartition]] = Counter()  # processes by (number of their tasks, asked for)
+        self.lookers: Counter[tuple[int, TopicPartition]] = Counter()  # lives of a task by (task, asked for)
         self.inputs_end = False  # nothing more comes from outside: the job is drained (E7)
         self.rand = rand
         self.hit: Callable[[], None] = lambda: None  # told of each acknowledgement that got lost
@@ -211,7 +211,8 @@ class SharedLog(MemoryLogData):
         (record,) = sent.outputs
         offset, time_ms = self.append(record.partition, record.key, record.value, record.timestamp_ms, record.headers)
         self._unsynced.clear()  # it leaves the job, so it is on disk before anybody sees it
-        self.observer.produced(record, offset, plain.sender, late=plain.sender.is_succeeded(record.partition))
+        late = plain.sender.is_succeeded(sent.owner, record.partition)
+        self.observer.produced(record, offset, plain.sender, late=late)
         plain.left -= 1
         plain.ends[record.partition] = offset + 1
         return None if plain.left else Delivery(sent.owner, sent.token, offset, time_ms, ends=tuple(plain.ends.items()))
@@ -254,7 +255,7 @@ class SharedLog(MemoryLogData):
             self.seen[f"{kind} messages refused by the fence"] += 1
             self.seen["messages refused after a time-out"] += coordinator.holder is None
             assert sent.writer is not None
-            sent.writer.taken_over.add(partition)
+            sent.writer.taken_over = True
             return Delivery(sent.owner, sent.token, -1, now, True)
         into = self.partition(partition)
         time_ms = into.append_time_ms = max(into.append_time_ms, now + self.skew.get(partition, 0))

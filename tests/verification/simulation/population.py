@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from framework.core.task_topology import TaskWiring
+from framework.execution.driver import TaskDriver
 from tests.verification.simulation.arrivals import Arrivals
 from tests.verification.simulation.builds import Builds
 from tests.verification.simulation.disk import Host, Hosts
@@ -97,6 +98,38 @@ class Population:
         self._seen["processes of several tasks"] += len(tasks) > 1
         return worker
 
+    def fail_alone(self, process: Process, how: str, delay: int | None) -> None:
+        """End a task while the others of its process go on; it starts again there after ``delay`` steps.
+
+        None: another process has it.
+        """
+        self._trace.note(f"{process.name} {how}, alone")
+        self._seen["tasks that end alone"] += 1
+        self._count(process)
+        self.all.remove(process)
+        process.worker.end_alone(process, None if delay is None else self._time.step + delay)
+        process.close(self._rand)
+        if delay is not None:
+            process.host.in_use = True  # until it starts again there
+        elif not any(each.task == process.task for each in self.awake()):
+            self.restart(process.task, int(self._rand() * 25))
+
+    def start_again(self, worker: Worker[Process]) -> None:
+        """Start those tasks of a process again that have ended alone, and are due."""
+        for before in worker.due(self._time.step):
+            self._started += 1
+            again = Process(self._around, before.task, self._started, before.host, before.wiring, worker)
+            self._around.checker.ended_before[again.nonce] = self._arrivals.over
+            self.all.append(again)
+            self._trace.note(f"{again.name} starts on host {again.host.number}, beside others")
+            self._seen["tasks that start again beside others"] += 1
+            assert worker.loop is not None
+            worker.loop.add(again.driver)
+            worker.loop.start(again.driver, self._beginning(again))
+
+    def _beginning(self, process: Process) -> Callable[[TaskDriver], None]:
+        return lambda _driver: process.start(self._time.now)
+
     def kill(self, process: Process, how: str, *, restart: bool = True) -> None:
         """End a task's process; it is started again if no other one of its tasks is awake or about to start."""
         if process not in self.all:
@@ -116,6 +149,8 @@ class Population:
         worker.log.die()
         for each in worker.tasks:
             each.close(self._rand)
+        for waiting in worker.waiting:
+            waiting.process.host.in_use = False
         if restart and not self._has_other(self._plan.together_with(process.task)):
             self.restart(process.task, int(self._rand() * 25))
 

@@ -70,7 +70,8 @@ class Process:
     ) -> None:
         plan = around.plan
         self.worker = worker
-        self.owner = len(worker.tasks)
+        self.owner = len(worker.owners)
+        worker.owners.append(task)
         worker.tasks.append(self)
         self.task = task
         self.nonce = crc32(b"%d" % number).to_bytes(16, "big")

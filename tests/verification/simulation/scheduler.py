@@ -10,7 +10,7 @@ from framework.execution.driver import TaskDriver
 from framework.stores.memory import MemoryDisk
 from tests.verification.simulation.arrivals import Arrivals
 from tests.verification.simulation.behaviour import behaviour_of
-from tests.verification.simulation.boundary import Ambush, Crashed, TurnWithoutEnd
+from tests.verification.simulation.boundary import Ambush, Crashed, FailsAlone, TurnWithoutEnd
 from tests.verification.simulation.builds import Builds, check_refused, is_refusal
 from tests.verification.simulation.disk import copy_of
 from tests.verification.simulation.drain_checks import all_ended, all_read, check_drained
@@ -202,7 +202,9 @@ class Simulation:
             if self.log.inputs_end and self.rand() < TOLD_ENDS:
                 for process in worker.tasks:
                     process.driver.end_inputs()
+            self.population.start_again(worker)
             worker.turn()
+            self._take_ended(worker)
             for process in worker.tasks:
                 if process.overlay.half_sent and process.rolls_back:
                     self.seen["rollbacks asked for between two slices of many"] += 1
@@ -223,6 +225,24 @@ class Simulation:
         except Exception as error:  # noqa: BLE001  # whatever it is, it ends the process
             self._failed(worker, worker.whose(error), error)
         return worker.busy
+
+    def _take_ended(self, worker: Worker[Process]) -> None:
+        """Take out the tasks that an error of their own has ended: the others go on, if there are some."""
+        ended = [] if worker.loop is None else worker.loop.ended
+        while ended:
+            driver, error = ended.pop(0)
+            process = next(each for each in worker.tasks if each.driver is driver)
+            if len(worker.tasks) == 1 or not isinstance(error, Fenced | StoreCorrupted):
+                self._failed(worker, process, error)
+                return
+            if isinstance(error, Fenced):
+                self.seen["fenced"] += 1
+                self.checker.fenced(process.task, process.core.generation, process.nonce, str(error))
+                self.population.fail_alone(process, "is fenced", None)
+                continue
+            if not (isinstance(error, FailsAlone) and not error.damaged):
+                process.host.replace(MemoryDisk())  # as a worker does: the changelog is the truth
+            self.population.fail_alone(process, f"fails: {error}", int(self.rand() * 25))
 
     def _failed(self, worker: Worker[Process], process: Process, error: Exception) -> None:
         """End a process by an error of one of its tasks, or raise Violation: it is one that must not be."""

@@ -12,13 +12,21 @@ class SendingProcess(Protocol):
 
     stalled: bool  # the process is paused, and its client's thread with it
     lose_ack: bool  # the next acknowledgement gets lost
-    taken_over: set[TopicPartition]  # changelogs of which another has the transactional id, or that took too long
     deliveries: list[Delivery]
     lost_acks: "list[tuple[Sent, Delivery]]"
 
-    def is_succeeded(self, partition: TopicPartition) -> bool:
-        """Whether another process of its task has looked into a partition since this one did first."""
+    def is_succeeded(self, owner: int, partition: TopicPartition) -> bool:
+        """Whether another life of an owner's task has looked into a partition since that one did first."""
         ...
+
+
+class TransactionalWriter:
+    """Who writes a changelog in transactions: a task's life in a process. Its identity is that of a client."""
+
+    __slots__ = ("taken_over",)
+
+    def __init__(self) -> None:
+        self.taken_over = False  # another has the transactional id, or it took too long
 
 
 class Plain:
@@ -43,7 +51,7 @@ class Sent(NamedTuple):
     outputs: tuple[ExternalRecord, ...]
     sync: bool = False
     plain: Plain | None = None
-    writer: SendingProcess | None = None
+    writer: TransactionalWriter | None = None
     takes_over: bool = False  # nothing but that: the first thing that a writer of transactions does
     owner: int = 0  # the task of the process that it is of
 

@@ -39,6 +39,7 @@ class SimStandby:
         self.host = host
         self.boundary = Boundary(Ambush(lambda: None))
         self.log = SimLog(around.log, self.boundary, OF_NO_TASK)
+        self.log.tasks = (OF_NO_TASK,)
         self._around, self._task, self._seen = around, task, seen
         stores = store_names(stage_graph(stage_code(around.plan, task)))
         self.store = SimStore(stores, host, self.boundary, self._written)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from framework.core.task_topology import TaskWiring
 from framework.errors import FrameworkError
@@ -10,6 +10,7 @@ from framework.execution.driver import TaskDriver
 from framework.execution.pending_sends import CHANGELOG
 from framework.worker.task_loop import TaskLoop
 from protocol.changelog import ChangelogType, decode_changelog_header
+from protocol.ids import TopicPartition
 from tests.verification.simulation.boundary import Ambush, Boundary
 from tests.verification.simulation.connection import SimLog
 from tests.verification.simulation.log import SharedLog
@@ -23,6 +24,7 @@ class Hosted(Protocol):
     """A task, as the worker knows it: a Process of process.py."""
 
     driver: TaskDriver
+    owner: int
     sink_steps: SlowSteps
     task: int
     wiring: TaskWiring
@@ -41,6 +43,18 @@ class Hosted(Protocol):
 P = TypeVar("P", bound=Hosted)
 
 
+class Waiting(NamedTuple, Generic[P]):
+    """A task that has ended alone, and is to start again."""
+
+    step: int
+    process: P
+
+
+def read_by(process: Hosted) -> tuple[TopicPartition, ...]:
+    """Return the partitions that a task reads."""
+    return (*process.driver.parts.inputs, process.wiring.changelog)
+
+
 class Worker(Generic[P]):
     """What its tasks share: a thread, a client, a boundary to the outside, and an end."""
 
@@ -48,13 +62,17 @@ class Worker(Generic[P]):
         """``partition``: the number of its tasks in their stages. ``host`` them, then ``start``."""
         self.boundary = Boundary(ambush)
         self.log = SimLog(log, self.boundary, partition)
-        self.tasks: list[P] = []
+        self.tasks: list[P] = []  # without those that have ended alone
+        self.waiting: list[Waiting[P]] = []
+        self.owners: list[int] = []  # the task that each owner of a send is, or was
         self.started = False
         self.paused = False
         self.wake_at = 0  # step at which it goes on
         self.stop_by = 0  # time at which a graceful stop is given up; 0: none was asked for
         self.busy = False  # in its last turn it did something
         self.loop: TaskLoop | None = None  # of several tasks; one alone is let do a few things at a time
+        self._turn_of = 0  # an owner
+        self.log.tasks, self.log.whose_turn = self.owners, self._whose_turn
         self._rand = rand
         self._spent_ms = 0.0
 
@@ -62,8 +80,10 @@ class Worker(Generic[P]):
         """Begin as a real process does."""
         self.started = True
         if len(self.tasks) > 1:
-            self.loop = TaskLoop([process.driver for process in self.tasks], self.log, self._tired)
+            loop = self.loop = TaskLoop([process.driver for process in self.tasks], self.log, self._tired)
+            self.boundary.may_fail_alone = lambda: loop.turn_of is not None and len(self.tasks) > 1
         for process in self.tasks:
+            self._turn_of = process.owner
             process.start(wall_ms)
 
     def stop(self, by: int) -> None:
@@ -103,12 +123,37 @@ class Worker(Generic[P]):
                 process.driver.delivered(delivery)
                 self.busy = True
 
+    def end_alone(self, process: P, again_at: int | None) -> None:
+        """Take a task out that has ended alone; ``again_at``: the step from which on it is to start again."""
+        self.tasks.remove(process)
+        in_use = {partition for each in self.tasks for partition in read_by(each)}
+        self.log.forget(partition for partition in read_by(process) if partition not in in_use)
+        if again_at is None:
+            self.log.give_up(process.wiring.changelog)
+        else:
+            self.waiting.append(Waiting(again_at, process))
+
+    def _whose_turn(self) -> int:
+        at = None if self.loop is None else self.loop.turn_of
+        return self._turn_of if at is None else at.owner
+
+    def due(self, step: int) -> list[P]:
+        """Return and forget the tasks that can start again: the log has answered all that they had sent."""
+        loop = self.loop
+        if not self.waiting or loop is None or self.stop_by:
+            return []
+        due = [each for each in self.waiting if each.step <= step and not loop.leaves(each.process.wiring.name)]
+        for each in due:
+            self.waiting.remove(each)
+            self.log.give_up(each.process.wiring.changelog)
+        return [each.process for each in due]
+
     def unacknowledged(self, histories: Mapping[int, TaskHistory]) -> Counter[str]:
         """Return how many commits' acknowledgements were lost, by whether the commits count."""
         lost = Counter[str]()
         for sent, delivery in self.log.lost_acks:
             if sent.token == CHANGELOG and decode_changelog_header(sent.value).type is ChangelogType.COMMIT:
-                history = histories[self.tasks[delivery.owner].task]
+                history = histories[self.owners[delivery.owner]]
                 won = not delivery.fenced and delivery.offset in history.offsets.values()
                 lost[f"lost acknowledgements of a commit that {'won' if won else 'lost'}"] += 1
         return lost

@@ -26,19 +26,19 @@ def answers_to_whose_turn_it_is(_poll: Any) -> Any:
     """The log's answers go to the task whose turn it is, though another one has sent (A7)."""
 
     def mistaken(self: TaskLoop) -> bool:
-        driver = self.turn_of or self._drivers[0]
+        driver = self.turn_of or next(iter(self._drivers.values()))
         return sum(driver.delivered(delivery) for delivery in self._log.poll()) > 0
 
     return mistaken
 
 
-@mutant(TaskLoop, "_turn", *_WRITES, *_STOPS, shows=_several_stages, focus=_claimed_often)
-def error_ends_the_turn_alone(turn: Any) -> Any:
+@mutant(TaskLoop, "_tick", *_WRITES, *_STOPS, shows=_several_stages, focus=_claimed_often)
+def error_ends_the_turn_alone(tick: Any) -> Any:
     """An error of one task ends its turn, and the process goes on with all (C5)."""
 
-    def mistaken(self: TaskLoop, driver: Any) -> bool:
+    def mistaken(_self: TaskLoop, driver: Any) -> bool:
         try:
-            return bool(turn(self, driver))
+            return bool(driver.tick())
         except FrameworkError:
             return False
 

@@ -1,0 +1,128 @@
+"""The ends of single tasks while the others of their worker go on: which one starts again, and when (C5)."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Literal
+
+from framework.errors import Fenced, FrameworkError, Halted, StoreCorrupted
+from framework.execution.driver import TaskDriver
+from framework.execution.user_traceback import user_traceback
+from framework.halts import HaltCode
+from framework.settings import Settings
+from framework.worker.end_log import kind_of
+from framework.worker.ends import restart_wait_ms
+from framework.worker.status import task_status
+
+TaskEndReason = Literal["fenced", "halted", "task error", "store corrupted"]
+ReadUpTo = tuple[tuple[int, ...], tuple[int, ...]] | None  # of a task: offsets in external inputs, and in streams
+_AWAY: dict[str, object] = {"settled": False, "idle_in": None, "ended_in": None, "sink_trouble": None}
+
+logger = logging.getLogger("grete")
+
+
+class TaskEnds:
+    """Of one worker. A task that has failed starts again with the back-off of a worker; one that is fenced does not."""
+
+    def __init__(self, settings: Settings, mono_ms: Callable[[], float]) -> None:
+        self.fenced: Fenced | None = None  # of the first task that was
+        self.halted: Halted | None = None  # likewise: a person must look, so all tasks stop
+        self.statuses: dict[str, dict[str, Any]] = {}  # task that is not there → what it said last
+        self._settings, self._mono_ms = settings, mono_ms
+        self._in_a_row: dict[str, tuple[int, ReadUpTo]] = {}  # task → its ends without a commit between, its last one
+        self._due_ms: dict[str, float] = {}  # task → when it starts again
+        self._last: dict[str, dict[str, Any]] = {}  # task → its last end, until it has committed what it read since
+        self._counts: dict[str, Counter[str]] = {}  # task → its ends by reason
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a task waits for its next start."""
+        return bool(self._due_ms)
+
+    @property
+    def due_in_ms(self) -> float:
+        """In how many ms the next task starts again."""
+        return min(self._due_ms.values(), default=float("inf")) - self._mono_ms()
+
+    def due(self, leaves: Callable[[str], bool]) -> list[str]:
+        """Return the tasks that are to start again now, and forget that they wait; none that ``leaves``."""
+        now = self._mono_ms()
+        names = [name for name, due_ms in self._due_ms.items() if due_ms <= now and not leaves(name)]
+        for name in names:
+            del self._due_ms[name], self.statuses[name]
+        return names
+
+    def is_fenced(self, name: str) -> bool:
+        """Whether another process has a task, as far as is known here."""
+        return self.statuses.get(name, {}).get("status") == "fenced"
+
+    def forget(self, name: str) -> None:
+        """Know nothing of a task any more: it is hosted elsewhere, or begins again as if it was new."""
+        for known in (self.statuses, self._due_ms, self._last, self._in_a_row, self._counts):
+            known.pop(name, None)
+
+    def told(self, name: str, driver: TaskDriver | None) -> dict[str, Any]:
+        """Return what is known of a task's ends, for its status; ``driver``: None if it is not there."""
+        if name in self._last and driver is not None and _moved(self._in_a_row[name][1], _progress(driver)):
+            del self._last[name]
+        return {"end": self._last.get(name), "ends": dict(self._counts.get(name, ()))}
+
+    def note(self, driver: TaskDriver, error: FrameworkError) -> None:
+        """Take the end of a task by an error of its own: log it, and plan its next start, if it is to have one."""
+        name, status = driver.wiring.name, task_status(driver)
+        trace = user_traceback(error.__cause__) or ""
+        count = self._counted(name, driver)
+        logged, wait_ms = error.plain() | {"kind": kind_of(error)}, None
+        if not isinstance(error, Fenced | Halted) and count > self._settings.restarts_max:
+            text = f"{name} ended {count} times without a commit between: {error}"
+            cause, error = error, Halted.from_plain(error.plain() | {"code": HaltCode.GIVEN_UP.value}, text)
+            error.__cause__ = cause  # it says what to do
+        match error:
+            case Fenced():
+                self.fenced, state = self.fenced or error, "fenced"
+            case Halted():
+                self.halted, state = self.halted or error, "halted"
+            case _:
+                state, wait_ms = "ended", restart_wait_ms(self._settings, count)
+                self._due_ms[name] = self._mono_ms() + wait_ms
+        reason = _reason(error, state)
+        end = {
+            "reason": reason,
+            "text": str(error),
+            "traceback": trace,
+            "code": str(error.code.value) if isinstance(error, Halted) else "",
+            "restart_ms": wait_ms,
+            "at_ms": time.time_ns() // 1_000_000,
+        }
+        self._last[name] = end
+        self._counts.setdefault(name, Counter())[reason] += 1
+        self.statuses[name] = status | {"status": state} | _AWAY
+        if state == "fenced":
+            logger.warning("task ended", extra=logged)
+        else:
+            logger.error("task ended", extra=logged | {"traceback": trace, "ends": count, "restart_ms": wait_ms})
+
+    def _counted(self, name: str, driver: TaskDriver) -> int:
+        """Return how often a task has ended without a commit between, this end included."""
+        (count, last), now = self._in_a_row.get(name, (0, None)), _progress(driver)
+        self._in_a_row[name] = 1 if _moved(last, now) else count + 1, now or last
+        return self._in_a_row[name][0]
+
+
+def _progress(driver: TaskDriver) -> ReadUpTo:
+    """Return from where the last commit reads on: one that has read nothing more is no progress."""
+    commit = driver.core.commits.committed
+    if commit is None:
+        return None
+    return tuple(entry.offset for entry in commit.external), tuple(entry.resume for entry in commit.inputs)
+
+
+def _moved(before: ReadUpTo, now: ReadUpTo) -> bool:
+    return before is not None and now is not None and before != now
+
+
+def _reason(error: FrameworkError, state: str) -> TaskEndReason:
+    if state == "ended":
+        return "store corrupted" if isinstance(error, StoreCorrupted) else "task error"
+    return "fenced" if state == "fenced" else "halted"
