@@ -45,6 +45,7 @@ class Heartbeat(Struct, frozen=True, kw_only=True, tag_field="type", tag="heartb
     warms: bool = False  # it can host standbys
     held: tuple[HeldPartition, ...] = ()
     code: _Name | UnsetType = UNSET  # a digest of the job's code; unset: it is not known
+    timeout_ms: _Count | UnsetType = UNSET  # of silence, after which it wants to be taken for dead; unset: not known
 
 
 class Leave(Struct, frozen=True, kw_only=True, tag_field="type", tag="leave"):

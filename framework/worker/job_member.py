@@ -41,7 +41,14 @@ class JobMember:
         address = directory.address
         options = None if address.config is None else read_options(address.config)
         self.machine = settings.machine or platform.node() or "unnamed"
-        self._me = MemberId(kept_id(directory), os.urandom(ID_BYTES).hex(), self.machine, code_digest(local.job))
+        self._me = MemberId(
+            kept_id(directory),
+            os.urandom(ID_BYTES).hex(),
+            self.machine,
+            code_digest(local.job),
+            settings.member_heartbeat_interval_ms,
+            settings.member_timeout_ms,
+        )
         self._topic = KafkaMembersTopic(address.url.removeprefix(KAFKA), options, local.job.name, local.patience)
         self._core = membership(self._me, local.job.workers, settings)
         self.client = MembersClient(self._topic, self._core, settings)
@@ -51,6 +58,7 @@ class JobMember:
         self._halted: Sequence[int] = ()
         self._told_members: tuple[tuple[str, str], ...] = ()
         self._told_codes: dict[str, list[str]] = {}
+        self._told_timeouts: dict[str, int] = {}
         self._told_halted: dict[int, str] = {}
         self._told_shared = ""
         self.last_move_ms = 0  # when a partition last came or went, in ms since 1970
@@ -154,6 +162,7 @@ class JobMember:
             names = ", ".join(machine for _, machine in members)
             tell(f"{len(members)} {'member' if len(members) == 1 else 'members'} of the job: {names}")
         self._tell_codes(rows)
+        self._tell_timeouts(rows)
         halted = self.client.halted()
         if halted != self._told_halted:
             self._told_halted = halted
@@ -184,6 +193,17 @@ class JobMember:
                 "by machine, that is as it should be; else stop one of them: two jobs of one cluster need two names"
             )
         self._told_codes = codes
+
+    def _tell_timeouts(self, rows: Sequence[MemberRow]) -> None:
+        """Say so if members have different time-outs, when that changes."""
+        timeouts = {row.machine: row.timeout_ms for row in rows if row.timeout_ms}
+        if timeouts != self._told_timeouts and len(set(timeouts.values())) > 1:
+            which = ", ".join(f"{timeout} on {machine}" for machine, timeout in timeouts.items())
+            self._local.supervisor.tell(
+                f"member_timeout_ms is {which}: a machine that dies is found out after the longer of its own and the "
+                "reader's: set it alike on all machines"
+            )
+        self._told_timeouts = timeouts
 
 
 def _has_files(local: LocalJob, partition: int) -> bool:

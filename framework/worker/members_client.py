@@ -47,6 +47,7 @@ class MemberRow(NamedTuple):
     leads: bool
     leaving: bool
     code: str  # a digest of it, "": not known
+    timeout_ms: int  # of silence, 0: not known
 
 
 def membership(me: MemberId, partitions: int, settings: Settings) -> Membership:
@@ -124,6 +125,7 @@ class MembersClient:
                     member is leader,
                     member.heartbeat.leaving,
                     member.code,
+                    member.heartbeat.timeout_ms or 0,
                 )
                 for member in view.live()
             ]

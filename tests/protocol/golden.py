@@ -294,6 +294,14 @@ _TEXTS: tuple[tuple[str, str, MembersMessage], ...] = (
         Heartbeat(member="m", session="s", code="1f2e3d4c"),
     ),
     (
+        "heartbeat with a time-out",
+        (
+            '{"type":"heartbeat","v":1,"member":"m","session":"s","machine":"","began":-1,"beat":0,"follows":-1,'
+            '"leaving":false,"warms":false,"held":[],"timeout_ms":2000}'
+        ),
+        Heartbeat(member="m", session="s", timeout_ms=2_000),
+    ),
+    (
         "leave",
         '{"type":"leave","v":1,"member":"m","session":"s","halted":[4]}',
         Leave(member="m", session="s", halted=(4,)),

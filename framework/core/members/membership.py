@@ -83,6 +83,7 @@ class Membership:
             warms=self._warms,
             held=tuple(held),
             code=me.code or UNSET,
+            timeout_ms=me.timeout_ms or UNSET,
         )
 
     def leave(self, halted: Sequence[int] = ()) -> Leave:

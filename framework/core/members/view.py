@@ -19,13 +19,16 @@ FORGOTTEN_AFTER = 50  # times the beats of a dead member: until then its last wo
 class MemberId(NamedTuple):
     """Who a member is: ``member`` is kept in the job directory, ``session`` drawn at each start.
 
-    ``code``: a digest of the job's code there, "" if it is not known.
+    ``code``: a digest of the job's code there, "" if it is not known. ``beat_ms``: its time between two heartbeats,
+    ``timeout_ms``: the silence after which it is to be taken for dead, 0: that of the reader.
     """
 
     member: str
     session: str
     machine: str = ""
     code: str = ""
+    beat_ms: int = 1
+    timeout_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -66,7 +69,10 @@ class MemberView:
 
 
 class MembersView:
-    """A fold of the rows. Another member is dead when ``dead_beats`` own heartbeats are behind its last message."""
+    """A fold of the rows. Another member is dead when ``dead_beats`` own heartbeats are behind its last message.
+
+    One that has a longer time-out gets that: members whose settings differ would take one another for dead for ever.
+    """
 
     def __init__(self, me: MemberId, dead_beats: int) -> None:
         """Know no member."""
@@ -163,11 +169,15 @@ class MembersView:
     def _bury(self) -> None:
         """Take those for dead that were silent for too long, and forget those that were dead for long."""
         for session, member in list(self.sessions.items()):
-            silent = self.beats - member.seen
-            if silent >= self.dead_beats:
+            silent, dead_beats = self.beats - member.seen, self._dead_beats_of(member)
+            if silent >= dead_beats:
                 member.alive = False
-            if silent >= self.dead_beats * FORGOTTEN_AFTER:
+            if silent >= dead_beats * FORGOTTEN_AFTER:
                 del self.sessions[session]
+
+    def _dead_beats_of(self, member: MemberView) -> int:
+        asked_ms = member.heartbeat.timeout_ms or 0
+        return max(self.dead_beats, -(-asked_ms // self.me.beat_ms))
 
     def _leave(self, leave: Leave) -> None:
         member = self.sessions.get(leave.session)

@@ -1,5 +1,7 @@
 """One member: what it makes of single rows, which the tests of the whole world do not reach."""
 
+import pytest
+
 from framework.core.members.assignor import CAUGHT_UP
 from framework.core.members.membership import REPEAT_BEATS, Duties, Membership
 from framework.core.members.mover import WARM_BEATS
@@ -258,3 +260,28 @@ def test_a_halt_that_is_over_is_not_told_again() -> None:
         )
     )
     assert list(topic.member.view.halted) == [1]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_members_with_different_timeouts_share_and_keep_what_they_have(first: int) -> None:
+    """One beats every 5 s and the other twice a second: neither looks dead to the other, and nothing moves twice."""
+    rows: list[MembersMessage] = []
+    moves, active = 0, [frozenset[int](), frozenset[int]()]
+    ids = [MemberId(f"m{n}", f"s{n}", f"x{n}", "", ms, 4 * ms) for n, ms in enumerate((5_000, 500))]
+    members = [Membership(me, 4, dead_beats=4, release_beats=24) for me in ids]
+    due_ms, read = [0 if n == first else 3_000 for n in range(2)], [0, 0]
+    for at_ms in range(0, 300_000, 100):
+        for n, member in enumerate(members):
+            if at_ms >= due_ms[n]:
+                due_ms[n] += ids[n].beat_ms
+                rows.append(member.heartbeat([HeldPartition(p, "running", 1) for p in active[n]]))
+            for offset in range(read[n], len(rows)):
+                member.row(offset, rows[offset])
+            read[n] = len(rows)
+            if (made := member.decide()) is not None:
+                rows.append(made)
+            now = member.duties().active
+            moves, active[n] = moves + (now != active[n]), now
+    assert sorted(map(len, active)) == [2, 2]
+    assert active[0] | active[1] == set(range(4))
+    assert moves <= 8
