@@ -1,0 +1,1 @@
+"""What moves between machines costs: see ``__main__``."""
