@@ -93,7 +93,7 @@ class Scene:
         return time.monotonic() - began
 
     def rate(self, records: int) -> float:
-        """Give members that stand still so many records; return how many a second come out once they go on."""
+        """Give records to members that stand still; return how many a second come out once they go on."""
         machines, before, self._fed_from = [self.machine(name) for name in self.members], self.seen.filled, float("inf")
         for machine in machines:
             machine.freeze()
