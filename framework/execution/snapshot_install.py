@@ -4,10 +4,12 @@ import logging
 import shutil
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, StoreCorrupted, TransientError
+from framework.execution.beside import Steps, at_once
 from framework.execution.sst_install import check_commit
 from framework.ports import LogReader
 from framework.stores.rocksdb import RocksStore
@@ -27,58 +29,73 @@ class SnapshotTaker:
     def __init__(self, job: str, wiring: TaskWiring, log: LogReader, stores: Mapping[int, str]) -> None:
         """``stores``: as the task declares them."""
         self._job, self._wiring, self._log, self._stores = job, wiring, log, stores
+        self.given_up = False  # set by another thread: a fetch that is under way ends
+        self.moves = 0  # how often something has come, for another thread
 
     def take(self, url: str, store: RocksStore, directory: Path) -> None:
+        """Take all ``steps`` here and now."""
+        at_once(self.steps(url, store, directory))
+
+    def steps(self, url: str, store: RocksStore, directory: Path) -> Steps[None]:
         """Fill a store that its changelog cannot bring up to date from the newest snapshot that fits; log the result.
 
         ``url``: of the snapshots, "" for none; ``directory``: of the store. A store that is not filled is as it was, or
-        empty. Raises TransientError: the log does not answer.
+        empty. The long steps use the folder and the disk, neither the log nor the store. Raises TransientError: the log
+        does not answer.
         """
         fetched = directory.with_name(f"{directory.name}.fetched")
         own = store.changelog_position()
         start, end = self._log.bounds(self._wiring.changelog)
         if url and start < end and (own is None or decode_changelog_position(own).offset < start):
             tried: set[str] = set()
-            while (found := self._fetched(url, fetched, tried)) is not None and not _replaced(store, fetched, found):
-                pass  # the one before it may be whole
+            while (found := (yield from self._fetched(url, fetched, tried))) is not None:
+                if _replaced(store, fetched, found):
+                    break  # else the one before it may be whole
         if fetched.exists():
             shutil.rmtree(fetched, ignore_errors=True)
 
-    def _fetched(self, url: str, fetched: Path, tried: set[str]) -> "_Found | None":
+    def _fetched(self, url: str, fetched: Path, tried: set[str]) -> "Steps[_Found | None]":
         """Fetch the newest snapshot that fits and was not tried; None if there is none, or the folder is away."""
         try:
-            folder = SnapshotFolder(url, self._job)
+            folder: SnapshotFolder = yield partial(SnapshotFolder, url, self._job)
             while len(tried) < TRIES_MAX:
-                name = next((name for name in folder.manifests(self._wiring.name) if name not in tried), None)
+                names: list[str] = yield partial(folder.manifests, self._wiring.name)
+                name = next((name for name in names if name not in tried), None)
                 if name is None:
                     if not tried:
                         logger.info("no snapshot of the task", extra={"snapshot": folder.place(self._wiring.name)})
                     return None
                 tried.add(name)
-                found = self._fetch(folder, name, fetched)
+                found = yield from self._fetch(folder, name, fetched)
                 if found is not None:
                     return found
         except (ConfigError, TransientError) as error:
             _tell_unusable({"snapshot": url}, error)
         return None
 
-    def _fetch(self, folder: SnapshotFolder, name: str, fetched: Path) -> "_Found | None":
+    def _fetch(self, folder: SnapshotFolder, name: str, fetched: Path) -> "Steps[_Found | None]":
         """Fetch one snapshot. Raises TransientError: others will not come either."""
         task = self._wiring.name
         found = _Found({"snapshot": folder.place(task, name)}, time.monotonic())
         try:
-            manifest = folder.manifest(task, name)
+            manifest: SnapshotManifest = yield partial(folder.manifest, task, name)
             found.changelog_position = encode_changelog_position(manifest.changelog_position)
             self._check(manifest)
             _check_disk(fetched, manifest)
             found.extra |= {"checkpoint_id": manifest.checkpoint_id, "bytes": manifest.size_bytes}
             logger.info("fetching a snapshot", extra=found.extra)
             make_private(fetched)
-            folder.fetch(task, manifest, fetched, found.progress)
+            yield partial(folder.fetch, task, manifest, fetched, partial(self._progress, found))
         except (StoreCorrupted, ValueError) as error:
             _tell_unusable(found.extra, error)
             return None
         return found
+
+    def _progress(self, found: "_Found", done: int) -> None:
+        if self.given_up:
+            raise TransientError("it is not wanted any more")
+        self.moves += 1
+        found.progress(done)
 
     def _check(self, manifest: SnapshotManifest) -> None:
         """Raise StoreCorrupted unless this task can go on from the snapshot."""

@@ -1,7 +1,8 @@
 """A task as its worker hosts it: its store, its driver, and how both are given up while the process goes on."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
@@ -19,6 +20,7 @@ from framework.stores.rocksdb import RocksStore
 from framework.stores.rocksdb_memory import RocksMemory
 from framework.stores.spill import FileSpill
 from framework.stores.store_directory import wipe_directory
+from framework.worker.store_filling import StoreFilling
 from framework.worker.task_store import open_task_store
 from protocol.ids import TopicPartition
 
@@ -34,6 +36,7 @@ class Shared:
     memory: RocksMemory
     mono_ms: Callable[[], float]
     keys: JobKeys | None
+    fetching: set[Path] = field(default_factory=set)  # directories of stores whose snapshot a thread still fetches
 
 
 class WorkerTask:
@@ -48,6 +51,7 @@ class WorkerTask:
         self._executor = OwnThread()  # of all lives: a step of a sink that is under way at an end comes before others
         self._store: RocksStore | None = None
         self._spill: FileSpill | None = None
+        self._filling: StoreFilling | None = None
 
     def open(self, owner: int) -> TaskDriver:
         """Open the store, and return a new driver. Raises ConfigError, TransientError."""
@@ -55,15 +59,11 @@ class WorkerTask:
             self.leave()
         self.life = owner
         shared, graph = self._shared, self._graph
-        self._store = open_task_store(
-            shared.job,
-            graph,
-            self._partition,
-            shared.job_directory,
-            shared.log,
-            shared.settings.snapshot_url,
-            shared.memory,
+        self._store, taker = open_task_store(
+            shared.job, graph, self._partition, shared.job_directory, shared.log, shared.memory
         )
+        self._filling = StoreFilling(taker, shared.settings.liveness_timeout_ms, shared.mono_ms, shared.fetching)
+        self._filling.begin(shared.settings.snapshot_url, self._store, self.directory)
         self._spill = FileSpill(self.directory.with_name(f"{self.directory.name}.early"))
         return assemble(
             graph,
@@ -86,6 +86,7 @@ class WorkerTask:
         ``error``: that has ended it, None: it was to go. ``in_use``: what other tasks read. A store that is damaged is
         wiped: the changelog is the truth.
         """
+        self.stop_filling()
         in_flight = driver.parts.runner.in_flight
         if in_flight is not None:
             in_flight.clear()
@@ -100,6 +101,16 @@ class WorkerTask:
             self._shared.log.leave(partition)
         if isinstance(error, Fenced):
             self.leave()
+
+    @property
+    def filled(self) -> bool:
+        """Whether the store is as the task begins with it: no snapshot is on its way. Raises TransientError."""
+        return self._filling is None or self._filling.over()
+
+    def stop_filling(self) -> None:
+        """Begin with the store as it is."""
+        if self._filling is not None:
+            self._filling.stop()
 
     def leave(self) -> None:
         """Give up what the client of the log has for the last life alone: all of that is answered, or of no use."""

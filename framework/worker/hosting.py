@@ -17,6 +17,7 @@ from framework.worker.task_ends import TaskEnds
 from framework.worker.task_loop import TaskLoop
 from protocol.ids import TopicPartition
 
+FETCHES_MAX = 4  # snapshots that are fetched at a time: more would share the same network and disk
 START_AGAIN_MS = 5  # between two looks whether a task can start again: the log may have to answer its sends first
 
 logger = logging.getLogger("grete")
@@ -43,14 +44,19 @@ class Hosting:
         self.ends = TaskEnds(shared.settings, shared.mono_ms)
         hosted = (WorkerTask(graph, each, shared) for graph, each in hosted_by(shared.job, partitions, stage))
         self.tasks = {each.name: each for each in hosted if each.name not in fenced}
-        self.drivers = [each.open(next(self._owners)) for each in self.tasks.values()]  # without what has ended alone
-        self.loop = TaskLoop(self.drivers, shared.log, shared.mono_ms)
+        self._filling: dict[str, TaskDriver] = {}  # tasks whose stores take snapshots: they take no turns yet
+        self.drivers: list[TaskDriver] = []  # without what has ended alone
+        for each in self.tasks.values():
+            self._open(each)
+        begins = [driver for driver in self.drivers if driver.wiring.name not in self._filling]
+        self.loop = TaskLoop(begins, shared.log, shared.mono_ms)
         self._share()
 
     def begin(self) -> None:
         """Let the first tasks begin."""
         for driver in self.drivers:
-            self.loop.start(driver, _begin)
+            if driver.wiring.name not in self._filling:
+                self.loop.start(driver, _begin)
 
     def assign(self, partitions: Sequence[int], again: Collection[int] = ()) -> None:
         """Host the tasks of these partitions from now on; ``again``: those that start again though they were fenced.
@@ -78,17 +84,21 @@ class Hosting:
     @property
     def changing(self) -> bool:
         """Whether a task is to come, to go or to start again."""
-        return bool(self._coming or self._leaving) or self.ends.waiting
+        return bool(self._coming or self._filling or self._leaving) or self.ends.waiting
 
     @property
     def over(self) -> bool:
         """Whether all tasks have ended as they were asked to."""
-        return self.loop.over and (self._stopping or not (self._coming or self.ends.waiting))
+        return self.loop.over and (self._stopping or not (self._coming or self._filling or self.ends.waiting))
 
     @property
     def due_in_ms(self) -> float:
         """In how many ms ``step`` has something to do, as far as is known."""
-        return START_AGAIN_MS if self._coming or self._leaving else max(START_AGAIN_MS, self.ends.due_in_ms)
+        return (
+            START_AGAIN_MS
+            if self._coming or self._filling or self._leaving
+            else max(START_AGAIN_MS, self.ends.due_in_ms)
+        )
 
     def step(self, tell: Callable[[], object]) -> None:
         """Take out the tasks that have ended or stopped, and open at most one that is to come or to start again.
@@ -100,10 +110,14 @@ class Hosting:
             self._end(driver, error)
             tell()
         for driver in [driver for driver in self.drivers if driver.wiring.name in self._leaving]:
-            if driver.exit is not None or self._shared.mono_ms() >= self._leaving[driver.wiring.name]:
+            here = driver.wiring.name not in self._filling
+            if driver.exit is not None or not here or self._shared.mono_ms() >= self._leaving[driver.wiring.name]:
                 self._leave(driver)
         if self._stopping:
             return
+        for fetching in list(self._filling)[:FETCHES_MAX]:
+            if self.tasks[fetching].filled:
+                self._join(self._filling.pop(fetching))
         self._coming += self.ends.due(self.loop.leaves)
         ready = (name for name in self._coming if name not in self._leaving and not self.loop.leaves(name))
         if (name := next(ready, None)) is not None:
@@ -114,6 +128,8 @@ class Hosting:
         """Let all tasks stop (R6); what was to come does not any more."""
         self._stopping = True
         self._coming.clear()
+        for name in self._filling:
+            self.tasks[name].stop_filling()
         for driver in self.drivers:
             driver.stop()
 
@@ -131,14 +147,29 @@ class Hosting:
     def _start(self, task: WorkerTask) -> None:
         if task.life < 0:
             self.arriving(task.wiring)  # who had it may have run other code
+        driver = self._open(task)
+        self._share()
+        self.moved = True
+        if task.name not in self._filling:
+            self._join(driver)
+
+    def _open(self, task: WorkerTask) -> TaskDriver:
         driver = task.open(next(self._owners))
         self.drivers.append(driver)
+        if not task.filled:
+            self._filling[task.name] = driver
+        return driver
+
+    def _join(self, driver: TaskDriver) -> None:
+        """Let a task begin whose store is as it stays."""
         self.loop.add(driver)
         self.loop.start(driver, _begin)
         if self._draining:
             driver.end_inputs()
-        self._share()
-        self.moved = True
+
+    def _take_out(self, driver: TaskDriver) -> None:
+        if self._filling.pop(driver.wiring.name, None) is None:
+            self.loop.remove(driver)
 
     def _ended(self) -> list[tuple[TaskDriver, FrameworkError]]:
         """Return the tasks that have ended, and by what: of a partition that another process has taken, all.
@@ -152,7 +183,7 @@ class Hosting:
                 known = [each for each, _ in ended]
                 for other in [each for each in self.drivers if _partition(each) == _partition(driver)]:
                     if other not in known:
-                        self.loop.remove(other)
+                        self._take_out(other)
                         ended.insert(0, (other, error))
         return ended
 
@@ -175,9 +206,9 @@ class Hosting:
 
     def _leave(self, driver: TaskDriver) -> None:
         """Take out a task that is not wanted here any more, and has stopped, or has not in time."""
-        late = driver.exit is None
+        late = driver.exit is None and driver.wiring.name not in self._filling
         self.drivers.remove(driver)
-        self.loop.remove(driver)
+        self._take_out(driver)
         self.tasks[driver.wiring.name].give_up(driver, None, self._in_use())
         self._gone(driver.wiring.name, LogAway("it did not stop in time") if late else None)
 

@@ -62,8 +62,9 @@ class StandbyWorker:
             opened.callback(self.close)
             for graph, partition in hosted_by(job, partitions, stage):
                 wiring = wire(job.topology(), graph.ordinal, partition)
-                store = open_task_store(job, graph, partition, job_directory, log, settings.snapshot_url, memory)
+                store, taker = open_task_store(job, graph, partition, job_directory, log, memory)
                 self._stores.append(store)
+                taker.take(settings.snapshot_url, store, job_directory.state(wiring.name))
                 batch_bytes_max = settings.batch_bytes_max
                 self.standbys.append(StandbyTask(wiring, log, store, batch_bytes_max=batch_bytes_max, mono_ms=mono_ms))
             opened.pop_all()

@@ -64,6 +64,11 @@ class TaskLoop:
         self._leaving[driver.owner] = driver
 
     @property
+    def drivers(self) -> tuple[TaskDriver, ...]:
+        """Those that take turns."""
+        return tuple(self._drivers.values())
+
+    @property
     def over(self) -> bool:
         """Whether all tasks have ended as they were asked to."""
         return all(driver.exit is not None for driver in self._drivers.values())
@@ -76,7 +81,7 @@ class TaskLoop:
         """Return how long a task's turns were, in seconds, the one under way included. Any thread may ask."""
         began = self._turn_began
         under_way_ms = self._mono_ms() - began[1] if began is not None and began[0].wiring.name == name else 0.0
-        return (self._busy_ms[name] + under_way_ms) / 1_000
+        return (self._busy_ms.get(name, 0.0) + under_way_ms) / 1_000
 
     def go_round(self) -> bool:
         """Let each task do what it can, and take the log's answers; return whether there is more to do at once.

@@ -19,17 +19,15 @@ def open_task_store(
     partition: int,
     job_directory: JobDirectory,
     log: LogReader,
-    snapshot_url: str,
     memory: RocksMemory,
-) -> RocksStore:
-    """Return the open store of task (graph, partition).
+) -> tuple[RocksStore, SnapshotTaker]:
+    """Return the open store of task (graph, partition), and what takes a snapshot if the changelog does not suffice.
 
-    A backfill may have left files for it in the job's directory; else, if the changelog cannot bring it up to date, a
-    snapshot below ``snapshot_url`` may. Raises TransientError: it is in use, the disk is full, or the log is away.
+    A backfill may have left files for it in the job's directory. Raises TransientError: it is in use, the disk is full,
+    or the log is away.
     """
     wiring, stores = wire(job.topology(), graph.ordinal, partition), store_names(graph)
     directory = job_directory.state(wiring.name)
     store = open_store(directory, stores, memory, graph.dropped_ids.values())
     take_prebuilt(job_directory.prebuilt(wiring.name), store, stores, log, wiring.changelog)
-    SnapshotTaker(job.name, wiring, log, stores).take(snapshot_url, store, directory)
-    return store
+    return store, SnapshotTaker(job.name, wiring, log, stores)

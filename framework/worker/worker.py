@@ -166,7 +166,7 @@ class Worker:
     def _wait(self) -> None:
         """Wait until the log has something, or it is time for something."""
         begun = mono_ms()
-        due_ms = [max(0.5, driver.due_in_ms()) for driver in self.drivers]
+        due_ms = [max(0.5, driver.due_in_ms()) for driver in self._loop.drivers]
         timeout_ms = min(STATUS_MS, self.hosting.due_in_ms, *due_ms)
         self._log.wait(timeout_ms, answers=self._awaits_answers())
         self._measures.waited_ms += mono_ms() - begun
