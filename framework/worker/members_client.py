@@ -124,7 +124,7 @@ class MembersClient:
                     owners.count(member.session),
                     member is leader,
                     member.heartbeat.leaving,
-                    member.code,
+                    member.heartbeat.code or "",
                     member.heartbeat.timeout_ms or 0,
                 )
                 for member in view.live()

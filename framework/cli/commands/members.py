@@ -64,7 +64,7 @@ def _rows(seen: SeenMembers) -> Iterator[dict[str, Any]]:
             "member": said.member,
             "session": said.session,
             "machine": said.machine,
-            "code": member.code,
+            "code": said.code or "",
             "state": state,
             "partitions": {p.partition: p.state for p in said.held if p.state not in ("standby", "stored")},
             "standbys": [held.partition for held in said.held if held.state == "standby"],

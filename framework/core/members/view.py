@@ -53,11 +53,6 @@ class MemberView:
         """Whether it may be given something."""
         return self.alive and not self.heartbeat.leaving
 
-    @property
-    def code(self) -> str:
-        """A digest of its code, "" if it is not known."""
-        return self.heartbeat.code or ""
-
     def holding(self, partition: int) -> HeldPartition | None:
         """Return what it has said of a partition, if anything."""
         return next((held for held in self.heartbeat.held if held.partition == partition), None)
