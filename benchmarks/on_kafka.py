@@ -291,7 +291,7 @@ class Restarts:
         self.watcher.close()
 
     def _start(self) -> None:
-        self.worker, pipe = self.spawner.start(self.spec)
+        self.worker, pipe, _ = self.spawner.start(self.spec)
         self.statuses = Statuses(pipe)
 
     def _kill(self) -> None:

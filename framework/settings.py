@@ -19,6 +19,7 @@ _MAY_BE_0 = (
     "stream_retention_ms",
     "early_memory_bytes_max",
     "traced_per_million",
+    "standby_replicas",
 )
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 RENAMED = {  # what settings were called in release 0.1
@@ -154,6 +155,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """
     machine: str = ""
     """Several machines: what this one is called, in JOB.members and for standbys. Empty: its host name."""
+    standby_replicas: int = 0
+    """Several machines: how many copies of each partition's state other machines keep, ready to go on with it.
+
+    Fewer while there are not as many other members. All members should have the same value: the leader's holds.
+    """
 
     def __post_init__(self) -> None:
         """Raise ConfigError on a value that cannot work."""
@@ -218,7 +224,7 @@ GROUPS = {  # the tables of a settings file, by what a person wants to change
         "restart_backoff_ms_max",
         "restarts_max",
     ),
-    "members": ("member_heartbeat_interval_ms", "member_timeout_ms", "machine"),
+    "members": ("member_heartbeat_interval_ms", "member_timeout_ms", "machine", "standby_replicas"),
 }
 
 

@@ -35,7 +35,8 @@ class StandbyProgress(NamedTuple):
     """How far a standby is. ``position``: offset of the commit that its store holds, -1: none, and its checkpoint.
 
     ``read``, ``end``: the offset of the changelog up to which it has read, and where that was last seen to end.
-    ``caught_up``: within the last STANDBY_LOOK_MS it had all that was committed.
+    ``caught_up``: within the last STANDBY_LOOK_MS it had all that was committed. ``whole``: with what it has still to
+    read it has all.
     """
 
     position: int
@@ -43,6 +44,7 @@ class StandbyProgress(NamedTuple):
     read: int
     end: int
     caught_up: bool
+    whole: bool
 
 
 class StandbyTask:
@@ -101,7 +103,8 @@ class StandbyTask:
         position, checkpoint_id = (-1, -1) if self._held is None else (self._held.offset, self._held.checkpoint_id)
         since = self._caught_up_ms
         caught_up = since is not None and self._mono_ms() - since <= STANDBY_LOOK_MS
-        return StandbyProgress(position, checkpoint_id, self._read, max(self._read, self._log_end), caught_up)
+        end = max(self._read, self._log_end)
+        return StandbyProgress(position, checkpoint_id, self._read, end, caught_up, self._core.whole)
 
     def tick(self) -> bool:
         """Do the next thing; False if there is nothing to do before something comes to the changelog.

@@ -61,6 +61,11 @@ class JobDirectory:
         make_private(self.directory / "logs")
         return self.directory / "logs" / f"worker-{partition}.log"
 
+    def standby_log(self, partition: int) -> Path:
+        """Return the file that the log lines of a partition's standby go to."""
+        make_private(self.directory / "logs")
+        return self.directory / "logs" / f"standby-{partition}.log"
+
     @property
     def member_file(self) -> Path:
         """The file that keeps the id of the member that runs in this directory."""

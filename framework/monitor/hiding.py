@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from framework.monitor.job_view import Incident, JobView, WorkerView
+from framework.monitor.job_view import Incident, JobView, StandbyView, WorkerView
 
 ELSEWHERE = "(the error is in the worker's log: values are hidden here)"
 
@@ -15,6 +15,7 @@ def without_values(view: JobView) -> JobView:
     return replace(
         view,
         workers=tuple(map(_worker, view.workers)),
+        standbys=tuple(map(_standby, view.standbys)),
         incidents=tuple(Incident(each.at_ms, _cut(each.text), each.kind) for each in view.incidents),
     )
 
@@ -25,8 +26,12 @@ def _worker(worker: WorkerView) -> WorkerView:
     return replace(worker, tasks={name: _task(status) for name, status in worker.tasks.items()}, last_end=hidden)
 
 
+def _standby(standby: StandbyView) -> StandbyView:
+    return replace(standby, tasks={name: _task(status) for name, status in standby.tasks.items()})
+
+
 def _task(status: Mapping[str, Any]) -> dict[str, Any]:
-    trouble = "sink_trouble", "last_failure"
+    trouble = "sink_trouble", "last_failure", "trouble"
     shown = {name: ELSEWHERE if name in trouble and value else value for name, value in status.items()}
     end = status.get("end")
     return shown if end is None else shown | {"end": end | {"text": ELSEWHERE, "traceback": ""}}

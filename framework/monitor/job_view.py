@@ -24,6 +24,17 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     tasks: Mapping[str, Mapping[str, Any]] = {}
 
 
+class StandbyView(msgspec.Struct, frozen=True, kw_only=True):
+    """The standby of one partition. ``tasks``: by name, what framework.worker.standby_worker says; empty at first."""
+
+    partition: int
+    running: bool
+    pid: int | None = None
+    starts: int = 1
+    behind: int = -1  # messages of its changelogs that are still to be read, -1: it has not all before them
+    tasks: Mapping[str, Mapping[str, Any]] = {}
+
+
 class Incident(msgspec.Struct, frozen=True):
     """What has happened to a worker or a task, in words. ``at_ms``: the time in ms since 1970."""
 
@@ -50,6 +61,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     at_ms: int
     workers: tuple[WorkerView, ...]
+    standbys: tuple[StandbyView, ...] = ()
     checkpoint_interval_ms: int
     ends: Mapping[str, int] = {}  # "topic[partition]" of an input from outside → where it ends; empty: not known
     busy: Mapping[str, float] = {}

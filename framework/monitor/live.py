@@ -7,7 +7,7 @@ from framework.findings import Finding
 from framework.monitor.causes import findings_of
 from framework.monitor.history import History
 from framework.monitor.job_graph import JobGraph
-from framework.monitor.job_view import Incident, JobView, WorkerView
+from framework.monitor.job_view import Incident, JobView, StandbyView, WorkerView
 
 INCIDENTS_SHOWN = 50  # a page of them
 
@@ -25,6 +25,7 @@ def live(graph: JobGraph, history: History, view: JobView) -> dict[str, Any]:
         "host": view.host,
         "ended": view.ended,
         "workers": [_worker_row(history, worker) for worker in view.workers],
+        "standbys": [_standby_row(standby) for standby in view.standbys],
         "tasks": tasks,
         "rates": edge_rates(graph, history),
         "gap_s": max(row["age_s"] for row in known) - min(row["age_s"] for row in known) if known else None,
@@ -125,6 +126,19 @@ def _worker_row(history: History, worker: WorkerView) -> dict[str, Any]:
         "busy": history.rate(f"busy {worker.number}"),
         "rocksdb_memory_bytes": measured.get("rocksdb_memory_bytes"),
         "state_disk_bytes": measured.get("state_disk_bytes"),
+    }
+
+
+def _standby_row(standby: StandbyView) -> dict[str, Any]:
+    states = {task["status"] for task in standby.tasks.values()}
+    state = next((each for each in ("stopped", "restoring") if each in states), "standby") if states else "starting"
+    return {
+        "partition": standby.partition,
+        "running": standby.running,
+        "pid": standby.pid,
+        "state": state,
+        "starts": standby.starts,
+        "behind": None if standby.behind < 0 else standby.behind,
     }
 
 

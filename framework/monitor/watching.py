@@ -19,7 +19,7 @@ from framework.monitor.health import LIVE_SHARE
 from framework.monitor.hiding import ELSEWHERE, without_values
 from framework.monitor.input_ends import InputEnds
 from framework.monitor.job_graph import graph_of
-from framework.monitor.job_view import Ended, Incident, JobView, WorkerView
+from framework.monitor.job_view import Ended, Incident, JobView, StandbyView, WorkerView
 from framework.monitor.page import Page
 from framework.monitor.server import Monitor, serving
 from framework.ports import JobLogReader, Log
@@ -27,6 +27,7 @@ from framework.settings import Settings
 from framework.worker.ends import REASONS, free_bytes
 from framework.worker.job_member import JobMember
 from framework.worker.local_job import LocalJob
+from framework.worker.standby_processes import StandbyProcess
 from framework.worker.worker import Worker
 
 _ASKS_S = 2.0  # for an answer of the log
@@ -54,6 +55,7 @@ class JobWatch:
         self._busy = Busy()
         self._members: int | None = None
         self._here = self._moved_ms = 0
+        self._standbys: tuple[StandbyView, ...] = ()
         self._directory, self._free, self._looked_s = directory, 0, -_DISK_S
 
     def supervised(self, local: LocalJob, member: JobMember | None = None) -> None:
@@ -61,6 +63,7 @@ class JobWatch:
         if member is not None:
             self._members, self._moved_ms = len(member.client.members()), member.last_move_ms
         self._here = len(local.supervisor.assignment.active)
+        self._standbys = tuple(map(_standby, local.supervisor.standbys.processes.values()))
         self._show(
             tuple(
                 WorkerView(
@@ -130,6 +133,7 @@ class JobWatch:
             job=self._job,
             at_ms=time.time_ns() // 1_000_000,
             workers=workers,
+            standbys=self._standbys,
             checkpoint_interval_ms=self._settings.checkpoint_interval_ms,
             ends=self._ends.ends,
             busy=self._busy.shares,
@@ -181,6 +185,17 @@ def watching(
             raise
         else:
             watch.ended(None)
+
+
+def _standby(each: StandbyProcess) -> StandbyView:
+    return StandbyView(
+        partition=each.partition,
+        running=each.process is not None,
+        pid=None if each.process is None else each.process.pid,
+        starts=each.starts,
+        behind=each.behind,
+        tasks=each.status,
+    )
 
 
 def _silent(_line: str) -> None:

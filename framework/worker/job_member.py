@@ -61,6 +61,7 @@ class JobMember:
         self._told_timeouts: dict[str, int] = {}
         self._told_halted: dict[int, str] = {}
         self._told_shared = ""
+        self._told_machines = 0
         self.last_move_ms = 0  # when a partition last came or went, in ms since 1970
         self._closed = False
 
@@ -73,9 +74,9 @@ class JobMember:
             if state == HostedState.FENCED:
                 self.client.fenced(partition)
         duties = self.client.duties()
-        if duties.active != self._duties.active or duties.again:
+        if duties[:2] != self._duties[:2] or duties.again:
             self._tell_moves(duties)
-            supervisor.assign(Assignment(duties.active), again=duties.again)
+            supervisor.assign(Assignment(duties.active, duties.standby), again=duties.again)
         self._duties = duties
         self.client.hold(self._held())
         self._tell_members()
@@ -134,12 +135,17 @@ class JobMember:
             for partition in worker.partitions:
                 if worker.checkpoint_id > 0:
                     self._positions[partition] = worker.checkpoint_id
+        behind = {partition: each.behind for partition, each in supervisor.standbys.processes.items()}
+        for partition, standby in supervisor.standbys.processes.items():
+            if standby.checkpoint_id > 0:
+                self._positions[partition] = standby.checkpoint_id
         held = []
         for partition in range(self._local.job.workers):
             position = self._positions.get(partition, -1)
             state = states.get(partition)
             if state is not None:
-                held.append(HeldPartition(partition, state.value, position))
+                ready = state == HostedState.STANDBY
+                held.append(HeldPartition(partition, state.value, position, behind.get(partition, -1) if ready else -1))
             elif position >= 0:
                 held.append(HeldPartition(partition, "stored", position))
         return held
@@ -163,6 +169,7 @@ class JobMember:
             tell(f"{len(members)} {'member' if len(members) == 1 else 'members'} of the job: {names}")
         self._tell_codes(rows)
         self._tell_timeouts(rows)
+        self._tell_standbys(len({row.machine for row in rows}))
         halted = self.client.halted()
         if halted != self._told_halted:
             self._told_halted = halted
@@ -204,6 +211,17 @@ class JobMember:
                 "reader's: set it alike on all machines"
             )
         self._told_timeouts = timeouts
+
+    def _tell_standbys(self, machines: int) -> None:
+        """Say so if there are not enough machines for the standbys, when their number changes."""
+        asked, before = self._local.settings.standby_replicas, self._told_machines
+        self._told_machines = machines
+        if machines != before and 0 < machines <= asked:
+            have = f"{machines} {'machine' if machines == 1 else 'machines'}"
+            self._local.supervisor.tell(
+                f"standby_replicas = {asked}, and members are on {have}: at most {machines - 1} of a partition's "
+                f"standbys outlive its machine; start members on {asked + 1 - machines} more, or lower it"
+            )
 
 
 def _has_files(local: LocalJob, partition: int) -> bool:

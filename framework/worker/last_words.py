@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,12 @@ def last_entry(log: Path) -> dict[str, Any]:
         if entry.get("level") == "INFO":
             break  # an earlier error was not its last word
     return {}
+
+
+def traceback_in(entry: Mapping[str, Any]) -> str:
+    """Return the traceback of the user's code in what a worker says of its end, on lines of its own, or ""."""
+    found = entry.get("traceback")
+    return "" if not found else f"\n{textwrap.indent(found, '  ')}"
 
 
 def _entry(line: str) -> dict[str, Any]:

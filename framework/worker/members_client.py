@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from framework.core.members.assignor import caught_up
 from framework.core.members.membership import Duties, Membership
 from framework.core.members.view import MemberId
 from framework.errors import FrameworkError
@@ -58,6 +59,9 @@ def membership(me: MemberId, partitions: int, settings: Settings) -> Membership:
         partitions,
         dead_beats=-(-settings.member_timeout_ms // interval),
         release_beats=-(-(settings.shutdown_timeout_ms + RELEASE_MARGIN_MS) // interval),
+        leave_beats=-(-settings.shutdown_timeout_ms // interval),
+        standby_replicas=settings.standby_replicas,
+        warms=True,
     )
 
 
@@ -67,6 +71,11 @@ def decoded(data: bytes) -> MembersMessage | None:
         return decode_members_message(data)
     except DecodeError:
         return None
+
+
+def _news(held: HeldPartition) -> tuple[int, str, bool]:
+    """Return what others wait for: that a partition runs, has stopped, or is ready to be moved."""
+    return held.partition, held.state, caught_up(held)
 
 
 class MembersClient:
@@ -94,7 +103,7 @@ class MembersClient:
     def hold(self, held: Sequence[HeldPartition]) -> None:
         """Say what is hosted here now."""
         with self._lock:
-            self._news |= [(p.partition, p.state) for p in held] != [(p.partition, p.state) for p in self._held]
+            self._news |= list(map(_news, held)) != list(map(_news, self._held))
             self._held = tuple(held)
 
     def fenced(self, partition: int) -> None:

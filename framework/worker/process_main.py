@@ -1,11 +1,14 @@
 """A worker's process as a supervisor starts it: nothing is imported that only people need.
 
 ``python -m framework.worker.process_main SPEC`` runs a worker at once. Without a spec the process is a prewarmed
-worker: it imports everything, opens nothing, and waits for a line with its spec. Most of a start is Python's imports.
+worker: it imports everything, opens nothing, and waits for a line with its spec. Most of a start is Python's imports. A
+standby that was asked to end becomes a prewarmed worker, until its supervisor closes the pipe.
 """
 
 import contextlib
+import functools
 import os
+import signal
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -29,6 +32,7 @@ from framework.worker.control_pipe import ControlPipe
 from framework.worker.hosting import hosted_by
 from framework.worker.lifetime import run_worker
 from framework.worker.output_file import OutputFile
+from framework.worker.standby_worker import StandbyWorker, open_standby, run_standby
 from framework.worker.status_pipe import StatusPipe, has_reader
 from framework.worker.watchdog import exits_after
 from framework.worker.worker import Worker
@@ -39,7 +43,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What a worker process runs, as one JSON object.
 
     ``partitions``: those whose tasks it hosts, but for the ``fenced`` ones, by name. ``output``: the file that takes
-    its log lines. ``drain``: the inputs have ended (E7).
+    its log lines. ``drain``: the inputs have ended (E7). ``standby``: it keeps their stores ready, and runs no task.
     """
 
     job: str
@@ -53,6 +57,22 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     status_fd: int = -1
     drain: bool = False
     fenced: tuple[str, ...] = ()
+    standby: bool = False
+
+
+def spec_in(job_directory: JobDirectory, reference: str, settings: Settings) -> WorkerSpec:
+    """Return what all processes of a supervisor have in common; each has a number, partitions and an output besides."""
+    address = job_directory.address
+    return WorkerSpec(
+        job=reference,
+        number=0,
+        partitions=(),
+        directory=str(job_directory.directory),
+        log=address.url,
+        kafka_config=None if address.config is None else str(address.config),
+        settings=settings,
+        output="",
+    )
 
 
 def open_worker(
@@ -105,20 +125,40 @@ def main(arguments: list[str]) -> ExitCode:
     line = arguments[0].encode() if arguments else _line_of(0)
     if not line:
         return ExitCode.DONE  # the supervisor is gone
-    spec = msgspec.json.decode(line, type=WorkerSpec)
-    control = _taken(0)
+    control, code = _taken(0), ExitCode.DONE
+    while line:
+        spec = msgspec.json.decode(line, type=WorkerSpec)
+        code = _run(spec, control)
+        if not spec.standby or code is not ExitCode.DONE:
+            break
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        line = _line_of(control)  # it may go on as the worker that takes its place, with all that it has loaded
+    return code
+
+
+def _run(spec: WorkerSpec, control: int) -> ExitCode:
     output = OutputFile(Path(spec.output))
     sys.stdout = os.fdopen(
         1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False
     )  # print() line by line
     whose = configure_logs(spec.partitions, spec.number)
 
-    def make() -> Worker:
+    def load() -> tuple[Job, JobDirectory]:
         with exits_after(spec.settings.liveness_timeout_ms / 1000):
-            job = load_job(spec.job)
+            job = _loaded(spec.job)
         whose.job = job.name
         config = None if spec.kafka_config is None else Path(spec.kafka_config)
-        job_directory = JobDirectory(Path(spec.directory), address=LogAddress(spec.log, config))
+        return job, JobDirectory(Path(spec.directory), address=LogAddress(spec.log, config))
+
+    def make_standby() -> StandbyWorker:
+        job, job_directory = load()
+        standby = open_standby(job, spec.partitions, job_directory, spec.settings, status_fd=spec.status_fd)
+        standby.tidy = output.rotate
+        return standby
+
+    def make() -> Worker:
+        job, job_directory = load()
         waits_s = spec.settings.send_timeout_ms / 1000  # its supervisor has found the brokers
         worker = open_worker(
             job,
@@ -134,7 +174,13 @@ def main(arguments: list[str]) -> ExitCode:
             worker.drain()
         return worker
 
-    return run_worker(make, whose)
+    return run_standby(make_standby) if spec.standby else run_worker(make, whose)
+
+
+@functools.cache
+def _loaded(reference: str) -> Job:
+    """Return the job; a process that was a standby has run its module already, and runs it no second time."""
+    return load_job(reference)
 
 
 def _line_of(handle: int) -> bytes:

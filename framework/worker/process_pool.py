@@ -12,14 +12,13 @@ from framework.worker.process_main import WorkerSpec
 
 
 class Started(NamedTuple):
-    """A worker process and the end of the pipe that its statuses come out of; reading it never waits."""
+    """A worker process and the end of the pipe that its statuses come out of; reading it never waits.
+
+    ``status_fd``: the other end, as the process knows it.
+    """
 
     process: "subprocess.Popen[bytes]"
     pipe: int
-
-
-class _Prewarmed(NamedTuple):
-    started: Started
     status_fd: int
 
 
@@ -28,22 +27,29 @@ class ProcessPool:
 
     def __init__(self, *, fixed_hashes: bool = False) -> None:
         """``fixed_hashes``: texts are hashed alike in all of them, so that sets have one order (D3)."""
-        self._prewarmed: _Prewarmed | None = None
+        self._prewarmed: Started | None = None
+        self._kept: list[Started] = []
         self._environment = {**os.environ, "PYTHONHASHSEED": "0"} if fixed_hashes else None
 
     def start(self, spec: WorkerSpec) -> Started:
-        """Start a worker, the prewarmed one if there is one; ``status_fd`` of the spec is filled in here."""
-        prewarmed, self._prewarmed = self._prewarmed, None
-        if prewarmed is not None:
-            stdin = prewarmed.started.process.stdin
+        """Start a worker: one that was kept, or the prewarmed one, or another process.
+
+        ``status_fd`` of the spec is filled in here.
+        """
+        if self._kept:
+            ready: Started | None = self._kept.pop()
+        else:
+            ready, self._prewarmed = self._prewarmed, None
+        if ready is not None:
+            stdin = ready.process.stdin
             assert stdin is not None
             try:
-                stdin.write(_encoded(spec, prewarmed.status_fd) + b"\n")
+                stdin.write(_encoded(spec, ready.status_fd) + b"\n")
             except OSError:  # somebody has ended it
-                _end(prewarmed.started)
+                _end(ready)
             else:
-                return prewarmed.started
-        return self._started(spec).started
+                return ready
+        return _start(spec, self._environment)
 
     def warm(self) -> None:
         """See to a prewarmed worker. It costs about 0.4 s of computing and 50 MB.
@@ -51,19 +57,26 @@ class ProcessPool:
         Call this when nothing is in a hurry.
         """
         if self._prewarmed is None:
-            self._prewarmed = self._started(None)
+            self._prewarmed = _start(None, self._environment)
+
+    def keep(self, started: Started) -> None:
+        """Take a process that hosts nothing any more and waits for a spec, until ``end_kept``."""
+        self._kept.append(started)
+
+    def end_kept(self) -> None:
+        """End those that are not started as a worker."""
+        while self._kept:
+            _end(self._kept.pop())
 
     def close(self) -> None:
-        """End the prewarmed worker."""
+        """End those that wait."""
+        self.end_kept()
         if self._prewarmed is not None:
-            _end(self._prewarmed.started)
+            _end(self._prewarmed)
             self._prewarmed = None
 
-    def _started(self, spec: WorkerSpec | None) -> _Prewarmed:
-        return _start(spec, self._environment)
 
-
-def _start(spec: WorkerSpec | None, environment: dict[str, str] | None) -> _Prewarmed:
+def _start(spec: WorkerSpec | None, environment: dict[str, str] | None) -> Started:
     """Start a process with its spec, or without: a prewarmed worker waits for it."""
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
@@ -80,7 +93,7 @@ def _start(spec: WorkerSpec | None, environment: dict[str, str] | None) -> _Prew
             start_new_session=True,  # Ctrl-C reaches the supervisor alone, which stops them in order
         )
     os.close(write_end)
-    return _Prewarmed(Started(process, read_end), write_end)
+    return Started(process, read_end, write_end)
 
 
 def _encoded(spec: WorkerSpec, status_fd: int) -> bytes:

@@ -51,6 +51,7 @@ class StandbyWorker:
     ) -> None:
         """Open the stores. Raises ConfigError: the job has no such partition; TransientError: one is in use."""
         self.report: Callable[[dict[str, object]], None] = lambda _status: None  # to the supervisor
+        self.tidy: Callable[[], None] = lambda: None  # now and then
         self.standbys: list[StandbyTask] = []
         self._log = log
         self._stores: list[RocksStore] = []
@@ -102,6 +103,7 @@ class StandbyWorker:
         if not force and now - self._reported_ms < STATUS_MS:
             return
         self._reported_ms = now
+        self.tidy()
         self.report({standby.wiring.name: standby_status(standby) for standby in self.standbys})
         for standby in self.standbys:
             if standby.progress.caught_up and standby.wiring.name not in self._told:
@@ -118,7 +120,10 @@ class StandbyWorker:
 
 
 def standby_status(standby: StandbyTask) -> dict[str, object]:
-    """Return what a supervisor shows of a standby: plain values. ``behind``: messages that are still to be read."""
+    """Return what a supervisor shows of a standby: plain values.
+
+    ``behind``: messages that are still to be read; ``whole``: with these it has all, because it has all before them.
+    """
     progress = standby.progress
     stopped = standby.phase is StandbyPhase.STOPPED
     return {
@@ -128,6 +133,7 @@ def standby_status(standby: StandbyTask) -> dict[str, object]:
         "read": progress.read,
         "end": progress.end,
         "behind": progress.end - progress.read,
+        "whole": progress.whole,
         "trouble": standby.trouble,
         "counters": dict(standby.counters),
     }
@@ -186,4 +192,6 @@ def run_standby(make: Callable[[], StandbyWorker]) -> ExitCode:
         code = exit_code(error, worker=True)
     if worker is not None:
         worker.close()
+        if code is ExitCode.DONE:
+            worker.report({})  # its stores are free
     return code

@@ -3,7 +3,6 @@
 import os
 import selectors
 import signal
-import textwrap
 import time
 from collections import deque
 from collections.abc import Collection
@@ -12,16 +11,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from framework.errors import ExitCode, Halted
-from framework.halts import HaltCode
 from framework.job.directory import JobDirectory
 from framework.settings import MiB, Settings
 from framework.worker.assignment import Assignment, HostedState
 from framework.worker.ends import end_of, restart_wait_ms
-from framework.worker.last_words import LOG_AWAY, last_entry, last_words
+from framework.worker.last_words import LOG_AWAY, last_entry, last_words, traceback_in
 from framework.worker.output_file import Follower
 from framework.worker.packing import spread
-from framework.worker.process_main import WorkerSpec
+from framework.worker.process_main import spec_in
 from framework.worker.process_pool import ProcessPool
+from framework.worker.standby_processes import StandbyProcesses
 from framework.worker.worker_process import WorkerProcess, code_text
 
 LINE_BYTES_MAX = 16 * MiB  # of a status that never ends; then it is dropped. Of a task it has some KiB
@@ -30,6 +29,7 @@ NEWS_MAX = 100  # crashes kept for a screen that did not look
 SILENT_SHARE = 1.25  # of a worker's own bound: it knows first, and can say where it hangs
 SILENT_MARGIN_S = 2.0  # for it to say so
 LOOK_S_MAX = 1.0  # of silence counted at a look: while the supervisor itself does not run, no worker is silent
+SOON_MS = 5.0  # between two looks while a standby ends: a partition that is to run waits for its store
 WARM_AFTER_S = 5.0  # from the start to the first prewarmed worker: a run that ends soon needs none
 
 
@@ -54,7 +54,6 @@ class Supervisor:
         Raises ConfigError if there is one already.
         """
         self._job_directory = job_directory
-        self._reference = reference
         self._settings = settings
         self._spawner = ProcessPool(fixed_hashes=fixed_hashes)
         self._lock = job_directory.lock_supervisor()
@@ -67,6 +66,9 @@ class Supervisor:
         self._warm_from = time.monotonic() + WARM_AFTER_S
         self.news: list[str] = []  # since somebody looked and cleared it; a supervisor without a screen need not
         self.incidents: deque[tuple[int, str]] = deque(maxlen=NEWS_MAX)  # the same, with the time in ms since 1970
+        self._spec = spec_in(job_directory, reference, settings)
+        self.standbys = StandbyProcesses(self._spec, job_directory, self._spawner, self.tell)
+        self._waiting: frozenset[int] = frozenset()  # active partitions whose standby is about to end
         self._processes = processes
         self.workers: dict[int, WorkerProcess] = {}  # by number: those that host something, or have to say why not
         self._gone: dict[int, WorkerProcess] = {}  # by number: those of which all has been taken away
@@ -80,17 +82,26 @@ class Supervisor:
 
     def hosted(self) -> dict[int, HostedState]:
         """Return partition → what has become of it, of those that are here, or have ended here without a stop."""
-        return {each: worker.state(each) for worker in self.workers.values() for each in worker.hosted}
+        ready = dict.fromkeys(self.standbys.wanted, HostedState.STANDBY)
+        coming = dict.fromkeys(self._waiting, HostedState.STARTING)
+        return ready | coming | {each: w.state(each) for w in self.workers.values() for each in w.hosted}
 
     def assign(self, assignment: Assignment, again: Collection[int] = ()) -> None:
         """Host these partitions from now on; those that stay are not disturbed.
 
-        What is taken away stops gracefully (R6), within ``shutdown_timeout_ms``, while ``poll`` is called. ``again``:
-        the partitions that start again though they were fenced here, or have halted.
+        What is taken away stops gracefully (R6), within ``shutdown_timeout_ms``, while ``poll`` is called. A partition
+        that was a standby starts when that has ended, and has let go of the store. ``again``: the partitions that start
+        again though they were fenced here, or have halted.
         """
         self.assignment = assignment
+        self.standbys.want(assignment.standby - assignment.active, promoted=assignment.active)
+        self._host(again)
+
+    def _host(self, again: Collection[int] = ()) -> None:
+        """Let workers host what is active, but for that of which a standby has the store."""
+        active, self._waiting = self.assignment.active, self.assignment.active & self.standbys.held
         now = {number: {*worker.wanted, *worker.hosted} for number, worker in self.workers.items()}
-        of = spread(now, assignment.active, self._processes)
+        of = spread(now, active - self._waiting, self._processes)
         for number in sorted({*now, *of}):
             self._want(self.workers.get(number) or self._added(number), of.get(number, ()), again)
 
@@ -128,11 +139,13 @@ class Supervisor:
 
     def poll(self, timeout_ms: float = 100) -> None:
         """Start what is due, take statuses, notice deaths. Raises Halted if a worker halted, or always crashes."""
+        self._poll_standbys()
         now = time.monotonic()
         for worker in self.workers.values():
             if not worker.running and worker.exit_code is None and not self._stopping and now >= worker.restart_at:
                 self._start(worker)
-        for key, _ in self._selector.select(timeout_ms / 1000):
+        self._spawner.end_kept()
+        for key, _ in self._selector.select((min(timeout_ms, SOON_MS) if self._waiting else timeout_ms) / 1000):
             self._read(key.data)
         self._end_the_silent()
         if self._draining:
@@ -145,6 +158,12 @@ class Supervisor:
                 self._died(worker, worker.process.returncode)
         if not self._stopping and now >= self._warm_from and self.takes_input:
             self._spawner.warm()  # for the next restart; now it delays no start
+
+    def _poll_standbys(self) -> None:
+        """Let the standbys do their part; a partition whose standby has ended starts now."""
+        self.standbys.poll({p for worker in self.workers.values() if worker.running for p in worker.hosted})
+        if not self._waiting <= self.standbys.held:
+            self._host()
 
     def _end_the_silent(self) -> None:
         """Kill a worker that has said nothing for too long: its process is stopped, or its own watchdog is."""
@@ -171,11 +190,12 @@ class Supervisor:
         """Ask every worker to stop gracefully (R6) and wait; what does not end in time is killed, which is safe."""
         self._stopping = True
         self._spawner.close()
+        self.standbys.want(())
         for worker in self.workers.values():
             if worker.process is not None:
                 worker.process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + self._stop_s
-        while any(worker.running for worker in self.workers.values()):
+        while self.standbys.held or any(worker.running for worker in self.workers.values()):
             if time.monotonic() > deadline:
                 for worker in self.workers.values():
                     self.kill(worker.number)
@@ -193,6 +213,7 @@ class Supervisor:
         """End the processes that still run, and give up the directory."""
         self._stopping = True
         self._spawner.close()
+        self.standbys.close()
         for worker in self.workers.values():
             self.kill(worker.number)
             self._forget(worker)
@@ -202,20 +223,15 @@ class Supervisor:
         os.close(self._lock)
 
     def _start(self, worker: WorkerProcess) -> None:
-        job_directory = self._job_directory
-        spec = WorkerSpec(
-            job=self._reference,
+        spec = replace(
+            self._spec,
             number=worker.number,
             partitions=worker.partitions,
-            directory=str(job_directory.directory),
-            log=job_directory.address.url,
-            kafka_config=None if job_directory.address.config is None else str(job_directory.address.config),
-            settings=self._settings,
-            output=str(job_directory.worker_log(worker.number)),
+            output=str(self._job_directory.worker_log(worker.number)),
             drain=self._draining,
             fenced=tuple(worker.fenced),
         )
-        worker.process, worker.pipe = self._spawner.start(spec)
+        worker.process, worker.pipe, _ = self._spawner.start(spec)
         worker.status, worker.line, worker.orders, worker.ends_told = {}, b"", b"", {}
         worker.starts += 1
         worker.killed = worker.was_silent = False
@@ -300,7 +316,7 @@ class Supervisor:
             if worker.shown == shown:
                 text = f"worker {worker.number} {worker.how_ended(code, event)}, as the last time; {restart}"
             else:
-                text = f"{worker.shown}; {restart}{self._traceback(worker.number)}"
+                text = f"{worker.shown}; {restart}{traceback_in(self._last_entry(worker.number))}"
             self.tell(text)
 
     def tell(self, text: str) -> None:
@@ -325,20 +341,9 @@ class Supervisor:
         """Return the error that ended a worker, if it has logged one, and where its log is."""
         return last_words(self._job_directory.worker_log(number))
 
-    def _traceback(self, number: int) -> str:
-        """Return the traceback of the user's code that ended a worker, on lines of its own, or ""."""
-        found = self._last_entry(number).get("traceback")
-        return "" if not found else f"\n{textwrap.indent(found, '  ')}"
-
     def _halted(self, worker: WorkerProcess, what: str) -> Halted:
-        """Return the end of a worker that will not come back, with the fields of its last error."""
-        text = f"{self._told(worker, what)}{self._traceback(worker.number)}"
-        error = Halted.from_plain(self._last_entry(worker.number), text)
-        if worker.exit_code == ExitCode.FAILED:
-            error.code = HaltCode.GIVEN_UP
-        if worker.last_end is not None:
-            worker.last_end = replace(worker.last_end, code=str(error.code.value))
-        return error
+        """Return the end of a worker that will not come back."""
+        return worker.halted(self._last_entry(worker.number), self._told(worker, what))
 
     def _last_entry(self, number: int) -> dict[str, Any]:
         return last_entry(self._job_directory.worker_log(number))

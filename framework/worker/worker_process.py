@@ -10,11 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from framework.errors import ExitCode
+from msgspec.structs import replace
+
+from framework.errors import ExitCode, Halted
+from framework.halts import HaltCode
 from framework.worker.assignment import HostedState
 from framework.worker.control_pipe import Order, line_of
 from framework.worker.ends import Reason, WorkerEnd
-from framework.worker.last_words import HUNG, LOG_AWAY
+from framework.worker.last_words import HUNG, LOG_AWAY, traceback_in
 from framework.worker.task_news import failures_of_tasks, news_of_tasks
 
 Life = tuple[int, int]  # of a task: the start of its worker, and its own start there
@@ -145,6 +148,15 @@ class WorkerProcess:
         self.exit_code = code
         of = None if task is None or code == ExitCode.FENCED else _partition(task)
         self.ended = (of,) if of in self.partitions and of is not None else self.partitions
+
+    def halted(self, entry: Mapping[str, Any], text: str) -> Halted:
+        """Return the error of its end for good, with the fields of ``entry``, the last of its log."""
+        error = Halted.from_plain(entry, f"{text}{traceback_in(entry)}")
+        if self.exit_code == ExitCode.FAILED:
+            error.code = HaltCode.GIVEN_UP
+        if self.last_end is not None:
+            self.last_end = replace(self.last_end, code=str(error.code.value))
+        return error
 
     def how_ended(self, code: int, event: str | None) -> str:
         """Return how its process has ended; ``event``: the last that it has logged."""

@@ -61,7 +61,7 @@ def test_the_prewarmed_worker_takes_the_place_of_a_killed_worker(
         worker, spawner = local.supervisor.workers[0], local.supervisor._spawner
         poll_until(local, lambda: running(local) and spawner._prewarmed is not None)
         assert spawner._prewarmed is not None
-        prewarmed = spawner._prewarmed.started.process
+        prewarmed = spawner._prewarmed.process
         local.supervisor.kill(0)
         say(local.metadata, "a b")
         ends = local.ends()
@@ -70,7 +70,7 @@ def test_the_prewarmed_worker_takes_the_place_of_a_killed_worker(
         assert worker.status["count-words-0"]["generation"] == 2
         assert totals(local.log) == [("a", 1), ("b", 1)]
         poll_until(local, lambda: spawner._prewarmed is not None)
-        waiting = spawner._prewarmed.started.process
+        waiting = spawner._prewarmed.process
     assert waiting is not prewarmed
     assert waiting.returncode is not None  # the prewarmed worker ends with its supervisor
 
@@ -92,8 +92,8 @@ def test_a_worker_starts_with_or_without_a_prewarmed_worker(prewarmed: str, spec
         spawner.warm()
     if prewarmed == "dead":
         assert spawner._prewarmed is not None
-        spawner._prewarmed.started.process.kill()
-        spawner._prewarmed.started.process.wait()
+        spawner._prewarmed.process.kill()
+        spawner._prewarmed.process.wait()
     started = spawner.start(spec)
     assert started.process.wait(LIMIT_S) == 4
     assert "no module 'tasks.missing'" in Path(spec.output).read_text()

@@ -40,7 +40,7 @@ def members(job: Job, address: LogAddress, settings: Settings, *, as_json: bool 
             row["code"] or "–",
             row["state"],
             ", ".join(f"{number} {state}" for number, state in row["partitions"].items()) or "–",
-            ", ".join(map(str, row["standbys"])) or "–",
+            ", ".join(map(_standby_text, row["standbys"].items())) or "–",
             f"{row['age_s']:,.1f} s ago",
             "–" if row["follows"] is None else str(row["follows"]),
         )
@@ -52,7 +52,8 @@ def _rows(seen: SeenMembers) -> Iterator[dict[str, Any]]:
     """Yield what is known of each session that has not left, the first one first; the leader is the first that lives.
 
     ``code``: a digest of it, "" if it is not known; ``partitions``: those that it has active, with their states;
-    ``follows``: the offset of its assignment.
+    ``standbys``: those that it keeps ready, with the checkpoint that it has, and how many messages it has still to
+    read, None: it restores; ``follows``: the offset of its assignment.
     """
     leads = True
     ages = seen.ages_ms
@@ -67,10 +68,19 @@ def _rows(seen: SeenMembers) -> Iterator[dict[str, Any]]:
             "code": said.code or "",
             "state": state,
             "partitions": {p.partition: p.state for p in said.held if p.state not in ("standby", "stored")},
-            "standbys": [held.partition for held in said.held if held.state == "standby"],
+            "standbys": {
+                p.partition: {"position": p.position, "behind": None if p.behind < 0 else p.behind}
+                for p in said.held
+                if p.state == "standby"
+            },
             "age_s": max(0, ages.get(member.session, 0)) / 1000,
             "follows": None if said.follows < 0 else said.follows,
         }
+
+
+def _standby_text(standby: tuple[int, dict[str, Any]]) -> str:
+    partition, said = standby
+    return f"{partition} restoring" if said["behind"] is None else f"{partition}, {said['behind']:,} behind"
 
 
 def _print_ownerless(console: Console, view: MembersView, job: Job) -> None:

@@ -27,7 +27,8 @@ class Duties(NamedTuple):
 class Membership:
     """The core of a member. Rows of the topic go in, in their order; messages and duties come out.
 
-    ``release_beats``: own heartbeats that a former owner gets to stop a partition.
+    ``release_beats``: own heartbeats that a former owner gets to stop a partition; ``leave_beats``: that a member which
+    is to stop gets to hand over one partition at a time.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Membership:
         *,
         dead_beats: int,
         release_beats: int,
+        leave_beats: int,
         standby_replicas: int = 0,
         warms: bool = False,
     ) -> None:
@@ -46,7 +48,7 @@ class Membership:
         self._partitions = partitions
         self._release_beats = release_beats
         self._warms = warms
-        self._mover = PartitionMover(self.view, partitions, standby_replicas)
+        self._mover = PartitionMover(self.view, partitions, standby_replicas, leave_beats)
         self._beat = -1
         self._follows = -1
         self._written_beat: int | None = None  # when an assignment was written that is not read yet

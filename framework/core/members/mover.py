@@ -1,7 +1,7 @@
 """The mover: the next assignment on the way to the one that the assignor wants. Only the leader asks it.
 
-Partitions of a dead member move at once, those of one that is to leave as soon as it has stopped them. All others move
-one at a time, each behind a standby that has caught up where members can host one.
+Partitions of a dead member move at once. All others move one at a time, each behind a standby that has caught up where
+members can host one; those of a member that is to leave come first, and move all together when its time is over.
 """
 
 from collections.abc import Mapping
@@ -11,17 +11,22 @@ from framework.core.members.view import MembersView, MemberView
 from protocol.members import PartitionPlace
 
 SETTLE_BEATS = 60  # own heartbeats that a partition gets to start before the next one moves: 30 s
+WARM_AT_ONCE = 4  # standbys that catch up for the moves of a member that leaves: it has no time for one by one
 WARM_BEATS = 1_200  # own heartbeats that a standby gets to catch up before the partition moves all the same: 10 min
 
 
 class PartitionMover:
-    """Reads the view of the leader; ``standby_replicas`` for each partition."""
+    """Reads the view of the leader; ``standby_replicas`` for each partition.
 
-    def __init__(self, view: MembersView, partitions: int, standby_replicas: int) -> None:
+    ``leave_beats``: own heartbeats that a member which is to stop gets to hand over one partition at a time.
+    """
+
+    def __init__(self, view: MembersView, partitions: int, standby_replicas: int, leave_beats: int) -> None:
         """Keep nothing but these: another member may lead at any time."""
         self._view = view
         self._partitions = partitions
         self._standby_replicas = standby_replicas
+        self._leave_beats = leave_beats
 
     def places(self) -> tuple[PartitionPlace, ...]:
         """Return the next assignment, which may be the one there is."""
@@ -49,15 +54,25 @@ class PartitionMover:
         view = self._view
         owner = view.sessions.get(place.owner)
         if owner is None or not owner.alive:
+            heir = self._heir(partition, place)
+            new = wanted.owner if heir is None else heir.session
             before = view.sessions.get(place.after)  # it may not have stopped the partition yet
-            waits = before is not None and before.alive and before.runs(partition) and place.after != wanted.owner
-            return PartitionPlace(wanted.owner, place.after if waits else "", wanted.standbys)
-        if owner.heartbeat.leaving:
+            waits = before is not None and before.alive and before.runs(partition) and place.after != new
+            standbys = wanted.standbys if heir is None else self._live_standbys(place, new)
+            return PartitionPlace(new, place.after if waits else "", standbys)
+        if owner.heartbeat.leaving and view.beats - owner.leaves_since >= self._leave_beats:
             return PartitionPlace(wanted.owner, place.owner, wanted.standbys)
         if wanted.owner == place.owner:
             return PartitionPlace(place.owner, place.after, wanted.standbys)
-        standbys = tuple(each for each in place.standbys if view.is_live(each))
-        return PartitionPlace(place.owner, place.after, standbys)
+        return PartitionPlace(place.owner, place.after, self._live_standbys(place))
+
+    def _heir(self, partition: int, place: PartitionPlace) -> MemberView | None:
+        """Return the member whose standby can go on at once, if there is one: counts are made even later, warm."""
+        found = (self._view.sessions.get(each) for each in place.standbys)
+        return next((m for m in found if m is not None and m.takes and caught_up(m.holding(partition))), None)
+
+    def _live_standbys(self, place: PartitionPlace, owner: str = "") -> tuple[str, ...]:
+        return tuple(each for each in place.standbys if each != owner and self._view.is_live(each))
 
     def _unsettled(self, places: Mapping[int, PartitionPlace]) -> bool:
         """Tell whether a partition is still on its way to its owner, and may have more time for it."""
@@ -69,17 +84,20 @@ class PartitionMover:
         )
 
     def _move_one(self, places: dict[int, PartitionPlace], wanted: Mapping[int, PartitionPlace]) -> None:
-        """Move one partition to the owner that the assignor wants, or make that a standby first."""
+        """Move one partition to the owner that the assignor wants; if none can move yet, make standbys first."""
         view = self._view
         moves = [(p, view.sessions[wanted[p].owner]) for p in wanted if wanted[p].owner != places[p].owner]
-        if not moves:
+        leaves = {p: (owner := view.sessions.get(places[p].owner)) is not None and not owner.takes for p, _ in moves}
+        moves.sort(key=lambda move: (not leaves[move[0]], not self._ready(*move), not self._warming(*move), move[0]))
+        if moves and self._ready(*moves[0]):
+            partition, _ = moves[0]
+            place, next_ = places[partition], wanted[partition]
+            places[partition] = PartitionPlace(next_.owner, place.owner, next_.standbys)
             return
-        partition, new = min(moves, key=lambda move: (not self._ready(*move), not self._warming(*move), move[0]))
-        place = places[partition]
-        if self._ready(partition, new):
-            places[partition] = PartitionPlace(wanted[partition].owner, place.owner, wanted[partition].standbys)
-        elif not self._warming(partition, new):
-            places[partition] = PartitionPlace(place.owner, place.after, (*place.standbys, new.session))
+        for partition, new in moves[: min(WARM_AT_ONCE, sum(leaves.values())) or 1]:
+            place = places[partition]
+            if not self._warming(partition, new):
+                places[partition] = PartitionPlace(place.owner, place.after, (*place.standbys, new.session))
 
     def _warming(self, partition: int, new: MemberView) -> bool:
         return new.session in self._view.place(partition).standbys

@@ -33,7 +33,7 @@ class MemberId(NamedTuple):
 
 @dataclass(slots=True)
 class MemberView:
-    """One session of a member. ``seen`` and ``since`` are heartbeats of the reader's."""
+    """One session of a member. ``seen``, ``since`` and ``leaves_since`` are heartbeats of the reader's."""
 
     heartbeat: Heartbeat
     began: int  # offset of its first heartbeat
@@ -42,6 +42,7 @@ class MemberView:
     since: int  # from when on it has been seen without a pause
     alive: bool = True
     left: bool = False  # it said so, or was started again
+    leaves_since: int = -1  # when it first said that it is to stop, -1: it has not
 
     @property
     def session(self) -> str:
@@ -139,6 +140,8 @@ class MembersView:
             if self.live() == [known]:
                 self.halted = {}  # a person has started the job again
         known.heartbeat = heartbeat
+        if heartbeat.leaving and known.leaves_since < 0:
+            known.leaves_since = self.beats
         self._see(known, offset)
         if session == self.me.session:
             self.beats = max(self.beats, heartbeat.beat)

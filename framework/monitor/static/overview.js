@@ -174,7 +174,16 @@ export function tasks(content, { graph, now, query, redraw }) {
       own.length > FEW && more(node.name, all, own.length, "tasks", "furthest behind", redraw),
     ];
   });
-  show(content, wanted && el("p", {}, el("a", { href: "#/tasks" }, "All stages")), parts, !wanted && workers(now, redraw));
+  show(content, wanted && el("p", {}, el("a", { href: "#/tasks" }, "All stages")), parts, !wanted && workers(now, redraw), !wanted && standbys(now));
+}
+
+function standbys(now) {
+  const rows = now.standbys.map((each) => ({
+    cells: [String(each.partition), el("span", { class: `tag ${each.running && each.state !== "stopped" ? "good" : "bad"}` },
+      each.running ? `${each.state}, pid ${each.pid}` : "does not run"), count(each.behind), count(each.starts)],
+  }));
+  return rows.length > 0 && [el("h2", {}, "Standbys"),
+    table("Standbys", ["partition", "state", "messages behind", "starts"], rows, { class: "rows" })];
 }
 
 function workers(now, redraw) {

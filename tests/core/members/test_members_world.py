@@ -162,42 +162,6 @@ def test_a_log_that_is_away_kills_no_member() -> None:
     assert sum(world.claims.values()) == claims
 
 
-def test_a_standby_is_ready_before_a_partition_moves() -> None:
-    """With standbys no partition rests longer than a stop, a heartbeat and a warm start."""
-    world = World(4, warms=True)
-    world.join()
-    world.run(40)
-    world.join()
-    world.run(400)
-    require_settled(world)
-    cold = World(4)
-    cold.join()
-    cold.run(40)
-    cold.join()
-    cold.run(400)
-    assert sum(world.idle_steps.values()) < sum(cold.idle_steps.values())
-
-
-def test_standbys_are_kept_on_another_machine() -> None:
-    """With standby_replicas = 1 each partition has one, not on the machine of its owner; they take over."""
-    world = World(6, warms=True, standby_replicas=1)
-    for machine in ("a", "a", "b"):
-        world.join(machine=machine)
-    world.run(600)
-    require_settled(world)
-    view = world.members[0].core.view
-    for partition in range(6):
-        place = view.place(partition)
-        (standby,) = place.standbys
-        assert {view.sessions[standby].heartbeat.machine, view.sessions[place.owner].heartbeat.machine} == {"a", "b"}
-    owned = [p for p in range(6) if view.place(p).owner == world.members[0].session]
-    standbys = {p: view.place(p).standbys[0] for p in owned}
-    world.kill(world.members[0])
-    world.run(DEAD + 10)
-    owners = world.owners()
-    assert [p for p in owned if owners[p] == [standbys[p]]] == owned[:1]  # the other one keeps the counts even
-
-
 def test_a_halted_partition_stays_without_owner_until_its_member_is_back() -> None:
     """All others go on; a member that joins changes nothing; the one that halted, started again, does."""
     world = World(4)

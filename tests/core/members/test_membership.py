@@ -22,7 +22,7 @@ class Topic:
 
     def __init__(self, *, warms: bool = False, partitions: int = 2) -> None:
         self.member = Membership(
-            MemberId("me", "me-1", "here"), partitions, dead_beats=4, release_beats=10, standby_replicas=0, warms=warms
+            MemberId("me", "me-1", "here"), partitions, dead_beats=4, release_beats=10, leave_beats=8, warms=warms
         )
         self.offset = 0
         self.held: list[HeldPartition] = []
@@ -268,7 +268,7 @@ def test_members_with_different_timeouts_share_and_keep_what_they_have(first: in
     rows: list[MembersMessage] = []
     moves, active = 0, [frozenset[int](), frozenset[int]()]
     ids = [MemberId(f"m{n}", f"s{n}", f"x{n}", "", ms, 4 * ms) for n, ms in enumerate((5_000, 500))]
-    members = [Membership(me, 4, dead_beats=4, release_beats=24) for me in ids]
+    members = [Membership(me, 4, dead_beats=4, release_beats=24, leave_beats=8) for me in ids]
     due_ms, read = [0 if n == first else 3_000 for n in range(2)], [0, 0]
     for at_ms in range(0, 300_000, 100):
         for n, member in enumerate(members):

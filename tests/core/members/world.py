@@ -17,6 +17,7 @@ from protocol.members import (
 INTERVAL = 5  # steps between two heartbeats of a member
 DEAD_BEATS = 4
 RELEASE_BEATS = 12
+LEAVE_BEATS = 10
 START_STEPS, STOP_STEPS, WARM_STEPS = 3, 3, 12  # of a worker
 
 
@@ -74,6 +75,7 @@ class World:
             self.partitions,
             dead_beats=DEAD_BEATS,
             release_beats=RELEASE_BEATS,
+            leave_beats=LEAVE_BEATS,
             standby_replicas=self.standby_replicas,
             warms=self.warms,
         )

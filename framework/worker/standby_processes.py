@@ -1,0 +1,172 @@
+"""The standbys of this machine: a process for each partition that it keeps ready, restarted with back-off.
+
+None of their ends stops the machine. What fails is told, and tried again: a partition moves without a standby, too.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from framework.core.members.assignor import CAUGHT_UP
+from framework.job.directory import JobDirectory
+from framework.settings import MiB
+from framework.worker.ends import restart_wait_ms
+from framework.worker.last_words import last_words
+from framework.worker.process_main import WorkerSpec
+from framework.worker.process_pool import ProcessPool, Started
+from framework.worker.worker_process import code_text
+
+STOP_S = 5.0  # of a standby after SIGTERM: it closes its stores; a kill costs the store no more than a crash does
+READ_BYTES_MAX = 1 * MiB  # of statuses at a look
+LINE_BYTES_MAX = 1 * MiB  # of one status; then it is dropped
+
+
+@dataclass
+class StandbyProcess:
+    """The standby of one partition. ``status``: by task, what framework.worker.standby_worker says of it."""
+
+    partition: int
+    started: Started | None = None
+    line: bytes = b""
+    status: dict[str, dict[str, Any]] = field(default_factory=dict)
+    starts: int = 0
+    ends: int = 0  # in a row, without having caught up in between
+    restart_at: float = 0.0  # by the monotonic clock
+    stop_by: float | None = None  # when it is killed: it is to end
+    told: str = ""  # what a person was told last of it
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes] | None":
+        """Its process, if that runs."""
+        return None if self.started is None else self.started.process
+
+    @property
+    def checkpoint_id(self) -> int:
+        """The checkpoint that each of its stores includes, -1: one includes none."""
+        return min((task["checkpoint_id"] for task in self.status.values()), default=-1)
+
+    @property
+    def behind(self) -> int:
+        """How many messages of its changelogs it has still to read, -1: not known, or it has not all before them."""
+        tasks = self.status.values()
+        return sum(task["behind"] for task in tasks) if tasks and all(task["whole"] for task in tasks) else -1
+
+
+class StandbyProcesses:
+    """Call ``poll`` often. A partition is started as active only when ``held`` has it no longer."""
+
+    def __init__(
+        self, spec: WorkerSpec, job_directory: JobDirectory, pool: ProcessPool, tell: Callable[[str], None]
+    ) -> None:
+        """Keep nothing ready yet. ``spec``: of which partition, number and output are filled in here."""
+        self._spec, self._job_directory, self._pool, self._tell = spec, job_directory, pool, tell
+        self.wanted: frozenset[int] = frozenset()
+        self.processes: dict[int, StandbyProcess] = {}  # by partition
+
+    @property
+    def held(self) -> frozenset[int]:
+        """The partitions whose stores a standby may have open."""
+        return frozenset(each.partition for each in self.processes.values() if each.process is not None)
+
+    def want(self, partitions: Collection[int], promoted: Collection[int] = ()) -> None:
+        """Keep these partitions ready from now on; the standbys of others end.
+
+        The processes of those that are ``promoted`` stay for the worker that takes their place.
+        """
+        self.wanted = frozenset(partitions)
+        for partition in self.wanted - self.processes.keys():
+            self.processes[partition] = StandbyProcess(partition)
+        for partition in self.processes.keys() - self.wanted:
+            each = self.processes[partition]
+            if each.process is not None and each.stop_by is None:
+                each.process.send_signal(signal.SIGTERM)
+                each.stop_by = time.monotonic() + STOP_S
+                if partition not in promoted and each.process.stdin is not None:
+                    each.process.stdin.close()  # it waits for nothing more
+
+    def poll(self, busy: Collection[int] = ()) -> None:
+        """Take statuses, notice ends, start what is due; not yet the ``busy`` partitions: a worker has their stores."""
+        now = time.monotonic()
+        for each in tuple(self.processes.values()):
+            if each.process is not None:
+                self._read(each)
+                if each.stop_by is not None and now > each.stop_by:
+                    each.process.kill()
+                if each.process is not None and (code := each.process.poll()) is not None:
+                    self._ended(each, code)
+            elif each.partition not in self.wanted:
+                del self.processes[each.partition]
+            elif each.partition not in busy and now >= each.restart_at:
+                self._start(each)
+
+    def close(self) -> None:
+        """End all, and wait for it."""
+        self.want(())
+        while self.held:
+            self.poll()
+            time.sleep(0.01)
+
+    def _start(self, each: StandbyProcess) -> None:
+        output = str(self._job_directory.standby_log(each.partition))
+        spec = replace(
+            self._spec, standby=True, number=each.partition, partitions=(each.partition,), output=output, drain=False
+        )
+        each.started = self._pool.start(spec)
+        each.line, each.status = b"", {}
+        each.starts += 1
+
+    def _read(self, each: StandbyProcess) -> None:
+        assert each.started is not None
+        try:
+            data = os.read(each.started.pipe, READ_BYTES_MAX)
+        except BlockingIOError:
+            return
+        *lines, rest = (each.line + data).split(b"\n")
+        each.line = rest if len(rest) < LINE_BYTES_MAX else b""
+        for line in lines:
+            try:
+                each.status = json.loads(line)
+            except ValueError:
+                continue  # cut short by a full pipe
+            self._take(each, each.started)
+
+    def _take(self, each: StandbyProcess, started: Started) -> None:
+        stdin = started.process.stdin
+        if not each.status and each.stop_by is not None and stdin is not None and not stdin.closed:
+            self._pool.keep(started)  # its stores are free, and it waits to be a worker
+            self._gone(each)
+            return
+        if 0 <= each.behind <= CAUGHT_UP:
+            each.ends, each.told = 0, ""
+        for name, task in each.status.items():
+            if task["trouble"] and task["trouble"] != each.told:
+                each.told = task["trouble"]
+                self._tell(f"the standby of {name} has stopped, and its worker goes on: {each.told}")
+
+    def _gone(self, each: StandbyProcess) -> None:
+        each.started, each.status, each.stop_by = None, {}, None
+        if each.partition not in self.wanted:
+            del self.processes[each.partition]
+
+    def _ended(self, each: StandbyProcess, code: int) -> None:
+        assert each.started is not None
+        os.close(each.started.pipe)
+        if each.started.process.stdin is not None:
+            each.started.process.stdin.close()
+        asked = each.stop_by is not None
+        self._gone(each)
+        if asked:
+            return
+        each.ends += 1
+        wait_s = restart_wait_ms(self._spec.settings, each.ends) / 1000
+        each.restart_at = time.monotonic() + wait_s
+        words = f"{code_text(code)}: {last_words(self._job_directory.standby_log(each.partition))}"
+        shown, each.told = "as the last time" if each.told == words else words, words
+        self._tell(f"the standby of partition {each.partition} has ended, {shown}; restart in {wait_s:.1f} s")
