@@ -7,6 +7,7 @@ from collections.abc import Callable
 from framework.core.deterministic.task import DeterministicCore
 from framework.errors import Fenced, FrameworkError, Halted, OffsetOutOfRange, StoreCorrupted, TransientError
 from framework.execution.driver import TaskDriver
+from framework.logs.partition_reader import READABLE_S_MAX
 from framework.stores.memory import MemoryDisk
 from tests.verification.simulation.arrivals import Arrivals
 from tests.verification.simulation.behaviour import behaviour_of
@@ -139,9 +140,15 @@ class Simulation:
                 raise Violation("liveness", f"{len(self.checker.missing)} outputs are missing: {first}; {stuck}")
 
     def _come_to_an_end(self) -> None:
-        """After a damage nothing needs to be complete; what is not must have been noticed."""
-        ended, limit = self.population.ended, self.time.step + self.plan.steps * REST
-        while not self._complete() and not ended and self.time.step < limit:
+        """After a damage nothing needs to be complete; what is not must have been noticed.
+
+        A task that reads what the log has acknowledged and lost halts when its reader has given up, so time leaps once.
+        """
+        ended, limit, leapt = self.population.ended, self.time.step + self.plan.steps * REST, False
+        while not self._complete() and not ended and (self.time.step < limit or not leapt):
+            if self.time.step >= limit:
+                self.time.now += int(READABLE_S_MAX * 1_000)
+                limit, leapt = limit + self.plan.steps * REST, True
             self._one_step()
         complete = self._complete()
         for _ in range(SETTLE):
