@@ -93,6 +93,7 @@ SYSTEMS = {
     system.name: system
     for system in (
         System("Grete", _grete()),
+        System("Grete, a standby", _grete("--set", "standby_replicas=1")),
         System("Kafka Streams", _streams(0, 45_000), _everything),
         System("Kafka Streams, a standby, session timeout 6 s", _streams(1, 6_000), _everything),
         System("quixstreams", _quix, _quix_python),
