@@ -18,7 +18,7 @@ from protocol.partitioner import partition_of
 from tests.execution.priced_job import bills_of, orders_of, pricing, table_of
 from tests.worker.workers import LIMIT_S
 
-ITEMS = 120_000
+ITEMS = 200_000
 ORDERED = range(0, ITEMS, 20)
 EARLIER_MS = 100_000  # by time, the orders would come first; not so old that a broker deletes them
 
@@ -84,7 +84,7 @@ def test_workers_killed_in_the_middle_of_a_table_bill_each_order_once(
                 if 0 < at < sum(ends[place] for place in table):
                     run.supervisor.kill(partition)
                     killed[partition] = at
-            run.poll(20)
+            run.poll(5)
         run.stop()
         outputs = [TopicPartition(bills, partition) for partition in range(2)]
         found = [row for each in outputs for row in all_rows(run.log, each, 0, run.log.bounds(each)[1])]

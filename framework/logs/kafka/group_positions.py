@@ -96,17 +96,21 @@ class GroupPositions:
         found = error or next((at.error for at in told if at.error is not None), None)
         if found is not None and not self._warned:
             self._warned = True
-            taken = isinstance(found, KafkaError) and found.code() == KafkaError.UNKNOWN_MEMBER_ID
             logger.warning(
                 "lag tools, and tasks that write streams, cannot see the positions of their readers (said once): a "
                 "source waits for commits when downstream_lag_messages_max messages are not trimmed: %s: group %s %s",
                 found,
                 self._group,
-                "is in use by consumers that are not the job's: give them a group of another name"
-                if taken
-                else "needs the operation Read",
+                _what_to_do(found),
             )
         return [at for at in told if at.error is None]
+
+
+def _what_to_do(error: BaseException) -> str:
+    """Return what is wrong with the group, and what helps."""
+    if isinstance(error, KafkaError) and error.code() == KafkaError.UNKNOWN_MEMBER_ID:
+        return "is in use by consumers that are not the job's: give them a group of another name"
+    return "needs the operation Read"
 
 
 def _checkpoint_in(metadata: str | None) -> int:
