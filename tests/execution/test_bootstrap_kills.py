@@ -18,6 +18,7 @@ from protocol.partitioner import partition_of
 from tests.execution.priced_job import bills_of, orders_of, pricing, table_of
 from tests.worker.workers import LIMIT_S
 
+TRIES = 4
 ITEMS = 200_000
 ORDERED = range(0, ITEMS, 20)
 EARLIER_MS = 100_000  # by time, the orders would come first; not so old that a broker deletes them
@@ -53,16 +54,27 @@ def rows(topic: str, values: dict[int, int], timestamp_ms: int, partitions: int 
 def test_workers_killed_in_the_middle_of_a_table_bill_each_order_once(
     request: pytest.FixtureRequest, tmp_path: Path, on: str, mode: Mode, broadcast: int
 ) -> None:
-    """Workers are killed when a part of the table is committed; the next ones go on there (A2c, A2d)."""
-    name, file = f"priced-{on}-{mode}-{broadcast}", tmp_path / "job.py"
+    """Workers are killed when a part of the table is committed; the next ones go on there (A2c, A2d).
+
+    On a busy machine a worker may have read the table before its first commit is seen: then it is done again.
+    """
+    address = LogAddress()
+    if on == "kafka":
+        address = LogAddress(f"kafka://{request.getfixturevalue('kafka_broker').bootstrap}")
+    places = (tmp_path / str(number) for number in range(TRIES))
+    assert any(_killed(place, address, mode, broadcast) == {0, 1} for place in places)
+
+
+def _killed(place: Path, address: LogAddress, mode: Mode, broadcast: int) -> set[int]:
+    """Run the job, and recount it; return the workers that were killed in the middle of the table."""
+    place.mkdir()
+    name, file = f"priced-{mode}-{broadcast}-{place.name}", place / "job.py"
     file.write_text(
         f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         "from tests.execution.priced_job import pricing\n"
         f"job = pricing({mode!r}, {name!r}, broadcast={bool(broadcast)})\n"
     )
-    kafka = on == "kafka"
-    address = LogAddress(f"kafka://{request.getfixturevalue('kafka_broker').bootstrap}") if kafka else LogAddress()
-    job_directory = JobDirectory(tmp_path / "place", address=address)
+    job_directory = JobDirectory(place / "place", address=address)
     settings = Settings(checkpoint_interval_ms=50, restart_backoff_ms=20)
     prices, orders, bills = (topic_of(name).name for topic_of in (table_of, orders_of, bills_of))
     with closing(job_directory.open_log(group=name)) as log:
@@ -88,6 +100,6 @@ def test_workers_killed_in_the_middle_of_a_table_bill_each_order_once(
         run.stop()
         outputs = [TopicPartition(bills, partition) for partition in range(2)]
         found = [row for each in outputs for row in all_rows(run.log, each, 0, run.log.bounds(each)[1])]
-    assert killed.keys() == {0, 1}
     billed = sorted((int(row.key or b""), int.from_bytes(row.value or b"", signed=True)) for row in found)
     assert billed == [(item, 2 * item) for item in ORDERED]
+    return set(killed)

@@ -17,6 +17,7 @@ from protocol.ids import TopicPartition
 from tests.execution.alarms_job import alarming, topics_of
 from tests.worker.workers import LIMIT_S
 
+TRIES = 4
 RECORDS = 30_000  # of each input
 
 
@@ -33,16 +34,27 @@ RECORDS = 30_000  # of each input
 def test_a_worker_killed_among_the_alarms_takes_each_record_once_and_alarms_first(
     request: pytest.FixtureRequest, tmp_path: Path, on: str, mode: Mode
 ) -> None:
-    """By time all readings would come first (A2e). On Kafka some do, while the alarms are fetched."""
-    name, file = f"alarms-{on}-{mode}", tmp_path / "job.py"
+    """By time all readings would come first (A2e). On Kafka some do, while the alarms are fetched.
+
+    On a busy machine a worker may have taken all before its first commit is seen: then it is done again.
+    """
+    address = LogAddress()
+    if on == "kafka":
+        address = LogAddress(f"kafka://{request.getfixturevalue('kafka_broker').bootstrap}")
+    places = (tmp_path / str(number) for number in range(TRIES))
+    assert any(_is_killed(place, address, mode) for place in places)
+
+
+def _is_killed(place: Path, address: LogAddress, mode: Mode) -> bool:
+    """Run the job, and recount it; tell whether its worker was killed in the middle."""
+    place.mkdir()
+    name, file = f"alarms-{mode}-{place.name}", place / "job.py"
     file.write_text(
         f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         "from tests.execution.alarms_job import alarming\n"
         f"job = alarming({mode!r}, {name!r})\n"
     )
-    kafka = on == "kafka"
-    address = LogAddress(f"kafka://{request.getfixturevalue('kafka_broker').bootstrap}") if kafka else LogAddress()
-    job_directory = JobDirectory(tmp_path / "place", address=address)
+    job_directory = JobDirectory(place / "place", address=address)
     settings = Settings(checkpoint_interval_ms=50, restart_backoff_ms=20)
     alarms, readings, taken = (TopicPartition(topic.name, 0) for topic in topics_of(name))
     with closing(job_directory.open_log(group=name)) as log:
@@ -59,12 +71,12 @@ def test_a_worker_killed_among_the_alarms_takes_each_record_once_and_alarms_firs
             if not killed_at and run.committed()[alarms]:
                 killed_at = run.committed()[alarms]
                 run.supervisor.kill(0)
-            run.poll(20)
+            run.poll(5)
         run.stop()
         rows = all_rows(run.log, taken, 0, run.log.bounds(taken)[1])
         found = [((row.key or b"").decode(), int.from_bytes(row.value or b"")) for row in rows]
-    assert killed_at
     assert [count for _, count in found] == list(range(1, 2 * RECORDS + 1))
     assert sorted(key for key, _ in found) == sorted(f"{it} {n}" for it in ("alarm", "reading") for n in range(RECORDS))
     before = [key for key, _ in found[: [key for key, _ in found].index(f"alarm {RECORDS - 1}")] if key[0] == "r"]
-    assert len(before) < (RECORDS // 2 if kafka else 1)
+    assert len(before) < (1 if address.embedded else RECORDS // 2)
+    return killed_at > 0
