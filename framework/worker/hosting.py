@@ -76,7 +76,7 @@ class Hosting:
         for name, (graph, partition) in wanted.items():
             if self.ends.is_fenced(name) and partition in again:
                 self._forget(name)
-            if name not in self.tasks or name in self._leaving:
+            if name not in self._coming and (name not in self.tasks or name in self._leaving):
                 self._coming.append(name)
             if name not in self.tasks:
                 self.tasks[name] = WorkerTask(graph, partition, self._shared)
@@ -109,7 +109,7 @@ class Hosting:
         for driver, error in self._ended():
             self._end(driver, error)
             tell()
-        for driver in [driver for driver in self.drivers if driver.wiring.name in self._leaving]:
+        for driver in [each for each in self.drivers if each.wiring.name in self._leaving] if self._leaving else ():
             here = driver.wiring.name not in self._filling
             if driver.exit is not None or not here or self._shared.mono_ms() >= self._leaving[driver.wiring.name]:
                 self._leave(driver)

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ class StoreFilling:
         self._directory = directory
         url = "" if directory in self._fetching else url  # that thread writes to the same place
         self._steps = self._taker.steps(url, store, directory)
-        self._go_on(lambda: next(self._steps))
+        self._go_on(partial(next, self._steps))
 
     def over(self) -> bool:
         """Do what can be done now; return whether the store is as it stays. Raises TransientError as ``begin``."""
@@ -41,15 +42,15 @@ class StoreFilling:
                     return False
                 self._taker.given_up = True  # the thread ends with the next bytes, and has nothing that counts
                 silent = TransientError(f"nothing came for {self._silent_ms / 1000:.0f} s")
-                self._go_on(lambda error=silent: self._steps.throw(error))  # type: ignore[misc]  # its default
+                self._go_on(partial(self._steps.throw, silent))
                 continue
             error = step.exception()
             if error is not None and not isinstance(error, FrameworkError):
                 raise error
             if error is None:
-                self._go_on(lambda done=step: self._steps.send(done.result()))  # type: ignore[misc]  # its default
+                self._go_on(partial(self._steps.send, step.result()))
             else:
-                self._go_on(lambda error=error: self._steps.throw(error))  # type: ignore[misc]  # its default
+                self._go_on(partial(self._steps.throw, error))
         return True
 
     def stop(self) -> None:

@@ -1,11 +1,12 @@
 """The members' topic of a job on Kafka: the last rows first, then each row as it comes, and plain writes."""
 
+import contextlib
 import time
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from framework.errors import ConfigError, FrameworkError, TransientError
+from framework.errors import ConfigError, FrameworkError, LogAway, TransientError
 from framework.logs.kafka.admin import Topics
 from framework.logs.kafka.config import ClientOptions, scrubber, split_options
 from framework.logs.kafka.errors import AWAY, Troubles, failed, failure
@@ -46,6 +47,7 @@ class KafkaMembersTopic:
         self.failure: FrameworkError | None = None
         self.end = 0  # where the topic ended when it was opened
         self.unwritten = 0  # messages that are not acknowledged yet
+        self._lost = False  # where it read is no part of the topic any more, and the log has still to say what is
         plain = {name: value for name, value in producer.items() if name != _GAPLESS}
         self._producer: Producer | None = troubles.made(Producer, plain) if write else None
         self._consumer: Consumer = troubles.made(Consumer, consumer | {"fetch.wait.max.ms": FETCH_WAIT_MS})
@@ -82,10 +84,17 @@ class KafkaMembersTopic:
         start, self.end = self._metadata_client.bounds(self._partition)
         self._consumer.assign([KafkaPartition(*self._partition, max(start, self.end - TAIL_ROWS))])
 
+    def _begin_again(self) -> None:
+        with contextlib.suppress(LogAway):  # it may answer the next time, and workers go on meanwhile
+            self._begin()
+            self._lost = False
+
     def read(self, seconds: float) -> list[tuple[int, int, bytes]]:
         """Return what has come, after ``seconds`` at the latest. Raises ConfigError: the right to read is missing."""
         if self._producer is not None:
             self._producer.poll(0)
+        if self._lost:
+            self._begin_again()
         first = self._consumer.poll(seconds)
         rows = []
         for message in () if first is None else (first, *self._consumer.consume(ROWS_MAX, 0)):
@@ -93,7 +102,7 @@ class KafkaMembersTopic:
             if error is None:
                 rows.append((int(message.offset() or 0), int(message.timestamp()[1]), bytes(message.value() or b"")))
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                self._begin()  # what was to be read has been deleted, or the topic was made again
+                self._lost = True  # what was to be read has been deleted, or the topic was made again
             elif error.code() not in {*AWAY, KafkaError._PARTITION_EOF}:
                 raise failure(error, f"reading {self.topic}", f"Read on topic {self.topic}")
         return rows

@@ -1,0 +1,41 @@
+"""The members' topic on a real broker."""
+
+import os
+import time
+from contextlib import closing
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from framework.errors import LogAway
+from framework.logs.kafka.members_topic import KafkaMembersTopic
+from framework.logs.patience import Patience
+from framework.testing.broker import Broker
+from protocol.ids import TopicPartition
+
+LIMIT_S = 60.0
+
+
+@pytest.mark.kafka
+def test_a_reader_whose_place_is_gone_begins_again_though_the_log_is_away_at_first(
+    kafka_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is raised: that would end the member, and with it the workers of its machine."""
+    job = f"m{os.urandom(6).hex()}"
+    with closing(KafkaMembersTopic(kafka_broker.bootstrap, None, job, Patience())) as topic:
+        asked, bounds = [], topic._metadata_client.bounds
+
+        def away_at_first(partition: TopicPartition) -> tuple[int, int]:
+            asked.append(partition)
+            if len(asked) < 3:
+                raise LogAway("the broker left in this moment")
+            return bounds(partition)
+
+        monkeypatch.setattr(topic._metadata_client, "bounds", away_at_first)
+        topic._consumer.assign([KafkaPartition(topic.topic, 0, 1_000)])  # as if it had read so far in an older topic
+        topic.write(b"x")
+        found, deadline = list[bytes](), time.monotonic() + LIMIT_S
+        while not found:
+            assert time.monotonic() < deadline
+            found += [data for _, _, data in topic.read(0.1)]
+        assert (found, len(asked), topic.failure) == ([b"x"], 3, None)
