@@ -69,6 +69,14 @@ def write(name: str, kept: Kept) -> None:
         page.write_text(filled(page.read_text("utf-8")), "utf-8")
 
 
+def with_row(kept: Kept, run: Run, title: str, columns: list[str], row: list[Cell]) -> Kept:
+    """Return results in which the run has the table ``title``, with this row beside those of other first cells."""
+    earlier = [old for each in kept.runs for old in each.tables[0].rows if each.tables[0].title == title]
+    run.tables = [Table(title, columns, [*(old for old in earlier if old[0] != row[0]), row])]
+    others = [each for each in kept.runs if each.tables[0].title != title]
+    return Kept(sorted([*others, run], key=lambda each: each.tables[0].title))
+
+
 def pages() -> list[Path]:
     """Return the pages that show results."""
     return [path for path in sorted((ROOT / "docs").rglob("*.md")) if _BLOCK.search(path.read_text("utf-8"))]

@@ -1,1 +1,1 @@
-"""What moves between machines costs: see ``__main__``."""
+"""Measures the pauses of a job when members join, leave and die: see ``__main__``."""

@@ -1,4 +1,4 @@
-"""What moves cost, and what members add: ``make bench EXPERIMENT=cluster [KEYS=100000] [SYSTEMS=Grete] [WRITE=1]``.
+"""Pauses and rates of members: ``make bench EXPERIMENT=cluster [KEYS=100000] [SYSTEMS=Grete] [WRITE=1]``.
 
 Machines are network namespaces with a real broker at their switch, as root. Two members share six partitions; a third
 joins, one leaves, one dies with its machine. A reader of committed records sees how long records of each partition

@@ -37,7 +37,7 @@ def key_of(number: int) -> str:
 
 @dataclass
 class Seen:
-    """What a reader of committed records has seen, by partition."""
+    """The records that a reader of committed ones has got, by partition."""
 
     sent: list[list[float]]
     waits: list[list[tuple[float, float]]]  # (when a record was sent, how long it took)
@@ -49,7 +49,7 @@ class Seen:
 
 @dataclass
 class Pause:
-    """How long records of each partition waited at most, and which partitions are elsewhere since."""
+    """The longest wait of a record in each partition, in s, and the partitions that another member has since."""
 
     longest_s: list[float]
     moved: list[int]
@@ -158,7 +158,7 @@ class Scene:
             self.step()
 
     def spread(self, names: set[str]) -> bool:
-        """Whether just these members have partitions, evenly, all records of some time ago are out, and none moved."""
+        """Return whether these members alone share the partitions evenly, none moves, and no older record waits."""
         seen, now = self.seen, time.monotonic()
         counts = Counter(seen.machine)
         evenly = set(counts) == names and max(counts.values()) - min(counts.values()) <= 1
@@ -166,7 +166,7 @@ class Scene:
         return evenly and settled and self.caught_up()
 
     def caught_up(self) -> bool:
-        """Whether no record waits for longer than a second."""
+        """Return whether each record that waits was sent within the last second."""
         now = time.monotonic()
         return all(
             len(waits) >= len(sent) or now - sent[len(waits)] < 1.0

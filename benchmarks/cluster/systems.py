@@ -1,4 +1,4 @@
-"""How a member of each system is started on a machine."""
+"""The systems: each starts a member on a machine."""
 
 import os
 import subprocess

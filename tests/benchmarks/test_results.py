@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from rich.table import Table as Printed
 
 from benchmarks import results
@@ -12,7 +13,7 @@ from benchmarks.latency.__main__ import for_docs
 from benchmarks.latency.cell import Result
 from benchmarks.latency.report import as_cells, tables
 from benchmarks.latency.results import Cell, Found
-from benchmarks.results import Kept, Run, Table, filled, markdown, pages, read
+from benchmarks.results import Kept, Run, Table, filled, markdown, pages, read, with_row
 from benchmarks.running import show, taken, where
 
 FILES = sorted(path.stem for path in results.RESULTS.glob("*.json"))
@@ -140,3 +141,13 @@ def test_the_costs_of_both_techniques_are_those_of_the_latency_run() -> None:
         of = [found[kind, tasks, mode] for mode in modes]
         row = [shown.format(**each, first=", ".join(f"{s:.2f}" for s in each.get("first_output_s", []))) for each in of]
         assert f"| {label} | {' | '.join(row)} |" in page
+
+
+def test_a_row_takes_the_place_of_its_own_and_stands_beside_others() -> None:
+    """Of another seed, and of another table; those of the same table are in the newest run."""
+    kept = Kept(
+        [replace(RUN, tables=[Table(title, ["seed", "kills"], [[1, 5], [2, 6]])]) for title in ("aligned", "z")]
+    )
+    found = with_row(kept, replace(RUN, commit="def5678"), "aligned", ["seed", "kills"], [2, 7])
+    assert [(run.commit, run.tables[0].title) for run in found.runs] == [("def5678", "aligned"), ("abc1234", "z")]
+    assert [run.tables[0].rows for run in found.runs] == [[[1, 5], [2, 7]], [[1, 5], [2, 6]]]

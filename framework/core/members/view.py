@@ -17,7 +17,7 @@ FORGOTTEN_AFTER = 50  # times the beats of a dead member: until then its last wo
 
 
 class MemberId(NamedTuple):
-    """Who a member is: ``member`` is kept in the job directory, ``session`` drawn at each start.
+    """The names of a member: its job directory keeps ``member``, each of its starts draws a ``session``.
 
     ``code``: a digest of the job's code there, "" if it is not known. ``beat_ms``: its time between two heartbeats,
     ``timeout_ms``: the silence after which it is to be taken for dead, 0: that of the reader.

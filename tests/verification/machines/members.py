@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from benchmarks.results import Cell, Kept, Run, Table, read, write
+from benchmarks.results import Cell, Kept, Run, read, with_row, write
 from benchmarks.running import taken
 from framework.errors import ExitCode
 from framework.job.directory import JobDirectory
@@ -218,10 +218,7 @@ def with_run(kept: Kept, run: Run, mode: Mode, seed: int, members: Members) -> K
     row: list[Cell] = [seed, run.commit, tally.total(), members.moves(), tally["kill"] + tally["lose"], tally["freeze"]]
     row += [tally["cut"], tally["mute"] + tally["deaf"], tally["lossy"] + tally["slow"], tally["stop"]]
     row += [members.checker.entries, round(max(members.stood_s), 1), round(members.seconds)]
-    earlier = [old for each in kept.runs for old in each.tables[0].rows if each.tables[0].title == title]
-    run.tables = [Table(title, columns, [*(old for old in earlier if old[0] != seed), row])]
-    others = [each for each in kept.runs if each.tables[0].title != title]
-    return Kept(sorted([*others, run], key=lambda each: each.tables[0].title))
+    return with_row(kept, run, title, columns, row)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from benchmarks.results import Cell, Kept, Run, Table, read, write
+from benchmarks.results import Cell, Kept, Run, read, with_row, write
 from benchmarks.running import taken
 from framework.job.directory import JobDirectory
 from framework.logs.address import LogAddress
@@ -178,12 +178,9 @@ def with_run(kept: Kept, run: Run, mode: Mode, seed: int, ran: Ran) -> Kept:
     ]
     row += [tally["freeze"], tally["cut"], tally["mute"] + tally["deaf"], tally["lossy"] + tally["slow"]]
     row += [assigner.checker.entries, round(ran.seconds)]
-    earlier = [old for each in kept.runs for old in each.tables[0].rows if each.tables[0].title == title]
-    run.tables = [Table(title, columns, [*(old for old in earlier if old[0] != seed), row])]
     took_s = statistics.median(assigner.took_s)
     run.notes = [f"From the start of a worker until it took input, in the last run: {took_s:.1f} s (median)."]
-    others = [each for each in kept.runs if each.tables[0].title != title]
-    return Kept(sorted([*others, run], key=lambda each: each.tables[0].title))
+    return with_row(kept, run, title, columns, row)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
