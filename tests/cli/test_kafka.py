@@ -113,6 +113,7 @@ class Shell:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
         monkeypatch.setattr(patience, "CONNECT_S_MAX", 5.0)  # a broker among busy processes needs more than one
+        monkeypatch.setattr(patience, "FIRST_S", 60.0)  # the line that says what is waited for would come just then
         monkeypatch.setattr(sys, "path", list(sys.path))
         self._monkeypatch, self._capfd = monkeypatch, capfd
 
