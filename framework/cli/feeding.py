@@ -1,11 +1,7 @@
 """A job that runs on this machine: feeding its inputs, watching its workers, showing progress."""
 
-import faulthandler
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Iterator
 from typing import Any
 
 from framework.api.job import Job
@@ -23,45 +19,6 @@ RESCAN_S = 0.5  # --follow looks at the folder this often
 MARGIN_S = 2.0  # what waits for the log gives up by itself
 LOOK_S = 0.5  # where others write, the ends are looked at this often: on Kafka a round trip for each partition
 POLL_MS = 50  # of waiting for workers between two looks at the input: a screen that follows at once
-
-
-class StopSignal:
-    """Set by the first Ctrl-C or SIGTERM, for a graceful end; the second Ctrl-C raises KeyboardInterrupt at once."""
-
-    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
-        """``then`` is called when the end is asked for."""
-        self.asked = False
-        self._then = then
-        self._within_s: float | None = None
-        signal.signal(signal.SIGINT, self._on_signal)
-        signal.signal(signal.SIGTERM, self._on_signal)
-
-    def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
-        if self.asked and signum == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.asked = True
-        if self._within_s is not None:
-            faulthandler.dump_traceback_later(self._within_s, exit=True)
-        self._then()
-
-    @contextmanager
-    def ends_within(self, seconds: float) -> Iterator[None]:
-        """End the process, with its stacks, if the block goes on for so long after the signal: a serde may hang."""
-        self._within_s = seconds
-        try:
-            yield
-        finally:
-            self._within_s = None
-            faulthandler.cancel_dump_traceback_later()
-
-    @contextmanager
-    def excuses(self) -> Iterator[None]:
-        """Take a log that did not answer for no error once the end was asked for."""
-        try:
-            yield
-        except LogAway:
-            if not self.asked:
-                raise
 
 
 class Feeding:

@@ -2,6 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from framework.worker.worker_process import Life, WorkerProcess
 from protocol.ids import TopicPartition
@@ -35,6 +36,8 @@ class InputProgress:
         for worker in workers:
             for name, task in worker.status.items():
                 self.checkpoint_ids[name] = max(self.checkpoint_ids[name], task["checkpoint_id"])
+                if name in self._arriving:
+                    self._arrive(name, task)
                 for external, offset in task["positions"].items():
                     partition = self._external.get(external)
                     if partition is None:
@@ -42,21 +45,32 @@ class InputProgress:
                     if offset > self._positions[partition][name]:
                         self._positions[partition][name] = offset
                         self._holes[partition][name, worker.life_of(task)] = task["holes"].get(external, 0)
-                    self._advance(partition, name, task["checkpoint_id"])
-                if task["positions"] or task["status"] == "running":
-                    self._arriving.discard(name)
+                    if name not in self._arriving:
+                        self._advance(partition, task["checkpoint_id"])
 
-    def _advance(self, partition: TopicPartition, name: str, checkpoint_id: int) -> None:
+    def _arrive(self, name: str, task: Mapping[str, Any]) -> None:
+        """Begin where a task has begun here, once it says where: its first status may tell of a commit behind that."""
+        for external, offset in task["began"].items():
+            partition = self._external.get(external)
+            if partition is None:
+                continue
+            self._positions[partition][name] = max(self._positions[partition][name], offset)
+            least = self._least(partition)
+            if least > self.committed[partition]:
+                self._first[partition] += least - self.committed[partition]
+                self._through[partition] = self.committed[partition] = least
+                self._pending[partition].clear()
+                self._records_through[partition] = self._records(partition)
+        if task["began"] or task["status"] == "running":
+            self._arriving.discard(name)
+
+    def _least(self, partition: TopicPartition) -> int:
         of = self._positions[partition]
-        least = min([of[task] for task in of if task in self._here] or of.values())
-        if least <= self.committed[partition]:
-            return
-        if name in self._arriving:
-            self._first[partition] += least - self.committed[partition]
-            self._through[partition] = self.committed[partition] = least
-            self._pending[partition].clear()
-            self._records_through[partition] = self._records(partition)
-        else:
+        return min([of[task] for task in of if task in self._here] or of.values())
+
+    def _advance(self, partition: TopicPartition, checkpoint_id: int) -> None:
+        least = self._least(partition)
+        if least > self.committed[partition]:
             self.committed[partition] = least
             self._pending[partition].append((checkpoint_id, least, self._records(partition)))
 

@@ -25,6 +25,7 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
             str(TopicPartition(e.topic, e.partition)): e.offset
             for e in (() if committed is None else committed.external)
         },
+        "began": {str(partition): offset for partition, offset in driver.began.items()},
         "holes": {}
         if committed is None
         else {

@@ -6,18 +6,16 @@ A Python thread puts that off for as long as the loop goes on.
 
 import contextlib
 import faulthandler
-import os
-import select
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
+from framework.worker.signal_pipe import SignalPipe
+
 LOOKS = 8  # at the loop within its bound: a worker may hang for an eighth longer
 STOP_MARGIN_S = 1.0  # a loop that turns ends by itself, with a line of its own; a supervisor kills after two
 STDERR = 2  # takes the stacks
-_STOP, _CLOSE = bytes([signal.SIGTERM]), b"\0"
 
 
 @contextlib.contextmanager
@@ -42,17 +40,15 @@ class Watchdog:
         """
         self._silent_s, self._stop_s = silent_s, stop_s + STOP_MARGIN_S
         self._progress, self._show_life = progress, show_life
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._writer, False)
+        self._pipe = SignalPipe()
         self._thread = threading.Thread(target=self._watch, name="grete-watchdog", daemon=True)
 
     def stop(self) -> None:
         """The process is to stop. SIGTERM and SIGINT say so themselves, even while C code keeps handlers waiting."""
-        os.write(self._writer, _STOP)
+        self._pipe.stop()
 
     def __enter__(self) -> Self:
-        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        os.register_at_fork(after_in_child=_forget)  # what a child is told is not for us
+        self._pipe.__enter__()
         self._put_off()
         self._thread.start()
         return self
@@ -60,20 +56,18 @@ class Watchdog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the process go on, or end, in its own time. The pipe stays: a signal may still come."""
-        signal.set_wakeup_fd(-1)
-        os.write(self._writer, _CLOSE)
+        """Let the process go on, or end, in its own time."""
+        self._pipe.__exit__(kind, error, trace)
         self._thread.join()
         faulthandler.cancel_dump_traceback_later()
 
     def _watch(self) -> None:
         seen: object = None
         while True:
-            told, _, _ = select.select([self._reader], [], [], self._silent_s / LOOKS)
-            signals = os.read(self._reader, 1024) if told else b""
-            if _CLOSE in signals:
+            asked = self._pipe.asked(self._silent_s / LOOKS)
+            if asked is None:
                 return
-            if signal.SIGTERM in signals or signal.SIGINT in signals:
+            if asked:
                 faulthandler.dump_traceback_later(self._stop_s, exit=True, file=STDERR)
                 return
             if (now := self._progress()) != seen:
@@ -83,7 +77,3 @@ class Watchdog:
 
     def _put_off(self) -> None:
         faulthandler.dump_traceback_later(self._silent_s, exit=True, file=STDERR)
-
-
-def _forget() -> None:
-    signal.set_wakeup_fd(-1)

@@ -14,11 +14,12 @@ import typer
 from rich.console import Console
 
 from framework.cli import report_errors
-from framework.cli.feeding import Feeding, StopSignal, described, show
+from framework.cli.feeding import Feeding, described, show
 from framework.cli.job_target import JobTarget
 from framework.cli.options import Directory, KafkaConfig, Set
 from framework.cli.progress import Screen
 from framework.cli.settings_file import settings_of
+from framework.cli.stop_signal import StopSignal
 from framework.errors import ConfigError, ExitCode
 from framework.feeds.folder import FolderFeed
 from framework.job.directory import JobDirectory, digest

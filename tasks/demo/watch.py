@@ -2,8 +2,9 @@
 
 import time
 
-from framework.cli.feeding import Feeding, StopSignal
+from framework.cli.feeding import Feeding
 from framework.cli.progress import Screen
+from framework.cli.stop_signal import StopSignal
 from framework.errors import TransientError
 from framework.feeds.folder import FolderFeed
 from framework.worker.local_job import LocalJob

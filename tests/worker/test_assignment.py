@@ -208,25 +208,30 @@ def test_a_fenced_partition_of_a_process_may_be_assigned_again(tmp_path: Path) -
 
 
 def test_what_was_committed_elsewhere_is_no_record_of_this_run() -> None:
-    """A partition that comes here goes on where another machine has left it."""
+    """A partition that comes here goes on where another machine has left it; what it then commits counts at once."""
     first, second = TopicPartition("lines", 0), TopicPartition("lines", 1)
     progress = InputProgress({first: {"pass-0": 10}, second: {"pass-1": 20}}, ["pass-0", "pass-1"])
     workers = [WorkerProcess(number, (number,), starts=1) for number in (0, 1)]
 
-    def say(number: int, checkpoint_id: int, offset: int) -> None:
-        positions = {f"lines[{number}]": offset}
-        task = {"status": "running", "checkpoint_id": checkpoint_id, "positions": positions, "holes": {}, "life": 1}
+    def say(number: int, checkpoint_id: int, offset: int, began: int) -> None:
+        task = {
+            "status": "running",
+            "checkpoint_id": checkpoint_id,
+            "began": {f"lines[{number}]": began},
+            "positions": {f"lines[{number}]": offset},
+            "holes": {},
+            "life": 1,
+        }
         workers[number].status = {f"pass-{number}": task}
         progress.take(workers)
 
     progress.host(["pass-0"])
-    say(0, 1, 15)
+    say(0, 1, 15, began=10)
     assert progress.committed == {first: 15, second: 20}
     assert progress.records_through({first: 18, second: 99}) == (5, 8)  # of what is read here
     progress.host(["pass-0", "pass-1"])
-    say(1, 2, 60)
-    say(1, 3, 64)
-    say(0, 3, 18)
+    say(1, 3, 64, began=60)
+    say(0, 3, 18, began=10)
     assert progress.records_committed() == 8 + 4
     assert progress.through() == {first: 18, second: 64}
     assert progress.records_through({first: 18, second: 70}) == (12, 18)

@@ -9,10 +9,11 @@ from typing import Any
 from rich.console import Console
 
 from framework.api.job import Job
-from framework.cli.feeding import LOOK_S, StopSignal
+from framework.cli.feeding import LOOK_S
 from framework.cli.job_target import existing_log
 from framework.cli.progress import Screen, counted
 from framework.cli.reading import print_json
+from framework.cli.stop_signal import StopSignal
 from framework.errors import ConfigError, TransientError
 from framework.job.directory import JobDirectory, directory_of
 from framework.job.metadata import pinned_settings

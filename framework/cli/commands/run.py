@@ -17,7 +17,6 @@ from framework.api.topic import Topic
 from framework.cli.feeding import (
     MARGIN_S,
     Feeding,
-    StopSignal,
     described,
     external_inputs,
     folder_topic,
@@ -30,6 +29,7 @@ from framework.cli.feeding import (
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen, counted
 from framework.cli.starts import starts_of
+from framework.cli.stop_signal import StopSignal
 from framework.client.pipe import spool_lines
 from framework.client.writer import Writer
 from framework.errors import ConfigError

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from framework.cli.feeding import POLL_MS, Feeding, StopSignal, step, tell, tell_timers, warn
+from framework.cli.feeding import POLL_MS, Feeding, step, tell, tell_timers, warn
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen, counted
 from framework.cli.starts import starts_of
+from framework.cli.stop_signal import StopSignal
 from framework.errors import Halted, LogAway
 from framework.logs.patience import Patience
 from framework.worker.assignment import Assignment

@@ -1,0 +1,49 @@
+"""A pipe that tells a thread of SIGTERM and SIGINT, also while the main thread runs no handler.
+
+C code may keep handlers waiting, and so may a sleep: a signal that comes just before it begins does not end it.
+"""
+
+import os
+import select
+import signal
+from types import TracebackType
+from typing import Self
+
+_STOP, _CLOSE = bytes([signal.SIGTERM]), b"\0"
+
+
+class SignalPipe:
+    """Takes the signals within a ``with`` block of the main thread. The pipe stays: a signal may still come."""
+
+    def __init__(self) -> None:
+        """Take nothing yet."""
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
+
+    def stop(self) -> None:
+        """Tell the thread what SIGTERM would."""
+        os.write(self._writer, _STOP)
+
+    def __enter__(self) -> Self:
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        os.register_at_fork(after_in_child=_forget)  # what a child is told is not for us
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take no more, and tell the thread that it is over."""
+        signal.set_wakeup_fd(-1)
+        os.write(self._writer, _CLOSE)
+
+    def asked(self, seconds: float | None = None) -> bool | None:
+        """Return whether the process was asked to stop within ``seconds`` (None: however long); None: it is over."""
+        told, _, _ = select.select([self._reader], [], [], seconds)
+        signals = os.read(self._reader, 1024) if told else b""
+        if _CLOSE in signals:
+            return None
+        return signal.SIGTERM in signals or signal.SIGINT in signals
+
+
+def _forget() -> None:
+    signal.set_wakeup_fd(-1)
