@@ -90,6 +90,7 @@ class MembersClient:
         self._held: tuple[HeldPartition, ...] = ()
         self._news = False
         self._unread: tuple[int, float] | None = None  # the own beat that is on its way, and since when
+        self._sent_s = 0.0  # when something of this member was last sent
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="members", daemon=True)
         self.error: FrameworkError | None = None  # the thread has ended by it
@@ -177,7 +178,7 @@ class MembersClient:
             if now_s >= beat_s and self._unread is None:
                 self._send(self._core.heartbeat(self._held))
                 self._unread, beat_s = (self._core.beat, now_s), now_s + self._interval_s
-            elif self._news and self._core.beat >= 0 and not self._topic.unwritten:
+            elif (self._news or self._is_lost(now_s)) and self._core.beat >= 0 and not self._topic.unwritten:
                 self._send(self._core.report(self._held))
         rows = self._topic.read(max(0.0, min(READ_S_MAX, beat_s - now_s)))
         with self._lock:
@@ -190,8 +191,12 @@ class MembersClient:
         return beat_s
 
     def _send(self, message: MembersMessage) -> None:
-        self._news = False
+        self._news, self._sent_s = False, time.monotonic()
         self._topic.write(encode_members_message(message))
+
+    def _is_lost(self, now_s: float) -> bool:
+        """Whether the own beat does not come: a broker's end may lose what it acknowledged, and a client gives up."""
+        return self._unread is not None and now_s - self._sent_s > self._late_s
 
     def _read_own(self) -> None:
         """Note whether the own heartbeat is in the topic; after an outage others must be seen first."""

@@ -1,0 +1,61 @@
+"""The thread of a member over a topic that loses what it has acknowledged."""
+
+import time
+from collections.abc import Callable
+
+from framework.core.members.view import MemberId
+from framework.errors import FrameworkError
+from framework.settings import Settings
+from framework.worker.members_client import MembersClient, membership
+from protocol.members import Heartbeat, decode_members_message
+from tests.worker.workers import LIMIT_S
+
+SETTINGS = Settings(member_heartbeat_interval_ms=10, member_timeout_ms=40)
+
+
+class LosingTopic:
+    """Rows in memory. ``lost``: how many are still acknowledged and then lost."""
+
+    unwritten = 0
+    failure: FrameworkError | None = None
+
+    def __init__(self, lost: int) -> None:
+        self.lost, self.rows, self.beats, self._read = lost, list[bytes](), list[int](), 0
+
+    def read(self, seconds: float) -> list[tuple[int, int, bytes]]:
+        """Return what has come."""
+        begin, self._read = self._read, len(self.rows)
+        if begin == self._read:
+            time.sleep(min(seconds, 0.001))
+        return [(offset, 0, self.rows[offset]) for offset in range(begin, self._read)]
+
+    def write(self, data: bytes) -> None:
+        """Append a message, or lose it."""
+        message = decode_members_message(data)
+        if isinstance(message, Heartbeat):
+            self.beats.append(message.beat)
+            if self.lost:
+                self.lost -= 1
+                return
+        self.rows.append(data)
+
+    def flush(self) -> None:
+        """Nothing is on its way."""
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a thread."""
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_lost_heartbeat_is_sent_again() -> None:
+    """Else its member would be silent for ever: it sends the next one when it has read the last."""
+    topic = LosingTopic(lost=2)
+    client = MembersClient(topic, membership(MemberId("a", "s", "one"), 1, SETTINGS), SETTINGS)
+    until(lambda: client.duties().active == {0})
+    until(lambda: topic.beats[-1] > 1)
+    client.close()
+    assert topic.beats[:3] == [0, 0, 0]
