@@ -18,6 +18,7 @@ from framework.worker.local_job import LocalJob
 RESCAN_S = 0.5  # --follow looks at the folder this often
 MARGIN_S = 2.0  # what waits for the log gives up by itself
 LOOK_S = 0.5  # where others write, the ends are looked at this often: on Kafka a round trip for each partition
+LOOKS = 50  # times what a look took, too: it costs a fiftieth of the time at most, however many partitions there are
 POLL_MS = 50  # of waiting for workers between two looks at the input: a screen that follows at once
 
 
@@ -65,7 +66,8 @@ class Feeding:
         now_s = time.monotonic()
         if self._end_moved or (not self.folder and now_s >= self._next_look_s):
             self._ends, self._end_moved = self._local.ends(), not self.idle
-            self._next_look_s = now_s + LOOK_S
+            took_s = time.monotonic() - now_s
+            self._next_look_s = now_s + max(LOOK_S, LOOKS * took_s)
         return self._ends
 
 

@@ -206,6 +206,17 @@ class Tick(Struct, frozen=True):
     requested: bool = False
 
 
+class CheckpointObserved(Struct, frozen=True):
+    """The greatest checkpoint of which a marker has reached a task of this process, or 0 (A1).
+
+    ``sees_next``: such tasks have nothing else to do, so a later one will be told at once.
+    """
+
+    mono_ms: int
+    checkpoint_id: int
+    sees_next: bool
+
+
 class Stop(Struct, frozen=True):
     """Finish gracefully (R6): commit once more if there is something to commit, then Exit."""
 
@@ -229,5 +240,6 @@ Event = (
     | DataWritten
     | Applied
     | Tick
+    | CheckpointObserved
     | Stop
 )

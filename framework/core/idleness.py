@@ -1,26 +1,49 @@
-"""Which checkpoints a task leaves out: nothing is new since the last one, and no task awaits its markers (A1, A6)."""
+"""Which checkpoints a task leaves out: nothing is new since the last one, and no task waits for its marker (A1, A6)."""
 
 
 class Idleness:
     """Whether a task has nothing to commit. It commits all the same once an idle interval, at its multiples.
 
-    So the tasks of a job that is idle have checkpoints in common, as ids are times in ms.
+    So the tasks of a job that is idle have checkpoints in common, as ids are times in ms. A source whose markers
+    others await puts checkpoints off as long as it is sure to be told of one that others close: then it closes that.
     """
 
     def __init__(self, checkpoint_interval_ms: int, idle_interval_ms: int, *, awaited: bool) -> None:
-        """``awaited``: a task waits for the markers of this one, so each checkpoint is closed."""
+        """``awaited``: others wait for the markers of this one."""
         self.news = True  # something has happened since the last freeze, or this process has not committed yet
         self.covered = 0  # the last commit has all up to this checkpoint, though its own id may be lower
-        self._interval_ms = 0 if awaited or idle_interval_ms <= checkpoint_interval_ms else idle_interval_ms
+        self.observed = 0  # the greatest checkpoint that others have closed, as far as is known here
+        self._awaited = awaited
+        self._sees_next = False  # it will be told of the next one
+        self._put_off = 0  # the last checkpoint that was put off
+        self._interval_ms = 0 if idle_interval_ms <= checkpoint_interval_ms else idle_interval_ms
 
     def closed(self, frozen: int) -> int:
         """Return the checkpoint that was closed or left out last; ``frozen``: the one that was closed last."""
         return max(frozen, self.covered)
 
+    def passed(self, frozen: int) -> int:
+        """Return the checkpoint that was closed, left out or put off last: the timer is due behind it."""
+        return max(frozen, self.covered, self._put_off)
+
+    def observe(self, checkpoint_id: int, *, sees_next: bool) -> None:
+        """Note what others have closed, and whether this task will be told of more."""
+        self.observed, self._sees_next = max(self.observed, checkpoint_id), sees_next
+
     def leave_out(self, frozen: int, checkpoint_id: int) -> bool:
         """Leave out a checkpoint that would hold what ``frozen`` holds; return False if it is to be closed."""
-        interval_ms = self._interval_ms
-        if self.news or not interval_ms or checkpoint_id // interval_ms > frozen // interval_ms:
+        if self._awaited or not self._rests(frozen, checkpoint_id):
             return False
         self.covered = max(self.covered, checkpoint_id)
         return True
+
+    def put_off(self, frozen: int, checkpoint_id: int) -> bool:
+        """Put off such a checkpoint, which others await; return False if it is to be closed."""
+        if not (self._awaited and self._sees_next and self._rests(frozen, checkpoint_id)):
+            return False
+        self._put_off = max(self._put_off, checkpoint_id)
+        return True
+
+    def _rests(self, frozen: int, checkpoint_id: int) -> bool:
+        interval_ms = self._interval_ms
+        return not self.news and interval_ms > 0 and checkpoint_id // interval_ms <= frozen // interval_ms

@@ -29,7 +29,7 @@ class AlignedMode:
     observed = 0
 
     def __init__(self, parts: TaskParts, core: TaskCore, early: SpilledFrames) -> None:
-        self._parts = parts
+        self._parts, self._core = parts, core
         self._early = early
         self._aligned = core.aligned
         self._asks = CheckpointAsks(parts, core)
@@ -46,6 +46,15 @@ class AlignedMode:
 
     def observe(self, t: int) -> None:
         """Do nothing: there is no logical time."""
+
+    @property
+    def observed_checkpoint(self) -> int | None:
+        """The greatest checkpoint of which a marker has come; None: more may come unseen for now."""
+        return None if self.held_up or self._batch_of is not None else self._core.observed_checkpoint
+
+    def observe_checkpoint(self, checkpoint_id: int, *, sees_next: bool) -> None:
+        """Tell the core what tasks beside this one have observed (A1)."""
+        self._parts.tell(on.CheckpointObserved(int(self._parts.mono_ms()), checkpoint_id, sees_next))
 
     def acknowledged(self, delivery: Delivery) -> None:
         """Do nothing: an aligned task need not know where its outputs are."""

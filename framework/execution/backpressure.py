@@ -29,20 +29,25 @@ class Backpressure:
         self._log = log
         self._streams = streams
         self._messages_max = lag_bound(messages_max, producers)
-        self._room = 0  # messages that may be sent before the next look
+        self._producers = producers
+        self._room = 0  # messages that may be sent to a partition before the next look
+        self._sent = dict.fromkeys(streams, 0)  # since the last one
+        self._most = 0  # of those
         self._behind = False
         self._due_ms = 0.0
 
-    def sent(self) -> None:
+    def sent(self, partition: TopicPartition) -> None:
         """Count a message to one of the streams."""
-        self._room -= 1
+        self._sent[partition] = count = self._sent[partition] + 1
+        self._most = max(self._most, count)
 
     def behind(self, now_ms: float) -> bool:
         """Return whether too much of a partition is not processed."""
-        if now_ms >= self._due_ms if self._behind else self._room <= 0:
+        if now_ms >= self._due_ms if self._behind else self._most >= self._room:
             left = self._messages_max - self._lag()
             self._behind, self._due_ms = left < 0, now_ms + AGAIN_MS
-            self._room = max(1, left // max(1, len(self._streams)))
+            self._room = max(1, left // self._producers)
+            self._sent, self._most = dict.fromkeys(self._streams, 0), 0
         return self._behind
 
     @property

@@ -227,7 +227,7 @@ class TaskDriver:
         while True:
             parts.pending_sends.sent(action.token, len(action.value), now)
             parts.log.send(self.owner, action.token, action.partition, action.value)
-            parts.backpressure.sent()
+            parts.backpressure.sent(action.partition)
             behind = parts.todo[0] if parts.todo else None
             if not isinstance(behind, do.Send):
                 break

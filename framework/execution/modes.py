@@ -30,6 +30,15 @@ class TaskMode(Protocol):
         """Note that a task beside this one has observed ``t`` (D1)."""
         ...
 
+    @property
+    def observed_checkpoint(self) -> int | None:
+        """The greatest checkpoint of which a marker has come (A1); None: more may come unseen for now, or never."""
+        ...
+
+    def observe_checkpoint(self, checkpoint_id: int, *, sees_next: bool) -> None:
+        """Note what tasks beside this one have observed, and whether they observe the next one at once (A1)."""
+        ...
+
     def acknowledged(self, delivery: Delivery) -> None:
         """Note where sent records are, whatever they were."""
         ...

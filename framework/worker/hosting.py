@@ -13,6 +13,7 @@ from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, Fenced, FrameworkError, LogAway
 from framework.execution.driver import TaskDriver
 from framework.worker.hosted_task import Shared, WorkerTask
+from framework.worker.observed_checkpoints import ObservedCheckpoints
 from framework.worker.task_ends import TaskEnds
 from framework.worker.task_loop import TaskLoop
 from protocol.ids import TopicPartition
@@ -49,7 +50,7 @@ class Hosting:
         for each in self.tasks.values():
             self._open(each)
         begins = [driver for driver in self.drivers if driver.wiring.name not in self._filling]
-        self.loop = TaskLoop(begins, shared.log, shared.mono_ms)
+        self.loop = TaskLoop(begins, shared.log, shared.mono_ms, ObservedCheckpoints(shared.job.topology()))
         self._share()
 
     def begin(self) -> None:

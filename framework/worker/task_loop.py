@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from framework.errors import Fenced, FrameworkError, Halted, StoreCorrupted, TaskError
 from framework.execution.driver import TaskDriver
 from framework.ports import Delivery, Log
+from framework.worker.observed_checkpoints import ObservedCheckpoints
 
 OWN = (Fenced, TaskError, Halted, StoreCorrupted)  # what is one task's own: nothing is known to be wrong with others
 TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
@@ -17,7 +18,9 @@ class TaskLoop:
     log has answered all of that: the new one looks which of its outputs are there.
     """
 
-    def __init__(self, drivers: Iterable[TaskDriver], log: Log, mono_ms: Callable[[], float]) -> None:
+    def __init__(
+        self, drivers: Iterable[TaskDriver], log: Log, mono_ms: Callable[[], float], checkpoints: ObservedCheckpoints
+    ) -> None:
         """``drivers``: those of the first tasks."""
         self.turn_of: TaskDriver | None = None  # after an error: whose turn it was
         self.ended: list[tuple[TaskDriver, FrameworkError]] = []  # by an error of their own; the caller takes them out
@@ -27,6 +30,7 @@ class TaskLoop:
         self._sources: list[TaskDriver] = []
         self._behind: list[TaskDriver] = []
         self._leaving: dict[int, TaskDriver] = {}  # that have ended, and whose sends the log has not all answered
+        self._checkpoints = checkpoints
         self._observed = 0  # the last logical time that has reached a task here
         self._busy_ms: dict[str, float] = {}  # by task
         self._turn_began: tuple[TaskDriver, float] | None = None  # whose turn is under way, since when
@@ -147,7 +151,8 @@ class TaskLoop:
         return more
 
     def _tell(self) -> None:
-        """Tell the sources here the last logical time: a task waits for them."""
+        """Tell the sources here the last logical time, and the last checkpoint of others: a task waits for them."""
+        self._checkpoints.tell(self._behind, self._sources)
         observed = max((driver.mode.observed for driver in self._drivers.values()), default=0)
         if observed > self._observed:
             self._observed = observed

@@ -86,7 +86,7 @@ class Worker:
         self._loop, self._ends = self.hosting.loop, self.hosting.ends
         self._measures = WorkerMeasures(memory, lambda: [task.directory for task in self.hosting.tasks.values()])
         stages = [graph.name for graph in job.live]
-        self._waiting = TaskWaits(stages, settings.checkpoint_interval_ms, self._look)
+        self._waiting = TaskWaits(stages, settings, self._look)
 
     @property
     def drivers(self) -> list[TaskDriver]:

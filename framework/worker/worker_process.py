@@ -53,6 +53,8 @@ class WorkerProcess:
     ends_told: dict[str, dict[str, int]] = field(default_factory=dict)  # task → its ends alone in this process
     last_end: WorkerEnd | None = None  # until it has committed again
     ends: Counter[Reason] = field(default_factory=Counter)
+    states_of: dict[str, Any] | None = None  # the status that ``states`` were taken from
+    states: dict[int, set[str]] = field(default_factory=dict)  # of its tasks, by partition
 
     @property
     def running(self) -> bool:
@@ -74,13 +76,12 @@ class WorkerProcess:
             status = json.loads(line)
         except ValueError:
             return []  # a sign of life, or cut short by a full pipe
-        self.status = status
         self.ends += failures_of_tasks(status, self.ends_told)
         news = list(news_of_tasks(status, self.ends_told))
         self.ends_told = {name: task.get("ends", {}) for name, task in status.items()}
         self._keep_fenced(self.fenced | status, ())
-        status |= {name: task for name, task in self.fenced.items() if name not in status}
-        checkpoint_id = max((task["checkpoint_id"] for task in status.values()), default=-1)
+        self.status = status | {name: task for name, task in self.fenced.items() if name not in status}
+        checkpoint_id = max((task["checkpoint_id"] for task in self.status.values()), default=-1)
         if checkpoint_id > self.checkpoint_id:
             self.checkpoint_id, self.crashes, self.waits_ended = checkpoint_id, 0, 0
             self.last_end = None
@@ -126,7 +127,15 @@ class WorkerProcess:
     @property
     def hosted(self) -> tuple[int, ...]:
         """Its partitions, and those that it has not given up yet."""
-        return tuple(sorted({*self.partitions, *map(_partition, self.status)}))
+        return tuple(sorted({*self.partitions, *self._states()}))
+
+    def _states(self) -> dict[int, set[str]]:
+        """Return what the tasks of each partition do; worked out once for a status, and asked for at each turn."""
+        if self.states_of is not self.status:
+            self.states_of, self.states = self.status, {}
+            for name, task in self.status.items():
+                self.states.setdefault(_partition(name), set()).add(task["status"])
+        return self.states
 
     def state(self, partition: int) -> HostedState:
         """Return what has become of one of its partitions."""
@@ -138,7 +147,7 @@ class WorkerProcess:
             return HostedState.HALTED
         if self.stop_by is not None or self.exit_code is not None or partition not in self.partitions:
             return HostedState.STOPPING
-        states = {task["status"] for name, task in self.status.items() if _partition(name) == partition}
+        states = self._states().get(partition, set())
         if "fenced" in states:
             return HostedState.FENCED
         return HostedState.RUNNING if states == {"running"} else HostedState.STARTING

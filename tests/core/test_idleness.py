@@ -66,7 +66,9 @@ def test_an_idle_interval_that_is_not_longer_leaves_nothing_out() -> None:
     """Each checkpoint is closed then, as in a task whose markers are awaited."""
     for idleness in (Idleness(100, 100, awaited=False), Idleness(100, 1_000, awaited=True)):
         idleness.news = False
+        idleness.observe(2_020, sees_next=True)
         assert not idleness.leave_out(2_010, 2_020)
+    assert not Idleness(100, 100, awaited=True).put_off(2_010, 2_020)
 
 
 def test_a_last_stage_without_records_leaves_checkpoints_out() -> None:
@@ -127,6 +129,72 @@ def test_a_task_whose_markers_are_awaited_closes_each_checkpoint() -> None:
     for _ in range(3):
         task.tick(100)
     assert closed(task) == [1_000, 1_100, 1_200, 1_300]
+
+
+def resting() -> Scenario:
+    """Return a source whose markers are awaited and which is told of others; it has committed 1,200, and is idle."""
+    task = Scenario(Log(), SOURCE, limits=IDLE).start()
+    task.tick(200)
+    observe(task, 0)
+    return task
+
+
+def observe(task: Scenario, checkpoint_id: int, *, sees_next: bool = True) -> None:
+    """Tell a source what a task beside it has observed."""
+    task.step(on.CheckpointObserved(task.mono_ms, checkpoint_id, sees_next))
+
+
+def test_an_idle_source_closes_what_others_close() -> None:
+    """Nothing by its timer, as long as it would be told of them; each of theirs with their number, and at once (A1)."""
+    task = resting()
+    assert (closed(task), task.core.due_in_ms(task.mono_ms)) == ([1_000, 1_200], 50)
+    task.tick(150)
+    assert (closed(task), task.core.due_in_ms(task.mono_ms)) == ([1_000, 1_200], 100)
+    observe(task, 1_400)
+    assert closed(task) == [1_000, 1_200, 1_400]
+    observe(task, 1_401)  # it has closed one in this interval
+    assert closed(task) == [1_000, 1_200, 1_400]
+    task.tick(100)
+    assert closed(task) == [1_000, 1_200, 1_400, 1_401]
+    assert task.core.idleness.closed(task.core.frozen) == 1_401
+
+
+def test_an_idle_source_that_may_not_be_told_goes_by_its_timer() -> None:
+    """What it has put off is closed at once (A1)."""
+    task = resting()
+    task.tick(150)
+    observe(task, 0, sees_next=False)
+    assert closed(task) == [1_000, 1_200, 1_400]
+    task.tick(100)
+    assert closed(task)[-1] == 1_500
+
+
+def test_an_idle_source_closes_what_is_more_than_idleness() -> None:
+    """A multiple of the idle interval, a record, its end, a checkpoint of which a task holds much, and a stop."""
+    task = resting()
+    task.tick(800)
+    assert closed(task)[-2:] == [1_200, 2_000]
+    task.take_external("x")
+    task.tick(100)
+    task.take_external(ended=True)
+    task.tick(100)
+    assert closed(task)[-2:] == [2_100, 2_200]
+    task.tick(40)
+    task.step(on.Tick(task.mono_ms, 0, asked=2_201))
+    assert closed(task)[-1] == 2_201
+    task.step(on.Stop())
+    assert (closed(task)[-1], task.exit is not None) == (2_202, True)
+
+
+def test_a_task_observes_checkpoints_while_it_is_idle() -> None:
+    """The greatest marker of any producer; nothing while it has something to commit, or commits (A1)."""
+    task, b0, b1 = sink()
+    assert task.core.observed_checkpoint == 2_000
+    mark(task, 2_300, b0)
+    assert task.core.observed_checkpoint == 2_300
+    b1.send(2_001, "x")
+    task.read()
+    assert task.core.observed_checkpoint is None
 
 
 @pytest.mark.parametrize("aligned", [True, False])

@@ -37,10 +37,21 @@ def test_it_looks_again_when_its_share_of_the_room_is_used_up() -> None:
     backpressure = Backpressure(log, STREAMS, 100, len(STREAMS))
     for _ in range(30):
         assert not backpressure.behind(0)
-        backpressure.sent()
+        backpressure.sent(STREAMS[1])
     assert log.looks == 1
     assert not backpressure.behind(0)
     assert log.looks == 2
+
+
+def test_a_marker_to_each_partition_is_one_message_of_each() -> None:
+    """The share is one of a partition: what goes to the others takes nothing of it."""
+    log = logged(40)
+    backpressure = Backpressure(log, STREAMS, 100, len(STREAMS))
+    for _ in range(30):
+        assert not backpressure.behind(0)
+        for stream in STREAMS:
+            backpressure.sent(stream)
+    assert log.looks == 1
 
 
 def test_while_they_are_behind_it_looks_every_few_ms() -> None:
@@ -142,7 +153,7 @@ class Job:
             self.records.append(self.end)
         self.log.send(0, 1, self.stream, b"x")
         self.log.poll()
-        self.sources[source].sent()
+        self.sources[source].sent(self.stream)
 
     @property
     def end(self) -> int:

@@ -18,6 +18,7 @@ FROM_OUTSIDE = {  # they answer nothing
     on.Start,
     on.Stop,
     on.Tick,
+    on.CheckpointObserved,
     on.InputGone,
     on.Message,
     on.ExternalProcessed,

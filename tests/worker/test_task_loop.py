@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from framework.core.topology import Topology
 from framework.errors import Fenced, FrameworkError, LogAway, TaskError, TransientError
 from framework.execution.pending_sends import PendingSends
 from framework.ports import Delivery
+from framework.worker.observed_checkpoints import ObservedCheckpoints
 from framework.worker.task_loop import TaskLoop
 
 
@@ -44,7 +46,8 @@ class World:
         self.answers: list[Delivery] = []
         self.now_ms = 0.0
         self.tasks = [Task(owner, lambda: self.now_ms) for owner in range(2)]
-        self.loop = TaskLoop(self.tasks, self, lambda: self.now_ms)  # type: ignore[arg-type]  # what a loop needs
+        alone = ObservedCheckpoints(Topology("j", (), ()))
+        self.loop = TaskLoop(self.tasks, self, lambda: self.now_ms, alone)  # type: ignore[arg-type]  # what a loop needs
 
     def poll(self) -> list[Delivery]:
         """Return the answers."""

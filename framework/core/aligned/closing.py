@@ -79,7 +79,7 @@ class AlignedClosing:
 
     def next_due_ms(self, frozen: int, mono_ms: int) -> int:
         """Return in how many ms the timer can close the checkpoint behind ``frozen``."""
-        return self.clock.next_due_ms(self.idleness.closed(frozen) + 1, mono_ms)
+        return self.clock.next_due_ms(self.idleness.passed(frozen) + 1, mono_ms)
 
     def drains_to(self, frozen: int) -> int:
         """Return up to which checkpoint early records go into the open write batch: the open one (A4), or more (A6).
@@ -109,7 +109,16 @@ class AlignedClosing:
             return None
         if not self.stopping and self._leave_out(frozen, boundary):
             return None
+        if not (self.stopping or self._is_asked) and self.idleness.put_off(frozen, boundary):
+            return self._observed(frozen)
         return max(open_checkpoint, boundary)
+
+    def _observed(self, frozen: int) -> int | None:
+        """Return the checkpoint that others have closed, and wait for here; None: there is none."""
+        if self.idleness.observed <= frozen:
+            return None
+        self._seen["checkpoints closed because others have"] += 1
+        return self.idleness.observed
 
     def _due_by_alignment(self, frozen: int) -> int | None:
         least = self._inputs.least_marker()

@@ -49,9 +49,9 @@ class Inputs:
         self._totals = ChannelTotals(self.channels)
         self.position: dict[TopicPartition, int] = {partition: 0 for _, partition in ordered}
         self.rollbacks = Rollbacks((producer for producer, _ in self.channels), task.fingerprints)
-        # (producer, generation) -> greatest checkpoint id in the open write batch
-        self.included: dict[tuple[int, int], int] = {}
+        self.included: dict[tuple[int, int], int] = {}  # (producer, generation) → greatest id in the open write batch
         self.taken_back = False  # a producer has taken back some of it: the task itself must roll back (R4)
+        self.greatest_marker = 0  # of all that have come
         self.seen: Counter[str] = Counter()
 
     # --- what is read ---
@@ -183,8 +183,8 @@ class Inputs:
             return
         channel.check_announced(offset, marker.header)
         channel.check_complete(offset, marker.header, "marker")
-        if marker.header.checkpoint_id <= channel.marker:
-            self.seen["duplicate markers"] += 1
+        self.seen["duplicate markers"] += marker.header.checkpoint_id <= channel.marker
+        self.greatest_marker = max(self.greatest_marker, marker.header.checkpoint_id)
         self._totals.ends(channel, at_end=marker.at_end)
         self._totals.proves(channel, marker.header.checkpoint_id, offset, frozen)
 

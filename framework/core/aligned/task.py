@@ -97,6 +97,12 @@ class TaskCore:
         return 60_000
 
     @property
+    def observed_checkpoint(self) -> int | None:
+        """The greatest checkpoint of which a marker has come; None: it does something, and more may come unseen."""
+        rests = self.wants_input and not self.idleness.news and self.commits.pending is None
+        return self.inputs.greatest_marker if rests else None
+
+    @property
     def covered_t(self) -> int:
         """The time in µs up to which the last commit has all of the deterministic channels; 0: not known."""
         frontiers = self.inputs.frontiers()
@@ -123,11 +129,8 @@ class TaskCore:
                 self.external.position[event.partition] = event.next_offset
                 self.external.ended[event.partition] = event.ended
                 self.closing.open_bytes, self.idleness.news = event.open_bytes, True
-            case on.Tick():
-                self._mono_ms, self.closing.open_bytes = event.mono_ms, event.open_bytes
-                self.closing.ask(event.asked, self.frozen)
-                self.closing.requested |= event.requested
-                self.idleness.news |= event.open_bytes > 0 or event.requested  # a timer has fired
+            case on.Tick() | on.CheckpointObserved():
+                self._take_time(event)
             case on.DataWritten():
                 actions = self.commits.data_written(event)
             case on.ChangelogAppended():
@@ -150,6 +153,16 @@ class TaskCore:
         if self.status is TaskStatus.RUNNING:
             actions += self._pump()
         return actions
+
+    def _take_time(self, event: on.Tick | on.CheckpointObserved) -> None:
+        self._mono_ms = event.mono_ms
+        if isinstance(event, on.CheckpointObserved):
+            self.idleness.observe(event.checkpoint_id, sees_next=event.sees_next)
+            return
+        self.closing.open_bytes = event.open_bytes
+        self.closing.ask(event.asked, self.frozen)
+        self.closing.requested |= event.requested
+        self.idleness.news |= event.open_bytes > 0 or event.requested  # a timer has fired
 
     def _pump(self) -> list[do.Action]:
         """Return what can be done without another message: buffered frames (A4), an alignment or timer, a rollback."""

@@ -90,6 +90,11 @@ class DeterministicMode:
             self._told, now = t, parts.mono_ms()
             parts.tell(on.Tick(int(now), parts.overlay.open_bytes, int(now * 1_000), observed=t))
 
+    observed_checkpoint = None  # checkpoints are its own (D4)
+
+    def observe_checkpoint(self, checkpoint_id: int, *, sees_next: bool) -> None:
+        """Do nothing: it waits for no task's checkpoints."""
+
     # --- input ---
 
     def read(self) -> bool:

@@ -126,7 +126,8 @@ class KafkaLog(KafkaReader):
         """Return (offset of the first message still there, offset of the next message to come): one round trip."""
         self._check(partition)
         self._topics.settle(partition)
-        self._reach(partition, self._committed.pop(partition, 0), COMPLETED_S_MAX)  # the core judges what is not there
+        if committed := self._committed.pop(partition, 0):
+            self._reach(partition, committed, COMPLETED_S_MAX)  # the core judges what is not there
         readable = self._readable.get(partition, 0)
         found = self._reach(partition, readable, READABLE_S_MAX)
         if found[1] < readable:

@@ -71,6 +71,11 @@ def with_packed(plan: Plan) -> Plan:
     return replace(plan, packed=random.Random(f"packed {plan.seed}").choice((1, 2)))
 
 
+def with_rest(plan: Plan) -> Plan:
+    """Return the same job in such workers, whose idle sources close no checkpoint unless others do (A1)."""
+    return with_settings(with_workers(plan), idle_checkpoint_interval_ms=NEVER_IDLE_MS)
+
+
 def with_standbys(plan: Plan) -> Plan:
     """Return the same job with a standby of each task; not where the log itself loses what it has shown."""
     return replace(plan, standbys=not plan.damaged)

@@ -86,7 +86,8 @@ class Population:
         self, tasks: tuple[int, ...], build: Callable[[TaskWiring], TaskWiring], *, refused: bool = False
     ) -> Worker[Process]:
         """Start one process of these tasks. ``build``: gives a task's wiring as the build of the process has it."""
-        worker = Worker[Process](self._around.log, self._around.ambush, self._plan.process_of(tasks[0]), self._rand)
+        plan, around = self._plan, self._around
+        worker = Worker[Process](around.log, around.ambush, plan.process_of(tasks[0]), self._rand, plan.topology)
         for task in tasks:
             self._started += 1
             wiring = build(self._plan.wirings[task])

@@ -21,7 +21,7 @@ from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.logical_checks import LogicalChecker
 from tests.verification.simulation.oracle import Recorder, Violation
-from tests.verification.simulation.plan import Plan
+from tests.verification.simulation.plan import NEVER_IDLE_MS, Plan
 from tests.verification.simulation.population import Population
 from tests.verification.simulation.process import Process, Surroundings
 from tests.verification.simulation.reports import Reports
@@ -121,13 +121,14 @@ class Simulation:
         check_drained(histories)
 
     def _come_to_rest(self) -> None:
-        """Run until everything is committed, and each task has closed one more checkpoint.
+        """Run until everything is committed, and each task has closed one more checkpoint, if idle ones do.
 
         While outputs come, tasks have more time: with little room for early records, one that is far behind in a
         stream of several producers reads what lies between them again for each frame.
         """
         histories, limit = self.checker.histories.values(), self.time.step + self.plan.steps * REST
-        before = [history.checkpoint_id for history in histories]
+        idle = self.plan.settings.idle_checkpoint_interval_ms != NEVER_IDLE_MS
+        before = [history.checkpoint_id if idle else -1 for history in histories]
         missing = len(self.checker.missing)
         while not self._complete() or any(h.checkpoint_id <= v for h, v in zip(histories, before, strict=True)):
             for _ in range(20):

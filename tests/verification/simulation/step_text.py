@@ -29,6 +29,7 @@ NO_TEXT = (on.Processed, on.Acked, on.OutputFrames, on.DataWritten, on.Applied, 
 
 PLAIN: dict[type, str] = {
     on.Tick: "time passes",
+    on.CheckpointObserved: "is told which checkpoints others have closed",
     on.Stop: "is asked to stop",
     on.InputGone: "finds an input trimmed behind its position, or other outputs than before",
 }

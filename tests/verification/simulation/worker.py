@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from framework.core.task_topology import TaskWiring
+from framework.core.topology import Topology
 from framework.errors import FrameworkError
 from framework.execution.driver import TaskDriver
 from framework.execution.pending_sends import CHANGELOG
+from framework.worker.observed_checkpoints import ObservedCheckpoints
 from framework.worker.task_loop import TaskLoop
 from protocol.changelog import ChangelogType, decode_changelog_header
 from protocol.ids import TopicPartition
@@ -58,7 +60,9 @@ def read_by(process: Hosted) -> tuple[TopicPartition, ...]:
 class Worker(Generic[P]):
     """What its tasks share: a thread, a client, a boundary to the outside, and an end."""
 
-    def __init__(self, log: SharedLog, ambush: Ambush, partition: int, rand: Callable[[], float]) -> None:
+    def __init__(
+        self, log: SharedLog, ambush: Ambush, partition: int, rand: Callable[[], float], topology: Topology
+    ) -> None:
         """``partition``: the number of its tasks in their stages. ``host`` them, then ``start``."""
         self.boundary = Boundary(ambush)
         self.log = SimLog(log, self.boundary, partition)
@@ -73,14 +77,16 @@ class Worker(Generic[P]):
         self.loop: TaskLoop | None = None  # of several tasks; one alone is let do a few things at a time
         self._turn_of = 0  # an owner
         self.log.tasks, self.log.whose_turn = self.owners, self._whose_turn
-        self._rand = rand
+        self._rand, self._topology = rand, topology
         self._spent_ms = 0.0
 
     def start(self, wall_ms: int) -> None:
         """Begin as a real process does."""
         self.started = True
         if len(self.tasks) > 1:
-            loop = self.loop = TaskLoop([process.driver for process in self.tasks], self.log, self._tired)
+            loop = self.loop = TaskLoop(
+                [process.driver for process in self.tasks], self.log, self._tired, ObservedCheckpoints(self._topology)
+            )
             self.boundary.may_fail_alone = lambda: loop.turn_of is not None and len(self.tasks) > 1
         for process in self.tasks:
             self._turn_of = process.owner

@@ -31,13 +31,23 @@ from tests.verification.simulation.forms import (
     with_many_keys,
     with_numbers,
     with_packed,
+    with_rest,
     with_standbys,
     with_table,
     with_wall_timers,
     with_windows,
     with_workers,
 )
-from tests.verification.simulation.plan import JOB, WHOLE, Cut, Knobs, Plan, World, limits_of, with_settings
+from tests.verification.simulation.plan import (
+    JOB,
+    WHOLE,
+    Cut,
+    Knobs,
+    Plan,
+    World,
+    limits_of,
+    with_settings,
+)
 from tests.verification.simulation.shapes import SHAPES
 from tests.verification.simulation.unkind import MINUTES_MS, draw_unkind, minutes_apart
 
@@ -52,6 +62,7 @@ WITHOUT_WALL = 30_000_000  # likewise, of wall-clock timers
 WITHOUT_DRAIN = 30_200_000  # likewise
 WITHOUT_PACKED = 30_300_000  # likewise, of processes that have the tasks of several numbers
 WITHOUT_STANDBYS = 30_400_000  # likewise
+WITHOUT_REST = 33_000_000  # likewise, of sources that close no checkpoint unless others do
 WITHOUT_EARLY = 300  # likewise: in deterministic tasks no files get outputs ahead of commits
 
 
@@ -188,6 +199,10 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     plan = with_table(plan) if has_table and cut is WHOLE else plan
     has_packed = seed >= WITHOUT_PACKED and not has_table and random.Random(f"is packed {seed}").random() < 0.5
     plan = with_packed(plan) if has_packed and has_workers else plan
+    has_rest = (
+        seed >= WITHOUT_REST and has_workers and world == "aligned" and random.Random(f"rests {seed}").random() < 0.5
+    )
+    plan = with_rest(plan) if has_rest else plan
     has_calls = seed >= WITHOUT_CALLS and random.Random(f"with calls {seed}").random() < 0.3
     plan = with_calls(plan) if has_calls else plan
     if seed >= WITHOUT_DRAIN and random.Random(f"drain {seed}").random() < 0.6:

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from framework.core.idleness import Idleness
 from framework.errors import FrameworkError
+from framework.worker.observed_checkpoints import ObservedCheckpoints
 from framework.worker.task_loop import TaskLoop
-from tests.verification.simulation.forms import with_workers
+from tests.verification.simulation.forms import with_rest, with_workers
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan
 
@@ -43,3 +45,30 @@ def error_ends_the_turn_alone(tick: Any) -> Any:
             return False
 
     return mistaken
+
+
+def _rests(plan: Plan) -> bool:
+    return plan.aligned and _several_stages(plan)
+
+
+@mutant(ObservedCheckpoints, "_observed", "liveness", shows=_rests, focus=with_rest)
+def idle_sources_observe_nothing(observed: Any) -> Any:
+    """An idle source is not told of the checkpoints that others close, and goes on waiting for them (A1)."""
+    return lambda self, tasks: (0, observed(self, tasks)[1])
+
+
+@mutant(ObservedCheckpoints, "_observed", "liveness", shows=_rests, focus=with_rest)
+def idle_sources_wait_where_no_task_observes(_observed: Any) -> Any:
+    """An idle source waits for the checkpoints of others, though no task of its process reads their markers (A1)."""
+
+    def mistaken(_self: ObservedCheckpoints, tasks: Any) -> tuple[int, bool]:
+        found = [driver.mode.observed_checkpoint for driver in tasks if not driver.wiring.deterministic]
+        return max((each for each in found if each is not None), default=0), True
+
+    return mistaken
+
+
+@mutant(Idleness, "put_off", "liveness", "core", "lost", shows=_rests, focus=with_rest)
+def busy_sources_wait_for_others(_put_off: Any) -> Any:
+    """A source that has something new waits for the checkpoints of others, as an idle one does (A1)."""
+    return lambda self, _frozen, _checkpoint_id: self._awaited and self._sees_next

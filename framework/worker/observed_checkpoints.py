@@ -1,0 +1,47 @@
+"""Tells the sources of a process of the checkpoints that sources elsewhere close: an idle one waits for that (A1)."""
+
+from collections.abc import Iterable
+
+from framework.core.task_topology import wire
+from framework.core.topology import Topology
+from framework.execution.driver import TaskDriver
+from protocol.ids import split_producer_id
+
+
+class ObservedCheckpoints:
+    """What the tasks of a process have observed. A source sends its markers into all partitions of its streams.
+
+    So one task of each stage that waits for markers observes all checkpoints. Where one is missing, or has something
+    else to do, the sources here are told so, and go by their timers.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        """Nothing is told yet."""
+        wirings = {stage.ordinal: wire(topology, stage.ordinal, 0) for stage in topology.stages}
+        self._listeners = {number for number, each in wirings.items() if not (each.is_source or each.deterministic)}
+        self._news = 0, False  # the greatest checkpoint, and whether the next one will be observed at once
+        self._told = set[int]()  # the sources that know this, by owner
+
+    def tell(self, tasks: Iterable[TaskDriver], sources: Iterable[TaskDriver]) -> None:
+        """Tell the ``sources`` what the other ``tasks`` of the process have observed, if that is news to them."""
+        if not self._listeners:
+            return
+        news = self._observed(tasks)
+        if news != self._news:
+            self._news = news
+            self._told.clear()
+        for driver in sources:
+            if driver.owner not in self._told and driver.running:
+                self._told.add(driver.owner)
+                driver.mode.observe_checkpoint(news[0], sees_next=news[1])
+
+    def _observed(self, tasks: Iterable[TaskDriver]) -> tuple[int, bool]:
+        checkpoint_id, stages = 0, set[int]()
+        for driver in tasks:
+            if not driver.wiring.deterministic:
+                observed = driver.mode.observed_checkpoint if driver.running else None
+                if observed is None:
+                    return 0, False
+                checkpoint_id = max(checkpoint_id, observed)
+                stages.add(split_producer_id(driver.wiring.producer)[0])
+        return checkpoint_id, self._listeners <= stages
