@@ -13,10 +13,12 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from framework.errors import FrameworkError
 from framework.logs.kafka.errors import AWAY, Troubles, failed, failure
+from framework.logs.kafka.question import Question
 from framework.logs.patience import Patience
 from protocol.ids import TopicPartition
 
 SLICE_S = 0.5  # of waiting for the broker: signal handlers run in between
+ANSWER_S = 10.0  # from then on an answer is lost: a broker may be far or busy, and what was given up is not answered
 SPREAD_S_MAX = 30.0  # until every broker knows a topic: a busy one took 15 s
 BEHIND_S = 0.05  # between two questions to brokers that do not know a topic yet
 
@@ -33,6 +35,8 @@ class MetadataClient:
         self._bootstrap = bootstrap
         self._patience = patience
         self._found: set[str] = set()  # topics that were there when somebody asked
+        self._asking: Question | None = None  # the last one that took long
+        self._late = False  # whether the last answer took longer than a slice, or did not come
 
     def answers(self, seconds: float) -> bool:
         """Return whether a broker has answered in time."""
@@ -51,6 +55,9 @@ class MetadataClient:
     def partitions(self, topic: str) -> int | None:
         """Return the number of partitions of a topic, or None if there is none. Asking does not make it."""
         listed = self._ask(lambda seconds: self._consumer.list_topics(topic, timeout=seconds), f"looking for {topic}")
+        return self._counted(listed, topic)
+
+    def _counted(self, listed: Any, topic: str) -> int | None:
         found = listed.topics[topic]
         if found.error is None:
             self._found.add(topic)
@@ -72,7 +79,7 @@ class MetadataClient:
                 if error.args[0].code() not in _UNKNOWN:
                     raise
                 # the client forgets topics when it loses its last broker, and a broker may not know a new one yet
-                if self.partitions(topic) is None:
+                if self._counted(self._consumer.list_topics(topic, timeout=seconds), topic) is None:
                     unknown_s = time.monotonic() if unknown_s is None else unknown_s
                     if topic not in self._found or time.monotonic() - unknown_s > SPREAD_S_MAX:
                         raise
@@ -113,8 +120,11 @@ class MetadataClient:
         return self._troubles.no_answer(self._bootstrap, patience.clock_s() - began_s, diagnose=diagnose)
 
     def close(self) -> None:
-        """Disconnect."""
-        self._consumer.close()
+        """Disconnect; a question that is still asked needs the client to its end."""
+        if self._asking is None or self._asking.over(0):
+            self._consumer.close()
+        else:
+            self._asking.then(self._consumer.close)
 
     def _ask(self, question: Callable[[float], Any], doing: str, access: str = "") -> Any:
         """Return the broker's answer; ask again while it is away."""
@@ -122,7 +132,7 @@ class MetadataClient:
         while True:
             asked = time.monotonic()
             try:
-                answer = question(SLICE_S)
+                answer = self._ask_slowly(question, began) if self._late else question(SLICE_S)
                 if answer is not None:
                     self._troubles.refused = None  # one broker's trouble, or over
                     self.answered()
@@ -130,7 +140,23 @@ class MetadataClient:
             except KafkaException as error:
                 if error.args[0].code() not in AWAY:
                     raise failed(error, doing, access) from error
-            self.waits()
-            if self._troubles.refused is not None or self._patience.over(began):
-                raise self.no_answer(began)
+            self._late = True
+            self._wait_on(began)
             time.sleep(max(0.0, 0.05 - (time.monotonic() - asked)))  # some errors come back at once
+
+    def _ask_slowly(self, question: Callable[[float], Any], began_s: float) -> Any:
+        """Return the answer of a broker that takes longer than a process may wait in one go."""
+        while not (self._asking is None or self._asking.over(SLICE_S)):  # one that was given up before
+            self._wait_on(began_s)
+        asked_s = time.monotonic()
+        self._asking = asking = Question(lambda: question(ANSWER_S))
+        while not asking.over(SLICE_S):
+            self._wait_on(began_s)
+        self._late = time.monotonic() - asked_s > SLICE_S
+        return asking.answer()
+
+    def _wait_on(self, began_s: float) -> None:
+        """Note that there is no answer yet. Raises LogAway once it is waited for no longer."""
+        self.waits()
+        if self._troubles.refused is not None or self._patience.over(began_s):
+            raise self.no_answer(began_s)

@@ -1,0 +1,81 @@
+"""A broker that answers later than a process may be deaf to signals is asked all the same."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from framework.errors import LogAway
+from framework.logs.kafka.metadata_client import ANSWER_S, SLICE_S, MetadataClient
+from framework.logs.patience import Patience
+
+LIMIT_S = 60.0
+
+
+class FarBroker:
+    """A consumer whose broker answers to those who wait for as long as it takes; and not before ``answers`` is set."""
+
+    def __init__(self) -> None:
+        self.answers, self.closed = threading.Event(), threading.Event()
+        self.waited: list[float] = []
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        """Return that the topic has two partitions."""
+        self.waited.append(timeout)
+        if timeout <= SLICE_S:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        assert self.answers.wait(LIMIT_S)
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=[0, 1], error=None)})
+
+    def close(self) -> None:
+        """Note it."""
+        self.closed.set()
+
+
+class Troubles:
+    """Those of a client that is given; none."""
+
+    refused, last = None, ""
+
+    def __init__(self, client: FarBroker) -> None:
+        self._client = client
+
+    def made(self, _kind: object, _config: object) -> FarBroker:
+        """Return the client."""
+        return self._client
+
+    def no_answer(self, bootstrap: str, _seconds: float, *, diagnose: bool) -> LogAway:
+        """Return the error."""
+        return LogAway(f"{bootstrap} {diagnose}")
+
+
+def asking(broker: FarBroker, patience: Patience) -> MetadataClient:
+    """Return a client of the broker."""
+    return MetadataClient({}, Troubles(broker), "far:9092", patience)  # type: ignore[arg-type]  # a client is given
+
+
+def test_an_answer_that_takes_long_is_taken() -> None:
+    """A request that a client gives up is never answered: to ask shortly again and again would find no broker."""
+    broker, patience = FarBroker(), Patience()
+    patience.meanwhile = broker.answers.set  # the process goes on while it waits: signal handlers run
+    client = asking(broker, patience)
+    assert client.partitions("words") == 2
+    assert broker.waited == [SLICE_S, ANSWER_S]
+    assert not patience.waiting
+    client.close()
+    assert broker.closed.is_set()
+
+
+def test_a_question_that_was_given_up_holds_nothing_up() -> None:
+    """Its owner goes on and closes the client, which stays open until the question is over."""
+    broker, patience = FarBroker(), Patience()
+    client = asking(broker, patience)
+    patience.meanwhile = lambda: patience.end_within(0) if len(broker.waited) == 2 else None
+    with pytest.raises(LogAway, match="far:9092"):
+        client.partitions("words")
+    client.close()
+    assert not broker.closed.is_set()
+    broker.answers.set()
+    assert broker.closed.wait(LIMIT_S)
