@@ -121,7 +121,7 @@ class Cluster:
         }
         if self._behind is not None:
             own["listeners"] += f",OUTSIDE://127.0.0.1:{self.outside}"
-            own["advertised.listeners"] += f",OUTSIDE://127.0.0.1:{self._behind}"
+            own["advertised.listeners"] += f",OUTSIDE://{self._host}:{self._behind}"
             own["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,OUTSIDE:PLAINTEXT"
             own["inter.broker.listener.name"] = "PLAINTEXT"
         if len(self._ports) > 1:

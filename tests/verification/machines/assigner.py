@@ -25,7 +25,7 @@ from tests.verification.machines.network import Network
 SOURCES = 40
 FEED, BACKLOG_MAX = 8, 1000  # records at once, and records given and not yet out
 LIVING_MAX = 9  # workers: more only share the cores
-STALL_S = 150.0  # without what must come, while the machines that are left can work
+STALL_S = 240.0  # without what must come, while the machines that are left can work; a start from afar takes minutes
 DELAY_S_MAX = 1.0  # from the loss of a worker until the assigner notices
 WIPED_SHARE = 0.2  # of machines that come back
 SOON = ("shutdown_timeout_ms=3000", "rocksdb_bytes=16777216")
@@ -33,9 +33,10 @@ INTERVALS_MS, RETENTIONS_MS = (40, 60, 200), (2_000, 60_000)  # of checkpoints, 
 TOLD_MAX = 5  # crashes
 # What it does, and how often: the first group is its own, the second befalls a machine.
 MOVES = {"move": 14, "both": 4, "swap": 4, "blind": 2}
-FAULTS = {"kill": 4, "lose": 3, "freeze": 3, "cut": 3, "mute": 2, "deaf": 2, "lossy": 2, "slow": 2}
+FAULTS = {"kill": 4, "lose": 3, "freeze": 3, "cut": 3, "mute": 2, "deaf": 2, "lossy": 2, "slow": 2, "far": 2}
 LINES = {"lose": CUT, "cut": CUT, "mute": MUTE, "deaf": DEAF}
 LOSSES, KBITS = (5, 20, 40), (500, 2_000, 10_000)
+FARS_MS = (20, 100, 300)  # there, and the same back
 
 
 class Trouble(NamedTuple):
@@ -222,6 +223,8 @@ class Assigner:
             machine.freeze()
         elif kind == "slow":
             machine.slow(self._rng.choice(KBITS))
+        elif kind == "far":
+            machine.far(self._rng.choice(FARS_MS))
         else:
             machine.set_line(LINES.get(kind) or Line(*[self._rng.choice(LOSSES)] * 2))
         self._troubles.append(Trouble(machine, kind, time.monotonic() + away_s))

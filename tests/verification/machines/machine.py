@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.far_line import Delay
 from tests.verification.machines.tools import NoNetwork, Tools
 
 NAMESPACES = Path("/run/netns")  # where ``ip netns`` keeps them
@@ -18,6 +19,7 @@ CLONE_NEWNET = 0x40000000
 END_S_MAX = 30.0  # of processes under SIGKILL, or under SIGSTOP until they have stopped
 BURST_BYTES = 20_000  # that a slow line passes at once: a frame of 64 KiB is cut into those that fit
 QUEUE_MS = 400  # that a frame waits at a slow line; what comes above that is lost
+JITTER_SHARE = 0.25  # of the delay of a far line
 
 
 class Line(NamedTuple):
@@ -43,6 +45,7 @@ class Machine:
     port: str  # at the switch
     _tools: Tools
     _apply: Callable[[], None]
+    _delays: dict[str, Delay]  # of a proxy at the switch, by address
     line: Line = WHOLE
     is_frozen: bool = False
     _started: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
@@ -111,8 +114,13 @@ class Machine:
         for where, device in ((self.namespace, "eth0"), (self._switch, self.port)):
             self._tools.call(self._tools.tc, "-n", where, "qdisc", "replace", "dev", device, "root", *bucket)
 
+    def far(self, ms: float) -> None:
+        """Let every byte take that long from now on, in each direction; for what goes by the proxy at the switch."""
+        self._delays[self.address] = Delay(ms, ms * JITTER_SHARE)
+
     def heal(self) -> None:
         """Let everything through again, as fast as it goes."""
+        self._delays.pop(self.address, None)
         self.set_line(WHOLE)
         for where, device in ((self.namespace, "eth0"), (self._switch, self.port)):
             self._tools.call(self._tools.tc, "-n", where, "qdisc", "replace", "dev", device, "root", "pfifo")

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.support.far_line import Clock, Delay, FarLine
 from tests.verification.machines.machine import NAMESPACES, Machine, end_all, inside
 from tests.verification.machines.tools import NoNetwork, Tools
 
@@ -38,6 +39,7 @@ class Network:
         self._prefix = f"grete-{os.getpid()}-{os.urandom(3).hex()}"
         self._names, self._directory = names, directory
         self.machines: dict[str, Machine] = {}
+        self._delays: dict[str, Delay] = {}  # of machines that are far, by address
         self._closing = ExitStack()
 
     def __enter__(self) -> Self:
@@ -64,6 +66,10 @@ class Network:
         """End all processes of the machines and remove the namespaces."""
         self._closing.close()
 
+    def proxy(self, port: int, to: int, seed: int, clock: Clock | None = None) -> FarLine:
+        """Return a proxy at the switch, to a port of it. What is behind it is far for the machines that are far."""
+        return FarLine(port, to, self.host, delays=self._delays, seed=seed, clock=clock)
+
     def _namespace(self, name: str, undone: ExitStack) -> str:
         full = f"{self._prefix}-{name}"
         undone.callback(remove, self._tools, full)
@@ -81,7 +87,7 @@ class Network:
             tools.call(tools.ip, "-n", namespace, "link", "set", device, "up")
         directory = self._directory / name
         directory.mkdir(parents=True, exist_ok=True)
-        machine = Machine(name, address, directory, namespace, switch, port, tools, self._apply)
+        machine = Machine(name, address, directory, namespace, switch, port, tools, self._apply, self._delays)
         undone.callback(machine.kill)
         return machine
 

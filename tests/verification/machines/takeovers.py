@@ -32,6 +32,7 @@ from framework.logs.address import LogAddress
 from framework.spark.java import find_java
 from framework.state.local_reader import LocalReader
 from framework.testing.broker.jars import find_jars
+from framework.testing.broker.settings import free_port
 from tests.verification.chaos.chain import PARTITIONS, Chain, Mode, Spread, Tail, chain_job
 from tests.verification.chaos.checker import Checker
 from tests.verification.chaos.cluster import Cluster
@@ -73,12 +74,14 @@ def run(
     with contextlib.ExitStack() as held:
         network = held.enter_context(Network(directory, [f"machine{number}" for number in range(machines)]))
         (directory / "kafka").mkdir()
-        broker = held.enter_context(Cluster(directory / "kafka", host=network.host))
-        log, names = f"kafka://{broker.bootstrap}", chain_job("", mode)
-        outside = KafkaOutside(JobDirectory(directory / "outside", address=LogAddress(log)), names)
+        line, names = free_port(), chain_job("", mode)  # the machines' way to the broker; the checker has its own
+        broker = held.enter_context(Cluster(directory / "kafka", behind=line, host=network.host))
+        held.enter_context(network.proxy(line, broker.outside, seed))
+        address = LogAddress(f"kafka://{broker.bootstrap}")
+        outside = KafkaOutside(JobDirectory(directory / "outside", address=address), names)
         held.callback(outside.close)
         progress = held.enter_context(Progress(*columns, console=console, transient=True))
-        hosting = Hosting(names, mode, log)
+        hosting = Hosting(names, mode, f"kafka://{network.host}:{line}")
         note = lambda text: progress.console.print(text, markup=False)  # noqa: E731  # its one line
         assigner = Assigner(network, hosting, outside, rng, away_s, note)
         bar = progress.add_task("take-overs", total=takeovers)
@@ -167,7 +170,7 @@ def with_run(kept: Kept, run: Run, mode: Mode, seed: int, ran: Ran) -> Kept:
         "frozen",
         "cut off",
     ]
-    columns += ["mute or deaf", "lossy or slow lines", "entries checked", "seconds"]
+    columns += ["mute or deaf", "lossy, slow or far lines", "entries checked", "seconds"]
     row: list[Cell] = [
         seed,
         run.commit,
@@ -176,7 +179,12 @@ def with_run(kept: Kept, run: Run, mode: Mode, seed: int, ran: Ran) -> Kept:
         tally["fenced"],
         tally["kill"] + tally["lose"],
     ]
-    row += [tally["freeze"], tally["cut"], tally["mute"] + tally["deaf"], tally["lossy"] + tally["slow"]]
+    row += [
+        tally["freeze"],
+        tally["cut"],
+        tally["mute"] + tally["deaf"],
+        sum(tally[kind] for kind in ("lossy", "slow", "far")),
+    ]
     row += [assigner.checker.entries, round(ran.seconds)]
     took_s = statistics.median(assigner.took_s)
     run.notes = [f"From the start of a worker until it took input, in the last run: {took_s:.1f} s (median)."]

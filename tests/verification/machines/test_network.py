@@ -7,10 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from framework.testing.broker.settings import free_port
+from tests.support.test_far_line import HandClock, is_silent
 from tests.verification.machines.machine import CUT, DEAF, MUTE, NAMESPACES, WHOLE, Line, Machine, pids_in
 from tests.verification.machines.network import Network, remove_left
 from tests.verification.machines.tools import Tools
@@ -151,6 +154,36 @@ for host in sys.argv[1:]:
     log = one.directory / "log"
     assert one.start([sys.executable, "-c", text, two.address, "192.0.2.1"], log).wait(LIMIT_S) == 0
     assert log.read_text().splitlines() == ["reached", "Network is unreachable"]
+
+
+def test_what_is_behind_the_proxy_is_far_for_a_far_machine(network: Network) -> None:
+    """For it alone, and until it is healed; by a clock that nothing but the test moves."""
+    one, two, clock = network.machines["one"], network.machines["two"], HandClock()
+    text = (
+        "import socket, sys; line = socket.create_connection(sys.argv[1:], 60); line.sendall(b'question'); line.recv(1)"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as broker, ExitStack() as opened:
+        line = free_port()
+        opened.enter_context(network.proxy(line, broker.getsockname()[1], seed=1, clock=clock))
+
+        def asked_by(machine: Machine) -> socket.socket:
+            machine.start([sys.executable, "-c", text, network.host, str(line)], machine.directory / "log")
+            connection = opened.enter_context(broker.accept()[0])
+            connection.settimeout(LIMIT_S)
+            return connection
+
+        one.far(300)
+        assert asked_by(two).recv(100) == b"question"
+        assert clock.asked.empty()
+        from_one = asked_by(one)
+        due_s = clock.asked.get(timeout=LIMIT_S)
+        assert 0.225 <= due_s <= 0.375
+        assert is_silent(from_one)
+        clock.move(due_s)
+        assert from_one.recv(100) == b"question"
+        one.heal()
+        assert asked_by(one).recv(100) == b"question"
+        assert clock.asked.empty()
 
 
 def test_nothing_is_left_of_a_network(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""A TCP proxy in front of a broker, in a thread of its own: what it does to the bytes is said by its subclasses."""
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+CHUNK_BYTES = 1 << 16
+
+
+class Proxy(ABC):
+    """Listens on ``port`` of ``host`` and passes what comes to a port of this host, within a ``with`` block."""
+
+    def __init__(self, port: int, to: int, host: str = "127.0.0.1") -> None:
+        self.port, self._to, self._host = port, to, host
+        self._loop = asyncio.new_event_loop()
+        self._opened: set[asyncio.StreamWriter] = set()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=type(self).__name__)
+
+    @abstractmethod
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection that has come, to its end."""
+
+    async def reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Return a connection to the broker."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._to)
+        self._opened.add(writer)
+        return reader, writer
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._opened.add(writer)
+        try:
+            await self.connected(reader, writer)
+        except OSError:  # nothing listens there: so it looks without the proxy, too
+            writer.close()
+        except asyncio.CancelledError:  # the proxy ends; a cancelled handler is an error to asyncio
+            writer.transport.abort()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        starting = asyncio.start_server(self._connected, self._host, self.port)
+        self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close all."""
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _close(self) -> None:
+        self._server.close()
+        for writer in self._opened:
+            writer.transport.abort()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+async def read(reader: asyncio.StreamReader) -> bytes:
+    """Return what has come, b"" at the end of the connection, however it ended."""
+    try:
+        return await reader.read(CHUNK_BYTES)
+    except OSError:
+        return b""
