@@ -30,6 +30,7 @@
 #                              WRITE=1 (the run into docs, as for MUTANTS=1)
 #   make machines TAKEOVERS=N  partitions move between machines, which are killed, cut off, frozen: network namespaces, as root
 #                              MODE=deterministic  WRITE=1  FAULTS=N (the members of a job move them, instead of an assigner)
+#                              FLAPPING=SECONDS (one member joins and dies again and again)
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -105,8 +106,8 @@ chaos: $(VENV)/.installed
 		--kills $(or $(KILLS),100)) --log $(or $(LOG),embedded)
 
 machines: $(VENV)/.installed
-	$(BIN)/python -m tests.verification.machines.$(if $(FAULTS),members --faults $(FAULTS),takeovers \
-		--takeovers $(or $(TAKEOVERS),100)) --mode $(or $(MODE),aligned)
+	$(BIN)/python -m tests.verification.machines.$(if $(FLAPPING),flapping --seconds $(FLAPPING),$(if $(FAULTS),members \
+		--faults $(FAULTS),takeovers --takeovers $(or $(TAKEOVERS),100))) --mode $(or $(MODE),aligned)
 
 bench: $(VENV)/.installed $(if $(filter latency paper intervals,$(EXPERIMENT)),$(VENV)/.installed-bench) \
 		$(if $(filter backfill,$(EXPERIMENT)),$(VENV)/.installed-spark) \

@@ -22,7 +22,8 @@ from framework.logs.address import KAFKA, read_options
 from framework.worker.assignment import Assignment, HostedState
 from framework.worker.ends import WorkerEnd
 from framework.worker.local_job import LocalJob
-from framework.worker.members_client import RELEASE_MARGIN_MS, MemberRow, MembersClient, membership
+from framework.worker.member_news import MemberNews
+from framework.worker.members_client import RELEASE_MARGIN_MS, MembersClient, membership
 from protocol.members import HeldPartition
 
 ID_BYTES = 6  # drawn: two of a million members are the same once in 500 jobs
@@ -56,12 +57,9 @@ class JobMember:
         # partition → the last checkpoint that was seen here, 0: there are files of an earlier run
         self._positions = {p: 0 for p in range(local.job.workers) if _has_files(local, p)}
         self._halted: Sequence[int] = ()
-        self._told_members: tuple[tuple[str, str], ...] = ()
-        self._told_codes: dict[str, list[str]] = {}
-        self._told_timeouts: dict[str, int] = {}
+        self._news = MemberNews(local.job.name, settings, local.supervisor.tell)
         self._told_halted: dict[int, str] = {}
         self._told_shared = ""
-        self._told_machines = 0
         self.last_move_ms = 0  # when a partition last came or went, in ms since 1970
         self._closed = False
 
@@ -161,15 +159,7 @@ class JobMember:
 
     def _tell_members(self) -> None:
         tell = self._local.supervisor.tell
-        rows = self.client.members()
-        members = tuple((row.session, row.machine) for row in rows)
-        if members != self._told_members:
-            self._told_members = members
-            names = ", ".join(machine for _, machine in members)
-            tell(f"{len(members)} {'member' if len(members) == 1 else 'members'} of the job: {names}")
-        self._tell_codes(rows)
-        self._tell_timeouts(rows)
-        self._tell_standbys(len({row.machine for row in rows}))
+        self._news.look(self.client.members(), time.monotonic())
         halted = self.client.halted()
         if halted != self._told_halted:
             self._told_halted = halted
@@ -185,42 +175,6 @@ class JobMember:
             tell(
                 f"a member on {shared} has the id of this one: {directory.directory} was copied, or is used by both. "
                 "Each machine needs a directory of its own; this member has another id from its next start on"
-            )
-
-    def _tell_codes(self, rows: Sequence[MemberRow]) -> None:
-        """Say so if members run different code, when that changes."""
-        codes: dict[str, list[str]] = {}
-        for row in rows:
-            if row.code:
-                codes.setdefault(row.code, []).append(row.machine)
-        if codes != self._told_codes and len(codes) > 1:
-            which = "; ".join(f"{code} on {', '.join(machines)}" for code, machines in codes.items())
-            self._local.supervisor.tell(
-                f"members run different code of job {self._local.job.name!r}: {which}. While the code changes machine "
-                "by machine, that is as it should be; else stop one of them: two jobs of one cluster need two names"
-            )
-        self._told_codes = codes
-
-    def _tell_timeouts(self, rows: Sequence[MemberRow]) -> None:
-        """Say so if members have different time-outs, when that changes."""
-        timeouts = {row.machine: row.timeout_ms for row in rows if row.timeout_ms}
-        if timeouts != self._told_timeouts and len(set(timeouts.values())) > 1:
-            which = ", ".join(f"{timeout} on {machine}" for machine, timeout in timeouts.items())
-            self._local.supervisor.tell(
-                f"member_timeout_ms is {which}: a machine that dies is found out after the longer of its own and the "
-                "reader's: set it alike on all machines"
-            )
-        self._told_timeouts = timeouts
-
-    def _tell_standbys(self, machines: int) -> None:
-        """Say so if there are not enough machines for the standbys, when their number changes."""
-        asked, before = self._local.settings.standby_replicas, self._told_machines
-        self._told_machines = machines
-        if machines != before and 0 < machines <= asked:
-            have = f"{machines} {'machine' if machines == 1 else 'machines'}"
-            self._local.supervisor.tell(
-                f"standby_replicas = {asked}, and members are on {have}: at most {machines - 1} of a partition's "
-                f"standbys outlive its machine; start members on {asked + 1 - machines} more, or lower it"
             )
 
 
