@@ -46,6 +46,9 @@ class Heartbeat(Struct, frozen=True, kw_only=True, tag_field="type", tag="heartb
     held: tuple[HeldPartition, ...] = ()
     code: _Name | UnsetType = UNSET  # a digest of the job's code; unset: it is not known
     timeout_ms: _Count | UnsetType = UNSET  # of silence, after which it wants to be taken for dead; unset: not known
+    since_ms: _Count | UnsetType = (
+        UNSET  # when the session began, in ms since 1970 by its machine's clock; unset: not known
+    )
 
 
 class Leave(Struct, frozen=True, kw_only=True, tag_field="type", tag="leave"):

@@ -49,6 +49,7 @@ class JobMember:
             code_digest(local.job),
             settings.member_heartbeat_interval_ms,
             settings.member_timeout_ms,
+            time.time_ns() // 1_000_000,
         )
         self._topic = KafkaMembersTopic(address.url.removeprefix(KAFKA), options, local.job.name, local.patience)
         self._core = membership(self._me, local.job.workers, settings)
@@ -57,7 +58,7 @@ class JobMember:
         # partition → the last checkpoint that was seen here, 0: there are files of an earlier run
         self._positions = {p: 0 for p in range(local.job.workers) if _has_files(local, p)}
         self._halted: Sequence[int] = ()
-        self._news = MemberNews(local.job.name, settings, local.supervisor.tell)
+        self._news = MemberNews(local.job.name, self._me.session, settings, local.supervisor.tell)
         self._told_halted: dict[int, str] = {}
         self._told_shared = ""
         self.last_move_ms = 0  # when a partition last came or went, in ms since 1970
@@ -159,7 +160,8 @@ class JobMember:
 
     def _tell_members(self) -> None:
         tell = self._local.supervisor.tell
-        self._news.look(self.client.members(), time.monotonic())
+        if self.client.settled:
+            self._news.look(self.client.members(), time.monotonic())
         halted = self.client.halted()
         if halted != self._told_halted:
             self._told_halted = halted

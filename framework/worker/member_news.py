@@ -1,5 +1,6 @@
 """What a member's screen says about the members of the job: each change at once, many in a short time together."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,18 +24,19 @@ class _Held:
 class MemberNews:
     """``look`` tells what has changed since the last call, or keeps it for a later one."""
 
-    def __init__(self, job: str, settings: Settings, tell: Callable[[str], None]) -> None:
-        """Know no member."""
-        self._job, self._settings, self._tell = job, settings, tell
+    def __init__(self, job: str, session: str, settings: Settings, tell: Callable[[str], None]) -> None:
+        """Know no member. ``session``: that of the member whose screen it is."""
+        self._job, self._session, self._settings, self._tell = job, session, settings, tell
         self._members: tuple[tuple[str, str], ...] = ()  # session and machine, as last seen
         self._held: _Held | None = None
         self._lines, self._at_s = float(TOLD_MAX), 0.0  # that may be told at once, as of then
         self._codes: dict[str, list[str]] = {}
         self._timeouts: dict[str, int] = {}
         self._machines = 0
+        self._told = False
 
     def look(self, rows: Sequence[MemberRow], now_s: float) -> None:
-        """Take the members that live now."""
+        """Take the members that live now; at the first time those that lived when this one began."""
         members = tuple((row.session, row.machine) for row in rows)
         if members != self._members:
             self._held = self._held or _Held(now_s)
@@ -44,10 +46,14 @@ class MemberNews:
         self._lines, self._at_s = min(TOLD_MAX, self._lines + (now_s - self._at_s) / TOLD_AGAIN_S), now_s
         if self._held is not None and self._lines >= 1:
             self._lines -= 1
-            names = ", ".join(machine for _, machine in members)
-            count = f"{len(members)} {'member' if len(members) == 1 else 'members'} of the job: {names}"
-            self._tell(count + _restless(self._held, now_s))
-            self._held = None
+            others = [row for row in rows if row.session != self._session]
+            if others and not self._told:
+                self._tell(f"joins job {self._job!r}, which runs on {', '.join(map(_whose, others))}")
+            else:
+                names = ", ".join(machine for _, machine in members)
+                count = f"{len(members)} {'member' if len(members) == 1 else 'members'} of the job: {names}"
+                self._tell(count + _restless(self._held, now_s))
+            self._held, self._told = None, True
             self._tell_codes(rows)
             self._tell_timeouts(rows)
             self._tell_standbys(len({row.machine for row in rows}))
@@ -96,6 +102,16 @@ def _restless(held: _Held, now_s: float) -> str:
         return ""
     parts = [f"{machine} came {_times(held.came[machine])} and went {_times(held.went[machine])}" for machine in again]
     return f" ({'; '.join(parts)} in the last {now_s - held.since_s:.0f} s: look what it says there)"
+
+
+def _whose(row: MemberRow) -> str:
+    """Return the machine of a member, and since when it has run there, by its clock."""
+    return f"{row.machine} (since {shown_time(row.since_ms)})" if row.since_ms else row.machine
+
+
+def shown_time(at_ms: int) -> str:
+    """Return a moment in the time of this machine."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms / 1000))
 
 
 def _times(count: int) -> str:

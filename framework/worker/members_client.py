@@ -49,6 +49,7 @@ class MemberRow(NamedTuple):
     leaving: bool
     code: str  # a digest of it, "": not known
     timeout_ms: int  # of silence, 0: not known
+    since_ms: int = 0  # when its session began, in ms since 1970, 0: not known
 
 
 def membership(me: MemberId, partitions: int, settings: Settings) -> Membership:
@@ -136,9 +137,16 @@ class MembersClient:
                     member.heartbeat.leaving,
                     member.heartbeat.code or "",
                     member.heartbeat.timeout_ms or 0,
+                    member.heartbeat.since_ms or 0,
                 )
                 for member in view.live()
             ]
+
+    @property
+    def settled(self) -> bool:
+        """Whether those that lived when this member began are known: what the topic says of others may be old."""
+        with self._lock:
+            return self._core.view.settled
 
     @property
     def shared_with(self) -> str:

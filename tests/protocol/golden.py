@@ -302,6 +302,14 @@ _TEXTS: tuple[tuple[str, str, MembersMessage], ...] = (
         Heartbeat(member="m", session="s", timeout_ms=2_000),
     ),
     (
+        "heartbeat with its beginning",
+        (
+            '{"type":"heartbeat","v":1,"member":"m","session":"s","machine":"","began":-1,"beat":0,"follows":-1,'
+            '"leaving":false,"warms":false,"held":[],"since_ms":1795699607000}'
+        ),
+        Heartbeat(member="m", session="s", since_ms=1_795_699_607_000),
+    ),
+    (
         "leave",
         '{"type":"leave","v":1,"member":"m","session":"s","halted":[4]}',
         Leave(member="m", session="s", halted=(4,)),

@@ -37,6 +37,7 @@ HEARTBEAT = st.builds(
     held=st.lists(HELD, max_size=3).map(tuple),
     code=NAME | st.just(UNSET),
     timeout_ms=st.integers(0, 2**63 - 1) | st.just(UNSET),
+    since_ms=st.integers(0, 2**63 - 1) | st.just(UNSET),
 )
 LEAVE = st.builds(Leave, member=NAME, session=NAME, halted=st.lists(NUMBER, max_size=3).map(tuple))
 PLACE = st.builds(PartitionPlace, st.text(max_size=9), st.text(max_size=9), st.lists(NAME, max_size=2).map(tuple))

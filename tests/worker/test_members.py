@@ -127,6 +127,13 @@ class Machines:
 
         return condition
 
+    def until_said(self, machine: str, words: str) -> None:
+        """Wait until a machine has printed something."""
+        deadline = time.monotonic() + LIMIT_S
+        while words not in (self.directory / f"{machine}.log").read_text():
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(0.05)
+
     def logs(self) -> str:
         """Return what the machines have printed."""
         return "\n".join(f"--- {path.name}\n{path.read_text()[-3_000:]}" for path in self.directory.glob("*.log"))
@@ -209,6 +216,28 @@ def test_a_machine_that_comes_and_goes_again_and_again(machines: Machines) -> No
         assert restless.wait(LIMIT_S) == 0, machines.logs()
     machines.until(machines.shared_by("stays"))
     machines.require_exact()
+
+
+def test_a_second_folder_with_the_code_of_a_job_joins_it_and_says_so(machines: Machines) -> None:
+    """The name is the job: who meant another one reads at the start which members there are, and since when."""
+    machines.up("a")
+    machines.until(machines.shared_by("a"))
+    assert "1 member of the job: a" in (machines.directory / "a.log").read_text()
+    elsewhere = machines.directory / "elsewhere"
+    elsewhere.mkdir()
+    machines.job = machines.job.rename(elsewhere / "job.py")
+    machines.up("b")
+    machines.until(machines.shared_by("a", "b"))
+    first = (machines.directory / "b.log").read_text().splitlines()
+    (joins,) = [line for line in first if "joins job" in line]
+    assert joins.startswith(f"joins job {machines.name!r}, which runs on a (since 20")
+    machines.job.write_text(machines.job.read_text().replace(f'Job("{machines.name}"', f'Job("{machines.name}-2"'))
+    machines.up("c")  # of another name: a job of its own
+    machines.until_said("c", "1 member of the job: c")
+    machines.job.write_text(machines.job.read_text().replace(f'Job("{machines.name}-2"', f'Job("{machines.name}"'))
+    began = {row["machine"]: row["since_ms"] for row in machines.members()}
+    assert set(began) == {"a", "b"}
+    assert all(isinstance(since_ms, int) for since_ms in began.values())
 
 
 def test_run_is_refused_beside_members(machines: Machines) -> None:

@@ -13,6 +13,7 @@ from framework.core.members.view import MembersView
 from framework.errors import ConfigError
 from framework.logs.address import LogAddress
 from framework.settings import Settings
+from framework.worker.member_news import shown_time
 from framework.worker.members_seen import SeenMembers
 
 
@@ -32,11 +33,14 @@ def members(job: Job, address: LogAddress, settings: Settings, *, as_json: bool 
     if not rows:
         console.print(f"no member of job {job.name!r} has run within the last hour")
         return
-    table = Table("member", "machine", "code", "state", "partitions", "standbys", "last said", "follows", box=None)
+    table = Table(
+        "member", "machine", "since", "code", "state", "partitions", "standbys", "last said", "follows", box=None
+    )
     for row in rows:
         table.add_row(
             row["member"],
             row["machine"],
+            "–" if row["since_ms"] is None else shown_time(row["since_ms"]),
             row["code"] or "–",
             row["state"],
             ", ".join(f"{number} {state}" for number, state in row["partitions"].items()) or "–",
@@ -51,9 +55,10 @@ def members(job: Job, address: LogAddress, settings: Settings, *, as_json: bool 
 def _rows(seen: SeenMembers) -> Iterator[dict[str, Any]]:
     """Yield what is known of each session that has not left, the first one first; the leader is the first that lives.
 
-    ``code``: a digest of it, "" if it is not known; ``partitions``: those that it has active, with their states;
-    ``standbys``: those that it keeps ready, with the checkpoint that it has, and how many messages it has still to
-    read, None: it restores; ``follows``: the offset of its assignment.
+    ``since_ms``: when it began, in ms since 1970, None: not known; ``code``: a digest of it, "": not known;
+    ``partitions``: those that it has active, with their states; ``standbys``: those that it keeps ready, with the
+    checkpoint that it has, and how many messages it has still to read, None: it restores; ``follows``: the offset of
+    its assignment.
     """
     leads = True
     ages = seen.ages_ms
@@ -65,6 +70,7 @@ def _rows(seen: SeenMembers) -> Iterator[dict[str, Any]]:
             "member": said.member,
             "session": said.session,
             "machine": said.machine,
+            "since_ms": said.since_ms or None,
             "code": said.code or "",
             "state": state,
             "partitions": {p.partition: p.state for p in said.held if p.state not in ("standby", "stored")},

@@ -86,6 +86,7 @@ class Membership:
             held=tuple(held),
             code=me.code or UNSET,
             timeout_ms=me.timeout_ms or UNSET,
+            since_ms=me.since_ms or UNSET,
         )
 
     def leave(self, halted: Sequence[int] = ()) -> Leave:

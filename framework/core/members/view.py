@@ -21,6 +21,7 @@ class MemberId(NamedTuple):
 
     ``code``: a digest of the job's code there, "" if it is not known. ``beat_ms``: its time between two heartbeats,
     ``timeout_ms``: the silence after which it is to be taken for dead, 0: that of the reader.
+    ``since_ms``: when the session began, in ms since 1970, 0: not known.
     """
 
     member: str
@@ -29,6 +30,7 @@ class MemberId(NamedTuple):
     code: str = ""
     beat_ms: int = 1
     timeout_ms: int = 0
+    since_ms: int = 0
 
 
 @dataclass(slots=True)
