@@ -15,7 +15,7 @@ class Idleness:
         self.observed = 0  # the greatest checkpoint that others have closed, as far as is known here
         self._awaited = awaited
         self._sees_next = False  # it will be told of the next one
-        self._put_off = 0  # the last checkpoint that was put off
+        self._put_off = 0  # up to which checkpoint all are put off
         self._interval_ms = 0 if idle_interval_ms <= checkpoint_interval_ms else idle_interval_ms
 
     def closed(self, frozen: int) -> int:
@@ -23,8 +23,9 @@ class Idleness:
         return max(frozen, self.covered)
 
     def passed(self, frozen: int) -> int:
-        """Return the checkpoint that was closed, left out or put off last: the timer is due behind it."""
-        return max(frozen, self.covered, self._put_off)
+        """Return the last checkpoint that is closed, left out or put off: the timer is due behind it."""
+        put_off = self._put_off if self._sees_next and not self.news else 0
+        return max(frozen, self.covered, put_off)
 
     def observe(self, checkpoint_id: int, *, sees_next: bool) -> None:
         """Note what others have closed, and whether this task will be told of more."""
@@ -38,10 +39,10 @@ class Idleness:
         return True
 
     def put_off(self, frozen: int, checkpoint_id: int) -> bool:
-        """Put off such a checkpoint, which others await; return False if it is to be closed."""
+        """Put off such a checkpoint, which others await, and those behind it; return False if it is to be closed."""
         if not (self._awaited and self._sees_next and self._rests(frozen, checkpoint_id)):
             return False
-        self._put_off = max(self._put_off, checkpoint_id)
+        self._put_off = (frozen // self._interval_ms + 1) * self._interval_ms - 1
         return True
 
     def _rests(self, frozen: int, checkpoint_id: int) -> bool:
