@@ -43,6 +43,7 @@ EVENTS = (
     LogEvent(
         "standby-overtaken", "standby overtaken", "a changelog was trimmed ahead of a standby", "nothing: it restores"
     ),
+    LogEvent("standby-opened-nothing", "nothing was opened ahead", "a standby cannot prepare its promotion", _GOES_ON),
     LogEvent("standby-stopped", "standby stopped", "a standby cannot apply a changelog", "what the error says"),
     LogEvent("records-dropped", "%s records dropped", "records were late, repeated or failed", "docs/guides/time.md"),
     LogEvent("task-waits", "waits for other tasks", "a task waits for over a minute", "look at the tasks it names"),

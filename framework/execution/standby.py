@@ -35,8 +35,8 @@ class StandbyProgress(NamedTuple):
     """How far a standby is. ``position``: offset of the commit that its store holds, -1: none, and its checkpoint.
 
     ``read``, ``end``: the offset of the changelog up to which it has read, and where that was last seen to end.
-    ``caught_up``: within the last STANDBY_LOOK_MS it had all that was committed. ``whole``: with what it has still to
-    read it has all.
+    ``caught_up``: within the last STANDBY_LOOK_MS it had all that was committed. ``behind``: how many messages a task
+    would read that starts now on its store, -1: it would restore, because the store has no changelog position yet.
     """
 
     position: int
@@ -44,7 +44,7 @@ class StandbyProgress(NamedTuple):
     read: int
     end: int
     caught_up: bool
-    whole: bool
+    behind: int
 
 
 class StandbyTask:
@@ -104,7 +104,14 @@ class StandbyTask:
         since = self._caught_up_ms
         caught_up = since is not None and self._mono_ms() - since <= STANDBY_LOOK_MS
         end = max(self._read, self._log_end)
-        return StandbyProgress(position, checkpoint_id, self._read, end, caught_up, self._core.whole)
+        return StandbyProgress(position, checkpoint_id, self._read, end, caught_up, self._behind(end))
+
+    def _behind(self, end: int) -> int:
+        """Return how many messages are behind what the store holds, -1: it holds less than the whole state."""
+        restores = self._todo or self._changelog.pending or self._core.fold.last is not None
+        if (self._held is None and restores) or not self._core.whole:
+            return -1  # what it has read would be read again
+        return end - (self._core.fold.start if self._held is None else self._held.offset + 1)
 
     def tick(self) -> bool:
         """Do the next thing; False if there is nothing to do before something comes to the changelog.

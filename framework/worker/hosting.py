@@ -104,8 +104,8 @@ class Hosting:
     def step(self, tell: Callable[[], object]) -> None:
         """Take out the tasks that have ended or stopped, and open at most one that is to come or to start again.
 
-        ``tell`` is called when one has ended by an error. Raises that of the last task that was there: then the process
-        ends, and its supervisor waits.
+        ``tell`` is called when one has ended by an error, or has stopped. Raises that of the last task that was there:
+        then the process ends, and its supervisor waits.
         """
         for driver, error in self._ended():
             self._end(driver, error)
@@ -113,6 +113,7 @@ class Hosting:
         for driver in [each for each in self.drivers if each.wiring.name in self._leaving] if self._leaving else ():
             here = driver.wiring.name not in self._filling
             if driver.exit is not None or not here or self._shared.mono_ms() >= self._leaving[driver.wiring.name]:
+                tell()  # another process may have it from here on: to let go of its store takes time
                 self._leave(driver)
         if self._stopping:
             return

@@ -53,7 +53,7 @@ class JobMember:
         )
         self._topic = KafkaMembersTopic(address.url.removeprefix(KAFKA), options, local.job.name, local.patience)
         self._core = membership(self._me, local.job.workers, settings)
-        self.client = MembersClient(self._topic, self._core, settings)
+        self.client = MembersClient(self._topic, self._core, settings, local.supervisor.wake)
         self._duties = Duties()
         # partition → the last checkpoint that was seen here, 0: there are files of an earlier run
         self._positions = {p: 0 for p in range(local.job.workers) if _has_files(local, p)}
@@ -73,9 +73,9 @@ class JobMember:
             if state == HostedState.FENCED:
                 self.client.fenced(partition)
         duties = self.client.duties()
-        if duties[:2] != self._duties[:2] or duties.again:
+        if duties != self._duties or duties.again:
             self._tell_moves(duties)
-            supervisor.assign(Assignment(duties.active, duties.standby), again=duties.again)
+            supervisor.assign(Assignment(duties.active, duties.standby, duties.coming), again=duties.again)
         self._duties = duties
         self.client.hold(self._held())
         self._tell_members()

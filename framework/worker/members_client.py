@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from framework.core.members.assignor import caught_up
@@ -16,6 +16,7 @@ from protocol.members import HeldPartition, MembersMessage, decode_members_messa
 RELEASE_MARGIN_MS = 2_000  # beyond shutdown_timeout_ms: a supervisor kills what is late by then
 LATE_SHARE = 0.5  # of member_timeout_ms that an own heartbeat took: others were not seen meanwhile either
 READ_S_MAX = 0.05  # of waiting for a row: news of this process go out as soon
+MOVING_READ_S_MAX = 0.005  # the same while a partition stops here: it rests until the next owner knows that it has
 JOIN_S_MAX = 5.0  # for the thread to end
 
 
@@ -82,9 +83,11 @@ def _news(held: HeldPartition) -> tuple[int, str, bool]:
 class MembersClient:
     """Runs the core of one member. All methods may be called while the thread runs."""
 
-    def __init__(self, topic: MembersLog, core: Membership, settings: Settings) -> None:
-        """Begin with ``start``."""
-        self._topic, self._core = topic, core
+    def __init__(
+        self, topic: MembersLog, core: Membership, settings: Settings, wake: Callable[[], None] = lambda: None
+    ) -> None:
+        """Begin. The thread calls ``wake`` when there are other ``duties``, perhaps."""
+        self._topic, self._core, self._wake = topic, core, wake
         self._interval_s = settings.member_heartbeat_interval_ms / 1000
         self._late_s = settings.member_timeout_ms / 1000 * LATE_SHARE
         self._lock = threading.Lock()
@@ -188,12 +191,16 @@ class MembersClient:
                 self._unread, beat_s = (self._core.beat, now_s), now_s + self._interval_s
             elif (self._news or self._is_lost(now_s)) and self._core.beat >= 0 and not self._topic.unwritten:
                 self._send(self._core.report(self._held))
-        rows = self._topic.read(max(0.0, min(READ_S_MAX, beat_s - now_s)))
+            stops = any(held.state == "stopping" for held in self._held)
+        rows = self._topic.read(max(0.0, min(MOVING_READ_S_MAX if stops else READ_S_MAX, beat_s - now_s)))
         with self._lock:
             for offset, _, data in rows:
                 self._core.row(offset, decoded(data))
             self._read_own()
             made = self._core.decide()
+            has_news = self._core.has_news
+        if has_news:
+            self._wake()
         if made is not None:
             self._topic.write(encode_members_message(made))
         return beat_s

@@ -10,30 +10,21 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
 
 from framework.api.job import Job
-from framework.core.task_topology import wire
-from framework.errors import ConfigError, ExitCode
-from framework.execution.deterministic.determinism_lint import check_worker
+from framework.errors import ExitCode
 from framework.job.directory import JobDirectory
-from framework.job.key_check import JobKeys
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress
-from framework.logs.patience import Patience
 from framework.settings import Settings
-from framework.state.graph_pinning import check_graph
-from framework.state.pinning import know_dropped
-from framework.state.prepare import prepare
 from framework.worker.control_pipe import ControlPipe
-from framework.worker.hosting import hosted_by
 from framework.worker.lifetime import run_worker
+from framework.worker.opening import OpenedAhead, open_worker
 from framework.worker.output_file import OutputFile
 from framework.worker.standby_worker import StandbyWorker, open_standby, run_standby
-from framework.worker.status_pipe import StatusPipe, has_reader
 from framework.worker.watchdog import exits_after
 from framework.worker.worker import Worker
 from framework.worker.worker_log import configure_logs
@@ -75,48 +66,6 @@ def spec_in(job_directory: JobDirectory, reference: str, settings: Settings) -> 
     )
 
 
-def open_worker(
-    job: Job,
-    partitions: Sequence[int],
-    job_directory: JobDirectory,
-    settings: Settings,
-    *,
-    stage: str | None = None,
-    status_fd: int = -1,
-    connect_seconds: float | None = None,
-    fenced: Collection[str] = (),
-) -> Worker:
-    """Return a worker over its log and stores that reports to the pipe ``status_fd``. Raises ConfigError.
-
-    It waits for brokers as long as for what it has sent; ``connect_seconds``: at its start. ``fenced``: the names of
-    tasks that another process has.
-    """
-    check_worker(job)
-    patience = Patience(settings.send_timeout_ms / 1000, connect_seconds)
-    if status_fd >= 0:
-        try:
-            os.fstat(status_fd)
-        except OSError as error:
-            raise ConfigError(f"--status-fd {status_fd}: {error.strerror}: it is for supervisors only") from error
-        patience.meanwhile = lambda: None if has_reader(status_fd) else patience.end_within(0)
-    hosted_by(job, partitions, stage)  # before the log is opened: a wrong number waits for no broker
-    log = job_directory.open_log(group=job.name, patience=patience)
-    know_dropped(job, log)
-    hosted = hosted_by(job, partitions, stage)
-    job.count_broadcast(log.partitions)
-    tasks = [wire(job.topology(), graph.ordinal, partition) for graph, partition in hosted]
-    metadata = prepare(job, log, job_directory, settings, tasks=tasks)
-    keys = JobKeys(job, metadata, job_directory, settings)
-    worker = Worker(job, partitions, log, job_directory, settings, stage=stage, keys=keys, fenced=fenced)
-    worker.patience = patience
-    worker.hosting.arriving = lambda wiring: check_graph(job, log, [wiring])
-    worker.publish = getattr(log, "publish", worker.publish)  # the embedded log has no lag tools
-    if status_fd >= 0:
-        pipe = StatusPipe(status_fd, worker.stop)
-        worker.report, worker.report_rest, worker.show_life = pipe.report, pipe.go_on, pipe.show_life
-    return worker
-
-
 def main(arguments: list[str]) -> ExitCode:
     """Run a worker by its spec, or wait for one first; return its exit code (C5)."""
     if not arguments:
@@ -125,10 +74,10 @@ def main(arguments: list[str]) -> ExitCode:
     line = arguments[0].encode() if arguments else _line_of(0)
     if not line:
         return ExitCode.DONE  # the supervisor is gone
-    control, code = _taken(0), ExitCode.DONE
+    control, code, ahead = _taken(0), ExitCode.DONE, OpenedAhead()
     while line:
         spec = msgspec.json.decode(line, type=WorkerSpec)
-        code = _run(spec, control)
+        code = _run(spec, control, ahead)
         if not spec.standby or code is not ExitCode.DONE:
             break
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -137,7 +86,7 @@ def main(arguments: list[str]) -> ExitCode:
     return code
 
 
-def _run(spec: WorkerSpec, control: int) -> ExitCode:
+def _run(spec: WorkerSpec, control: int, ahead: OpenedAhead) -> ExitCode:
     output = OutputFile(Path(spec.output))
     sys.stdout = os.fdopen(
         1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False
@@ -155,6 +104,7 @@ def _run(spec: WorkerSpec, control: int) -> ExitCode:
         job, job_directory = load()
         standby = open_standby(job, spec.partitions, job_directory, spec.settings, status_fd=spec.status_fd)
         standby.tidy = output.rotate
+        standby.open_ahead = lambda: ahead.open(job, spec.partitions, job_directory, spec.settings, spec.status_fd)
         return standby
 
     def make() -> Worker:
@@ -168,6 +118,7 @@ def _run(spec: WorkerSpec, control: int) -> ExitCode:
             status_fd=spec.status_fd,
             connect_seconds=waits_s,
             fenced=spec.fenced,
+            opened=ahead.take(spec.partitions),
         )
         worker.tidy, worker.order = output.rotate, ControlPipe(control).order
         if spec.drain:

@@ -24,6 +24,7 @@ from framework.worker.process_pool import ProcessPool, Started
 from framework.worker.worker_process import code_text
 
 STOP_S = 5.0  # of a standby after SIGTERM: it closes its stores; a kill costs the store no more than a crash does
+STILL_S = 10.0  # in which a restore reads nothing: then a worker may find out why
 READ_BYTES_MAX = 1 * MiB  # of statuses at a look
 LINE_BYTES_MAX = 1 * MiB  # of one status; then it is dropped
 
@@ -39,7 +40,11 @@ class StandbyProcess:
     starts: int = 0
     ends: int = 0  # in a row, without having caught up in between
     restart_at: float = 0.0  # by the monotonic clock
+    promoted: bool = False  # it is to end for a worker, not before it has restored what that would restore
+    read: int = -1  # offsets of its changelogs that it had read, together,
+    read_s: float = 0.0  # and when that was another number last
     stop_by: float | None = None  # when it is killed: it is to end
+    opens: bool = False  # it was told that a worker is to take its place soon
     told: str = ""  # what a person was told last of it
 
     @property
@@ -53,10 +58,16 @@ class StandbyProcess:
         return min((task["checkpoint_id"] for task in self.status.values()), default=-1)
 
     @property
+    def restores(self) -> bool:
+        """Whether it has still to restore: a worker that took its place now would begin again."""
+        moves = time.monotonic() - self.read_s < STILL_S and not any(task["trouble"] for task in self.status.values())
+        return bool(self.status) and self.behind < 0 and moves
+
+    @property
     def behind(self) -> int:
-        """How many messages of its changelogs it has still to read, -1: not known, or it has not all before them."""
+        """How many messages of its changelogs are behind its stores, -1: not known, or one has not all before them."""
         tasks = self.status.values()
-        return sum(task["behind"] for task in tasks) if tasks and all(task["whole"] for task in tasks) else -1
+        return sum(t["behind"] for t in tasks) if tasks and all(t["behind"] >= 0 for t in tasks) else -1
 
 
 class StandbyProcesses:
@@ -68,6 +79,7 @@ class StandbyProcesses:
         """Keep nothing ready yet. ``spec``: of which partition, number and output are filled in here."""
         self._spec, self._job_directory, self._pool, self._tell = spec, job_directory, pool, tell
         self.wanted: frozenset[int] = frozenset()
+        self._coming: frozenset[int] = frozenset()  # those of the wanted ones that are to be active soon
         self.processes: dict[int, StandbyProcess] = {}  # by partition
 
     @property
@@ -75,21 +87,33 @@ class StandbyProcesses:
         """The partitions whose stores a standby may have open."""
         return frozenset(each.partition for each in self.processes.values() if each.process is not None)
 
-    def want(self, partitions: Collection[int], promoted: Collection[int] = ()) -> None:
+    @property
+    def ending(self) -> bool:
+        """Whether one is about to let go of its stores."""
+        return any(each.stop_by is not None for each in self.processes.values())
+
+    def want(self, partitions: Collection[int], promoted: Collection[int] = (), coming: Collection[int] = ()) -> None:
         """Keep these partitions ready from now on; the standbys of others end.
 
-        The processes of those that are ``promoted`` stay for the worker that takes their place.
+        The processes of those that are ``promoted`` stay for the worker that takes their place, and end when they have
+        restored. Those that are ``coming`` open ahead what that worker needs.
         """
-        self.wanted = frozenset(partitions)
+        self.wanted, self._coming = frozenset(partitions), frozenset(coming)
         for partition in self.wanted - self.processes.keys():
             self.processes[partition] = StandbyProcess(partition)
         for partition in self.processes.keys() - self.wanted:
             each = self.processes[partition]
-            if each.process is not None and each.stop_by is None:
-                each.process.send_signal(signal.SIGTERM)
-                each.stop_by = time.monotonic() + STOP_S
-                if partition not in promoted and each.process.stdin is not None:
-                    each.process.stdin.close()  # it waits for nothing more
+            each.promoted = partition in promoted
+            self._end(each)
+
+    def _end(self, each: StandbyProcess) -> None:
+        """Ask a standby to end that is not wanted any more, unless that would throw away what it restores."""
+        if each.process is None or each.stop_by is not None or (each.promoted and each.restores):
+            return
+        each.process.send_signal(signal.SIGTERM)
+        each.stop_by = time.monotonic() + STOP_S
+        if not each.promoted and each.process.stdin is not None:
+            each.process.stdin.close()  # it waits for nothing more
 
     def poll(self, busy: Collection[int] = ()) -> None:
         """Take statuses, notice ends, start what is due; not yet the ``busy`` partitions: a worker has their stores."""
@@ -97,6 +121,9 @@ class StandbyProcesses:
         for each in tuple(self.processes.values()):
             if each.process is not None:
                 self._read(each)
+                self._tell_coming(each)
+                if each.partition not in self.wanted:
+                    self._end(each)
                 if each.stop_by is not None and now > each.stop_by:
                     each.process.kill()
                 if each.process is not None and (code := each.process.poll()) is not None:
@@ -105,6 +132,13 @@ class StandbyProcesses:
                 del self.processes[each.partition]
             elif each.partition not in busy and now >= each.restart_at:
                 self._start(each)
+
+    def _tell_coming(self, each: StandbyProcess) -> None:
+        """Let a standby open ahead what its worker needs; a process that has said something takes the signal."""
+        comes = each.partition in self._coming
+        if comes and not each.opens and each.status and each.process is not None and each.stop_by is None:
+            each.process.send_signal(signal.SIGUSR2)
+        each.opens = comes and (each.opens or bool(each.status))
 
     def close(self) -> None:
         """End all, and wait for it."""
@@ -119,7 +153,7 @@ class StandbyProcesses:
             self._spec, standby=True, number=each.partition, partitions=(each.partition,), output=output, drain=False
         )
         each.started = self._pool.start(spec)
-        each.line, each.status = b"", {}
+        each.line, each.status, each.read = b"", {}, -1
         each.starts += 1
 
     def _read(self, each: StandbyProcess) -> None:
@@ -135,6 +169,9 @@ class StandbyProcesses:
                 each.status = json.loads(line)
             except ValueError:
                 continue  # cut short by a full pipe
+            read = sum(task["read"] for task in each.status.values())
+            if read != each.read:
+                each.read, each.read_s = read, time.monotonic()
             self._take(each, each.started)
 
     def _take(self, each: StandbyProcess, started: Started) -> None:
@@ -151,7 +188,7 @@ class StandbyProcesses:
                 self._tell(f"the standby of {name} has stopped, and its worker goes on: {each.told}")
 
     def _gone(self, each: StandbyProcess) -> None:
-        each.started, each.status, each.stop_by = None, {}, None
+        each.started, each.status, each.stop_by, each.opens = None, {}, None, False
         if each.partition not in self.wanted:
             del self.processes[each.partition]
 
@@ -160,7 +197,7 @@ class StandbyProcesses:
         os.close(each.started.pipe)
         if each.started.process.stdin is not None:
             each.started.process.stdin.close()
-        asked = each.stop_by is not None
+        asked = each.stop_by is not None or each.partition not in self.wanted
         self._gone(each)
         if asked:
             return

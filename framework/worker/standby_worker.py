@@ -6,12 +6,12 @@ It reads the changelogs, and has no producer: it could not write to the log by m
 import contextlib
 import logging
 import signal
-import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 
 from framework.api.job import Job
 from framework.core.lifecycle import StandbyPhase
+from framework.core.members.assignor import CAUGHT_UP
 from framework.core.task_topology import wire
 from framework.errors import ConfigError, ExitCode, exit_code
 from framework.execution.standby import StandbyTask
@@ -27,6 +27,7 @@ from framework.worker.end_log import log_end
 from framework.worker.hosting import hosted_by
 from framework.worker.status_pipe import StatusPipe
 from framework.worker.task_store import open_task_store
+from framework.worker.wakeup import WakeableSelector
 from framework.worker.worker import mono_ms
 
 IDLE_S = 0.1  # between two looks while nothing comes: what is committed is applied that much later
@@ -52,10 +53,15 @@ class StandbyWorker:
         """Open the stores. Raises ConfigError: the job has no such partition; TransientError: one is in use."""
         self.report: Callable[[dict[str, object]], None] = lambda _status: None  # to the supervisor
         self.tidy: Callable[[], None] = lambda: None  # now and then
+        self.open_ahead: Callable[[], None] = lambda: None  # what a worker needs that takes the place of these
         self.standbys: list[StandbyTask] = []
         self._log = log
+        self._restored = False
+        self._moves = not settings.standby_replicas  # else it may be one for years
+        self._promoted_soon = False
         self._stores: list[RocksStore] = []
         self._stopping = False
+        self._selector = WakeableSelector()  # for a wait that a signal ends
         self._reported_ms = 0.0
         self._told: set[str] = set()  # the standbys that were logged to have caught up
         memory = RocksMemory(settings.rocksdb_bytes)
@@ -74,9 +80,12 @@ class StandbyWorker:
         """Follow the changelogs until stopped. Raises LogAway, TransientError (a disk is full)."""
         while not self._stopping:
             more = [self._turn(standby) for standby in self.standbys]
+            if self._promoted_soon or (self._moves and self._caught_up):
+                self._promoted_soon = self._moves = False
+                self.open_ahead()
             self._status()
             if not any(more):
-                time.sleep(IDLE_S)
+                self._selector.ready(IDLE_S)
         self._status(force=True)
         return ExitCode.DONE
 
@@ -88,18 +97,35 @@ class StandbyWorker:
                 return True
         return False
 
+    @property
+    def _caught_up(self) -> bool:
+        return self._whole and sum(standby.progress.behind for standby in self.standbys) <= CAUGHT_UP
+
+    @property
+    def _whole(self) -> bool:
+        return all(standby.progress.behind >= 0 for standby in self.standbys)
+
+    def prepare(self) -> None:
+        """Open ahead what a worker will need: it is to come soon; safe to call from a signal handler."""
+        self._promoted_soon = True
+        self._selector.wake()
+
     def stop(self) -> None:
         """End soon; safe to call from a signal handler. Nothing is lost by a kill either."""
         self._stopping = True
+        self._selector.wake()
 
     def close(self) -> None:
         """Release stores and log."""
         for store in self._stores:
             store.close()
         self._log.close()
+        self._selector.close()
 
     def _status(self, *, force: bool = False) -> None:
         now = mono_ms()
+        restored, self._restored = self._restored, self._whole
+        force |= self._restored and not restored  # a worker may wait for that to take its place
         if not force and now - self._reported_ms < STATUS_MS:
             return
         self._reported_ms = now
@@ -122,7 +148,7 @@ class StandbyWorker:
 def standby_status(standby: StandbyTask) -> dict[str, object]:
     """Return what a supervisor shows of a standby: plain values.
 
-    ``behind``: messages that are still to be read; ``whole``: with these it has all, because it has all before them.
+    ``behind``: messages that a task would read which starts on its store, -1: it would restore.
     """
     progress = standby.progress
     stopped = standby.phase is StandbyPhase.STOPPED
@@ -132,8 +158,7 @@ def standby_status(standby: StandbyTask) -> dict[str, object]:
         "position": progress.position,
         "read": progress.read,
         "end": progress.end,
-        "behind": progress.end - progress.read,
-        "whole": progress.whole,
+        "behind": progress.behind,
         "trouble": standby.trouble,
         "counters": dict(standby.counters),
     }
@@ -184,6 +209,7 @@ def run_standby(make: Callable[[], StandbyWorker]) -> ExitCode:
 
         signal.signal(signal.SIGTERM, on_signal)
         signal.signal(signal.SIGINT, on_signal)
+        signal.signal(signal.SIGUSR2, lambda _signum, _frame: made.prepare())  # from a supervisor
         logger.info("standby started", extra={"tasks": [standby.wiring.name for standby in made.standbys]})
         code = made.run()
         logger.info("worker done", extra={"code": code})

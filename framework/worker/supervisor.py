@@ -1,7 +1,6 @@
 """Runs the workers of a job on this machine: its processes, restarted with back-off, by exit code (C5)."""
 
 import os
-import selectors
 import signal
 import time
 from collections import deque
@@ -21,6 +20,7 @@ from framework.worker.packing import spread
 from framework.worker.process_main import spec_in
 from framework.worker.process_pool import ProcessPool
 from framework.worker.standby_processes import StandbyProcesses
+from framework.worker.wakeup import WakeableSelector
 from framework.worker.worker_process import WorkerProcess, code_text
 
 LINE_BYTES_MAX = 16 * MiB  # of a status that never ends; then it is dropped. Of a task it has some KiB
@@ -57,7 +57,8 @@ class Supervisor:
         self._settings = settings
         self._spawner = ProcessPool(fixed_hashes=fixed_hashes)
         self._lock = job_directory.lock_supervisor()
-        self._selector = selectors.DefaultSelector()
+        self._selector = WakeableSelector()
+        self.wake = self._selector.wake  # lets ``poll`` return at once
         self._stopping = self._draining = False
         self.overdue: list[int] = []  # the numbers of workers that did not stop in time
         self._stop_s = settings.shutdown_timeout_ms / 1000 + 2  # a worker ends by itself before that
@@ -94,7 +95,7 @@ class Supervisor:
         again though they were fenced here, or have halted.
         """
         self.assignment = assignment
-        self.standbys.want(assignment.standby - assignment.active, promoted=assignment.active)
+        self.standbys.want(assignment.standby - assignment.active, assignment.active, assignment.coming)
         self._host(again)
 
     def _host(self, again: Collection[int] = ()) -> None:
@@ -145,8 +146,8 @@ class Supervisor:
             if not worker.running and worker.exit_code is None and not self._stopping and now >= worker.restart_at:
                 self._start(worker)
         self._spawner.end_kept()
-        for key, _ in self._selector.select((min(timeout_ms, SOON_MS) if self._waiting else timeout_ms) / 1000):
-            self._read(key.data)
+        for worker in self._selector.ready((min(timeout_ms, SOON_MS) if self.standbys.ending else timeout_ms) / 1000):
+            self._read(worker)
         self._end_the_silent()
         if self._draining:
             self._tell_ends()
@@ -235,9 +236,8 @@ class Supervisor:
         worker.status, worker.line, worker.orders, worker.ends_told = {}, b"", b"", {}
         worker.starts += 1
         worker.killed = worker.was_silent = False
-        worker.told_ends = spec.drain
-        worker.silent_s = 0.0
-        self._selector.register(worker.pipe, selectors.EVENT_READ, worker)
+        worker.told_ends, worker.silent_s = spec.drain, 0.0
+        self._selector.register(worker.pipe, worker)
 
     def _read(self, worker: WorkerProcess) -> None:
         try:

@@ -145,9 +145,9 @@ class WorkerProcess:
             return HostedState.FENCED
         if self.exit_code in GIVEN_UP:
             return HostedState.HALTED
-        if self.stop_by is not None or self.exit_code is not None or partition not in self.partitions:
-            return HostedState.STOPPING
         states = self._states().get(partition, set())
+        if self.stop_by is not None or self.exit_code is not None or partition not in self.partitions:
+            return HostedState.STORED if states == {"stopped"} else HostedState.STOPPING
         if "fenced" in states:
             return HostedState.FENCED
         return HostedState.RUNNING if states == {"running"} else HostedState.STARTING

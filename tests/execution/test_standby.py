@@ -103,6 +103,28 @@ def test_what_comes_during_the_catch_up_is_not_left_out() -> None:
     assert (host.held, host.standby.trouble) == (position_at(7, messages[7]), "")
 
 
+def test_it_is_not_ready_before_its_store_has_a_position() -> None:
+    """What a restore has read is lost at its end until then: a task that started there would read all again (R1)."""
+    host, messages = StandbyHost(), chain()
+    host.append(*messages)
+    assert host.standby.progress.behind == -1
+    while host.held is None:
+        assert host.standby.progress.behind == -1
+        host.work(1)
+    assert host.standby.progress.behind == 0
+    host.append(messages[-2])  # it has read this, and a task would, too
+    host.work()
+    assert host.standby.progress.behind == 1
+
+
+def test_a_changelog_without_a_commit_is_soon_read() -> None:
+    """There is nothing to hold yet: a task that starts there reads what there is."""
+    host = StandbyHost()
+    host.append(Writer(1).claim())
+    host.work()
+    assert (host.held, host.standby.progress.behind) == (None, 1)
+
+
 def test_what_is_not_committed_stays_in_memory() -> None:
     """Data waits for its commit, and a rollback discards it (R7, C2)."""
     host, first, second = StandbyHost(), Writer(1), Writer(2)

@@ -18,7 +18,7 @@ from framework.settings import Settings
 from framework.sinks.files import FilesSink
 from framework.sinks.sql import SqlSink
 from framework.worker.lifetime import run_worker
-from framework.worker.process_main import open_worker
+from framework.worker.opening import open_worker
 from framework.worker.worker_log import configure_logs
 from grete import Files, Input, Job, Output, Record, Table, Task, Topic, int64, json, utf8
 from tests.contracts.sinks import Numbered

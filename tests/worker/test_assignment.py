@@ -52,6 +52,19 @@ def generations(local: LocalJob) -> dict[str, int]:
     return {name: task["generation"] for status in statuses for name, task in status.items()}
 
 
+def test_others_may_have_what_has_committed() -> None:
+    """A partition that was taken away is stored here when its tasks have stopped, though the process is still there."""
+    worker = WorkerProcess(0, (0, 1))
+    worker.status = {"a-0": {"status": "stopped"}, "b-0": {"status": "running"}, "a-1": {"status": "running"}}
+    assert (worker.state(0), worker.state(1)) == (STARTING, RUNNING)
+    worker.partitions = (1,)
+    assert (worker.state(0), worker.state(1)) == (STOPPING, RUNNING)
+    worker.status["b-0"] = {"status": "stopped"}
+    assert (worker.state(0), worker.state(1)) == (HostedState.STORED, RUNNING)
+    worker.stop_by = 1.0
+    assert (worker.state(0), worker.state(1)) == (HostedState.STORED, STOPPING)
+
+
 def test_partitions_come_and_go_and_the_others_are_not_disturbed(tmp_path: Path) -> None:
     """A new one gets a process of its own; one that is taken away commits, and ends alone and without a word."""
     with local_job(tmp_path, of()) as local:

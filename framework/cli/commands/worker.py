@@ -10,7 +10,7 @@ from framework.errors import ConfigError, ExitCode
 from framework.logs.address import LogAddress
 from framework.worker.hosting import stages_of
 from framework.worker.lifetime import log_refused, run_worker
-from framework.worker.process_main import open_worker
+from framework.worker.opening import open_worker
 from framework.worker.watchdog import exits_after
 from framework.worker.worker import Worker
 from framework.worker.worker_log import configure_logs

@@ -16,12 +16,14 @@ YIELD_BEATS = 2  # own heartbeats before a leader writes against another's assig
 class Duties(NamedTuple):
     """The partitions that a member is to run, and those that it is to keep ready.
 
-    ``again``: those of the active ones that were fenced here and may start again now.
+    ``again``: those of the active ones that were fenced here and may start again now. ``coming``: those that are to be
+    active once the member that has them has stopped them.
     """
 
     active: frozenset[int] = frozenset()
     standby: frozenset[int] = frozenset()
     again: frozenset[int] = frozenset()
+    coming: frozenset[int] = frozenset()
 
 
 class Membership:
@@ -115,10 +117,16 @@ class Membership:
         again = {p for p, at in self._fenced.items() if p in self._started and view.assigned_at >= at}
         self._fenced = {p: at for p, at in self._fenced.items() if p not in again}  # also of those that others have now
         self._follows = view.assigned_at
-        standby = {
-            p for p in range(self._partitions) if me in view.place(p).standbys or p in self._since
-        } - self._started
-        return Duties(frozenset(self._started), frozenset(standby if self._warms else ()), frozenset(again))
+        coming = self._since.keys() - self._started
+        standby = {p for p in range(self._partitions) if me in view.place(p).standbys} - self._started | coming
+        ready = frozenset(standby if self._warms else ())
+        return Duties(frozenset(self._started), ready, frozenset(again), frozenset(coming))
+
+    @property
+    def has_news(self) -> bool:
+        """Whether ``duties`` may be others than at the last look."""
+        coming = self._since.keys() - self._started
+        return self.view.assigned_at != self._follows or any(self._released(partition) for partition in coming)
 
     def _released(self, partition: int) -> bool:
         """Tell whether the member that had a partition before has stopped it, is gone, or has had its time."""

@@ -61,7 +61,10 @@ class PartitionMover:
             standbys = wanted.standbys if heir is None else self._live_standbys(place, new)
             return PartitionPlace(new, place.after if waits else "", standbys)
         if owner.heartbeat.leaving and view.beats - owner.leaves_since >= self._leave_beats:
-            return PartitionPlace(wanted.owner, place.owner, wanted.standbys)
+            heir = self._heir(partition, place)
+            if heir is None:
+                return PartitionPlace(wanted.owner, place.owner, wanted.standbys)
+            return PartitionPlace(heir.session, place.owner, self._live_standbys(place, heir.session))
         if wanted.owner == place.owner:
             return PartitionPlace(place.owner, place.after, wanted.standbys)
         return PartitionPlace(place.owner, place.after, self._live_standbys(place))

@@ -76,3 +76,25 @@ def test_a_leave_is_over_in_time() -> None:
     assert first.done
     world.run(START_STEPS)
     require_settled(world)
+
+
+def test_at_its_bound_a_leave_hands_over_to_a_standby_that_is_ready() -> None:
+    """Where one of the others has the state it gets the partition, whatever the counts: they are made even later."""
+    world = World(6, warms=True, standby_replicas=1)
+    first, _, _ = world.join(), world.join(), world.join()
+    world.run(900)
+    require_settled(world)
+    view = first.core.view
+    owned = [p for p in range(6) if view.place(p).owner == first.session]
+    ready = {p: view.place(p).standbys[0] for p in owned}
+    first.core.leaving = True
+    for _ in range((LEAVE_BEATS + 2) * INTERVAL + STOP_STEPS):
+        for member in world.members[1:]:
+            for partition, worker in member.workers.items():
+                if worker.state == "standby" and ready.get(partition) != member.session:
+                    worker.due = world.now + 100
+        world.run(1)
+    world.run(START_STEPS + INTERVAL)
+    assert first.done
+    owners = world.owners()
+    assert {p: owners[p] for p in owned} == {p: [session] for p, session in ready.items()}

@@ -1,0 +1,87 @@
+"""The standbys of a machine as its supervisor sees them: when one is asked to end, and when it waits."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from framework.job.directory import JobDirectory
+from framework.settings import Settings
+from framework.worker.process_main import spec_in
+from framework.worker.process_pool import ProcessPool, Started
+from framework.worker.standby_processes import STILL_S, StandbyProcess, StandbyProcesses
+from tests.worker.workers import LIMIT_S
+
+TOLD = """
+import os, signal, time
+signal.signal(signal.SIGUSR2, lambda *_: os._exit(7))
+print("here", flush=True)
+time.sleep(1_000)
+"""
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[tuple[StandbyProcesses, StandbyProcess]]:
+    """A standby of partition 0 that has begun to restore."""
+    job_directory = JobDirectory(tmp_path / "job")
+    standbys = StandbyProcesses(spec_in(job_directory, "x", Settings()), job_directory, ProcessPool(), print)
+    process = subprocess.Popen([sys.executable, "-c", TOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"here\n"
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    each = StandbyProcess(0, Started(process, reader, writer))
+    each.status = {"count-0": {"behind": -1, "read": 10, "checkpoint_id": -1, "trouble": ""}}
+    each.read, each.read_s = 10, time.monotonic()
+    standbys.wanted, standbys.processes = frozenset({0}), {0: each}
+    yield standbys, each
+    process.kill()
+    process.wait()
+    os.close(writer)
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        pipe.close()
+
+
+def ends(each: StandbyProcess) -> int:
+    """Wait for its end; return the exit code."""
+    assert each.process is not None
+    return each.process.wait(LIMIT_S)
+
+
+def test_one_that_restores_is_promoted_when_it_has(one: tuple[StandbyProcesses, StandbyProcess]) -> None:
+    """A worker in its place would restore all again: until it has the state, its partition waits for it."""
+    standbys, each = one
+    standbys.want((), promoted=[0])
+    standbys.poll()
+    assert (set(standbys.held), standbys.ending, each.stop_by) == ({0}, False, None)
+    each.status["count-0"]["behind"] = 3
+    standbys.poll()
+    assert standbys.ending
+    assert ends(each) == -signal.SIGTERM
+    standbys.poll()
+    assert standbys.held == frozenset()
+
+
+@pytest.mark.parametrize("why", ["not wanted", "still", "in trouble"])
+def test_nothing_waits_for_one_that_does_not_come_on(one: tuple[StandbyProcesses, StandbyProcess], why: str) -> None:
+    """One whose partition goes elsewhere ends at once; so does one that reads nothing any more, or says why not."""
+    standbys, each = one
+    each.read_s -= STILL_S if why == "still" else 0
+    each.status["count-0"]["trouble"] = "damaged" if why == "in trouble" else ""
+    standbys.want((), promoted=[] if why == "not wanted" else [0])
+    assert standbys.ending
+
+
+def test_one_whose_worker_is_to_come_is_told(one: tuple[StandbyProcesses, StandbyProcess]) -> None:
+    """It opens ahead what the worker needs, while another machine still runs the partition."""
+    standbys, each = one
+    standbys.want([0], coming=[0])
+    standbys.poll()
+    assert each.opens
+    assert ends(each) == 7
