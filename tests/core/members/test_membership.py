@@ -44,6 +44,10 @@ class Topic:
             Heartbeat(member="o", session="o-1", machine="there", beat=beat, held=held, follows=follows, warms=warms)
         )
 
+    def news(self) -> bool:
+        """Return whether its duties may be others."""
+        return self.member.has_news
+
     def lead(self) -> JobAssignment:
         """Let the member write an assignment, and read it."""
         made = self.member.decide()
@@ -135,18 +139,18 @@ def test_a_partition_waits_until_its_former_owner_has_stopped_it() -> None:
     topic = Topic(warms=True)
     topic.beat()
     topic.other(1)
-    assert not topic.member.has_news
+    assert not topic.news()
     at = topic.add(JobAssignment(session="o-1", places=(PartitionPlace("me-1", "o-1"),)))
-    assert topic.member.has_news
+    assert topic.news()
     assert topic.member.duties() == Duties(frozenset(), frozenset({0}), coming=frozenset({0}))
-    assert not topic.member.has_news
+    assert not topic.news()
     topic.other(2, follows=at - 1)
     assert topic.member.duties().active == frozenset()
     topic.other(3, HeldPartition(0, "stopping"), follows=at)
     assert topic.member.duties().active == frozenset()
-    assert not topic.member.has_news
+    assert not topic.news()
     topic.other(4, HeldPartition(0, "stored"), follows=at)
-    assert topic.member.has_news
+    assert topic.news()
     assert topic.member.duties() == Duties(frozenset({0}))
     topic.other(5, HeldPartition(0, "running"), follows=at)
     assert topic.member.duties() == Duties(frozenset({0}))  # what has started goes on
