@@ -16,7 +16,7 @@ class WakeableSelector:
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
         self._selector.register(self._reader, selectors.EVENT_READ)
-        self._lock = threading.RLock()  # nobody writes to a handle that was closed, and is another file by now
+        self._lock = threading.RLock()  # no write to a handle that was closed, and is another file by now
         self._closed = False
 
     def register(self, handle: int, whose: object) -> None:

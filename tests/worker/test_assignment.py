@@ -59,7 +59,7 @@ def test_others_may_have_what_has_committed() -> None:
     assert (worker.state(0), worker.state(1)) == (STARTING, RUNNING)
     worker.partitions = (1,)
     assert (worker.state(0), worker.state(1)) == (STOPPING, RUNNING)
-    worker.status["b-0"] = {"status": "stopped"}
+    worker.status = worker.status | {"b-0": {"status": "stopped"}}
     assert (worker.state(0), worker.state(1)) == (HostedState.STORED, RUNNING)
     worker.stop_by = 1.0
     assert (worker.state(0), worker.state(1)) == (HostedState.STORED, STOPPING)
