@@ -31,8 +31,8 @@ from tests.verification.simulation.shrink import repeat_command, shrink
 from tests.verification.simulation.world import make_plan
 
 ROOT = Path(__file__).parents[2]
-FRESH = 120
-BATCHES = 4  # of FRESH seeds, at most
+FRESH = 40
+BATCHES = 12  # of FRESH seeds, at most
 # Too rare for a batch of this size; the batch of 1,000 seeds that docs/SIMULATION.md tells of has them.
 RARE = {name for name in SOMETIMES if name.startswith(("crash ", "fault: "))} | {
     "lost acknowledgements of a commit that lost",
@@ -78,7 +78,7 @@ def test_different_seeds_are_different_runs() -> None:
 def test_fresh_seeds_are_clean_and_rare_things_happen() -> None:
     """Seeds that were never run before break no invariant, with 5 faults each or more, and meet the rare situations.
 
-    A situation that 120 seeds do not meet (the rarest is in one of 23) may come in as many again, and so on.
+    A situation that 40 seeds do not meet (the rarest is in one of 23) may come in as many again, and so on.
     """
     first = int(os.environ.get("GRETE_SEED", secrets.randbelow(1 << 40)))
     met, never = Counter[str](), list[str]()
