@@ -247,6 +247,20 @@ def test_a_row_that_cannot_be_read_is_left_out() -> None:
     assert topic.member.view.sessions == {}
 
 
+def test_at_the_bound_of_a_leave_the_standby_that_has_caught_up_is_the_heir() -> None:
+    """The leader writes late: by then the leaving owner has had its time."""
+    topic = Topic(partitions=1)
+    topic.held = [HeldPartition(0, "standby", 7, 0)]
+    topic.beat()
+    topic.add(JobAssignment(session="o-1", places=(PartitionPlace("o-1", "", ("me-1",)),)))
+    leaves = Heartbeat(member="o", session="o-1", machine="there", beat=1, leaving=True)
+    for _ in range(9):
+        topic.add(leaves)
+        topic.beat()
+    topic.add(leaves)
+    assert topic.lead().places == (PartitionPlace("me-1", "o-1"),)
+
+
 def test_an_assignment_of_an_unknown_member_holds() -> None:
     """The newest assignment holds, no matter which member wrote it; the leader writes another one behind it."""
     topic = Topic()
