@@ -13,16 +13,24 @@ from tests.verification.chaos.outside import outside_of, place_of
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 
+RUNS_MAX = 4  # on a busy machine all kills of one may come at moments at which nothing is to be rolled back
+
+
 def kill_some(directory: Path, log: str, kills: int) -> None:
-    place = place_of(directory, log)
-    outside = outside_of(place)
-    try:
-        tally, _, violations = run(outside, place, seed=5, kills=kills, console=Console(quiet=True))
-    finally:
-        outside.close()
-    assert violations == []
-    assert tally.kills >= kills
-    assert tally.rolled_back > 0
+    rolled_back = 0
+    for number in range(RUNS_MAX):
+        place = place_of(directory / str(number), log)
+        outside = outside_of(place)
+        try:
+            tally, _, violations = run(outside, place, seed=5 + number, kills=kills, console=Console(quiet=True))
+        finally:
+            outside.close()
+        assert violations == []
+        assert tally.kills >= kills
+        rolled_back += tally.rolled_back
+        if rolled_back:
+            return
+    pytest.fail(f"{RUNS_MAX} runs of {kills} kills rolled back nothing")
 
 
 def test_kills_on_the_embedded_log(tmp_path: Path) -> None:

@@ -102,9 +102,10 @@ def limited_files(directory: Path, seed: int) -> str:
 
 def _fill_until_crashes(stage: Scene, disk: Path, whose: set[int]) -> int:
     """Fill the disk, wait for crashes, make room."""
-    with contextlib.suppress(Exception):  # the log may be what has no room
-        stage.campaign.feed(100)
+    stage.campaign.feed(100)
     ballast = fill(disk)
+    with contextlib.suppress(Exception):  # the log may be what has no room
+        stage.campaign.feed(100)  # tasks that have nothing new hardly write
     stage.until(lambda: any(_ran_out(stage, death.partition) for death in stage.campaign.deaths), "crashes")
     ballast.unlink()
     stage.running()
