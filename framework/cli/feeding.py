@@ -18,7 +18,8 @@ from framework.worker.local_job import LocalJob
 RESCAN_S = 0.5  # --follow looks at the folder this often
 MARGIN_S = 2.0  # what waits for the log gives up by itself
 LOOK_S = 0.5  # where others write, the ends are looked at this often: on Kafka a round trip for each partition
-LOOKS = 50  # times what a look took, too: it costs a fiftieth of the time at most, however many partitions there are
+LOOK_S_MAX = 5.0  # where the log takes its time: an end that moved is seen no later than that
+LOOKS = 50  # times what a look took, up to LOOK_S_MAX: looks at many partitions cost little of the time
 POLL_MS = 50  # of waiting for workers between two looks at the input: a screen that follows at once
 
 
@@ -67,7 +68,7 @@ class Feeding:
         if self._end_moved or (not self.folder and now_s >= self._next_look_s):
             self._ends, self._end_moved = self._local.ends(), not self.idle
             took_s = time.monotonic() - now_s
-            self._next_look_s = now_s + max(LOOK_S, LOOKS * took_s)
+            self._next_look_s = now_s + took_s + min(max(LOOK_S, LOOKS * took_s), LOOK_S_MAX)
         return self._ends
 
 

@@ -58,6 +58,7 @@ class CommitPipeline:
     def __init__(self, task: TaskWiring, ownership: Ownership, sender: Sender, changelog_retention_ms: int) -> None:
         self.task = task
         self.committed: Commit | None = None  # the last valid one
+        self.began: Commit | None = None  # the first one: that of a start, or of the genesis
         self.pending: PendingCommit | None = None
         self.rewrite = ChangelogRewrite()
         self._cursor: bytes | None = (
@@ -71,7 +72,7 @@ class CommitPipeline:
 
     def resume(self, fold: ChangelogFold, now_ms: int) -> None:
         """Go on from the last commit that a start has found."""
-        last = self.committed = fold.last
+        last = self.committed = self.began = fold.last
         assert last is not None
         self.rewrite = ChangelogRewrite(last.cursor, last.round_start, last.base, last.round_started_ms, last.rounds)
         if last.checkpoint_id > 0:  # its own round, if it ended with it, is not in it yet
@@ -147,6 +148,7 @@ class CommitPipeline:
         """The commit is valid (C2): it is the truth from now on, so the store may have it (A9)."""
         pending = self._advance(CommitStep.APPLY)
         self.committed, generation = pending.commit, self._ownership.generation
+        self.began = self.began or pending.commit
         position = ChangelogPosition(pending.offset, generation, pending.checkpoint_id, self._ownership.nonce)
         return [ApplyFrozen(position)]
 

@@ -1,4 +1,4 @@
-"""Which checkpoints a task leaves out: nothing is new since the last one, and no task waits for its marker (A1, A6)."""
+"""Decides which checkpoints a task leaves out, or puts off, because nothing is new since its last one (A1, A6)."""
 
 
 class Idleness:

@@ -41,7 +41,6 @@ class TaskDriver:
         self._data = DataSlices(parts.overlay, self._budget)
         self._changelog_position: bytes | None = None  # of the frozen write batch that is being applied
         self._committed_last = False  # the last step was one of a commit
-        self.began: dict[TopicPartition, int] = {}  # external input → from where this life has read it
         self._trimmed: dict[TopicPartition, int] = {}
         self._stream_trims = StreamTrims(parts.settings.stream_retention_ms)
 
@@ -196,8 +195,6 @@ class TaskDriver:
             case do.Seek():
                 self.mode.forget_read()
                 parts.input_reader.seek(action.partition, action.offset)
-                if action.partition in self.wiring.external:
-                    self.began.setdefault(action.partition, action.offset)
                 parts.reported.forget(action.partition)
                 self.event_time.active(action.partition, parts.mono_ms())
             case do.Spill():

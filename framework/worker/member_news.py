@@ -1,4 +1,4 @@
-"""What a member's screen says about the members of the job: each change at once, many in a short time together."""
+"""Tells a person which members of the job came and went: a few changes at once, more of them once a minute."""
 
 import time
 from collections import Counter
@@ -14,7 +14,7 @@ TOLD_AGAIN_S = 60.0  # until one more may be told: what has changed in between i
 
 @dataclass
 class _Held:
-    """What has changed since the last line, and when the first of it was seen."""
+    """The changes that no line has told yet, and when the first of them was seen."""
 
     since_s: float
     came: Counter[str] = field(default_factory=Counter)

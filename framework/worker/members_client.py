@@ -147,7 +147,7 @@ class MembersClient:
 
     @property
     def settled(self) -> bool:
-        """Whether those that lived when this member began are known: what the topic says of others may be old."""
+        """Whether it is known which of the earlier members still live: rows of the topic may be old."""
         with self._lock:
             return self._core.view.settled
 
@@ -210,7 +210,7 @@ class MembersClient:
         self._topic.write(encode_members_message(message))
 
     def _is_lost(self, now_s: float) -> bool:
-        """Whether the own beat does not come: a broker's end may lose what it acknowledged, and a client gives up."""
+        """Whether the own heartbeat was lost: a broker may lose what it has acknowledged, and a client may give up."""
         return self._unread is not None and now_s - self._sent_s > self._late_s
 
     def _read_own(self) -> None:

@@ -9,10 +9,10 @@ from protocol.ids import split_producer_id
 
 
 class ObservedCheckpoints:
-    """What the tasks of a process have observed. A source sends its markers into all partitions of its streams.
+    """Collects the greatest checkpoint of which a marker has reached a task of this process.
 
-    So one task of each stage that waits for markers observes all checkpoints. Where one is missing, or has something
-    else to do, the sources here are told so, and go by their timers.
+    A source sends its markers into all partitions of its streams, so one task of each stage that waits for markers
+    observes all checkpoints. Where one is missing, or is busy, the sources of this process close by their timers.
     """
 
     def __init__(self, topology: Topology) -> None:

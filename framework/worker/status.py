@@ -4,6 +4,7 @@ import logging
 
 from framework.execution.driver import TaskDriver
 from framework.worker.measures import task_measures
+from protocol.commit import Commit
 from protocol.ids import TopicPartition
 
 ENDED = ("fenced", "halted", "ended")  # the status of a task that is not there; "ended": it will start again
@@ -21,11 +22,8 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
         if committed is None
         else core.idleness.closed(committed.checkpoint_id),  # or left out since
         "covered_t": core.covered_t,
-        "positions": {
-            str(TopicPartition(e.topic, e.partition)): e.offset
-            for e in (() if committed is None else committed.external)
-        },
-        "began": {str(partition): offset for partition, offset in driver.began.items()},
+        "positions": _positions(committed),
+        "began": _positions(core.commits.began),  # in this life of the task
         "holes": {}
         if committed is None
         else {
@@ -48,6 +46,11 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
     }
 
 
+def _positions(commit: Commit | None) -> dict[str, int]:
+    """Return how far a commit has the external inputs."""
+    return {str(TopicPartition(e.topic, e.partition)): e.offset for e in (() if commit is None else commit.external)}
+
+
 def channels_of(driver: TaskDriver) -> list[int]:
     """Return how many channels have reached what the task waits for, and how many there are."""
     reached = driver.core.reached_t
@@ -63,6 +66,6 @@ def log_ready(driver: TaskDriver) -> None:
         extra={
             "restored": driver.counters["restored records"],
             "checkpoint_id": -1 if commit is None else commit.checkpoint_id,
-            "position": task_status(driver)["positions"],
+            "position": _positions(commit),
         },
     )

@@ -131,6 +131,19 @@ def test_a_task_whose_markers_are_awaited_closes_each_checkpoint() -> None:
     assert closed(task) == [1_000, 1_100, 1_200, 1_300]
 
 
+def test_a_life_begins_with_the_commit_that_its_start_finds() -> None:
+    """The genesis of a new task, else the predecessor's last one; what the life commits itself changes nothing."""
+    task = alone()
+    assert task.core.commits.began is not None
+    assert task.core.commits.began.checkpoint_id == 0
+    after = task.successor().start()
+    after.tick(100)
+    began, last = after.core.commits.began, after.core.commits.committed
+    assert began is not None
+    assert last is not None
+    assert began.checkpoint_id == 2_000 < last.checkpoint_id
+
+
 def resting() -> Scenario:
     """Return a source whose markers are awaited and which is told of others; it has committed 1,200, and is idle."""
     task = Scenario(Log(), SOURCE, limits=IDLE).start()

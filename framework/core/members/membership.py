@@ -124,7 +124,7 @@ class Membership:
 
     @property
     def has_news(self) -> bool:
-        """Whether ``duties`` may be others than at the last look."""
+        """Whether ``duties`` may have changed since somebody last asked for them."""
         coming = self._since.keys() - self._started
         return self.view.assigned_at != self._follows or any(self._released(partition) for partition in coming)
 
