@@ -239,13 +239,18 @@ def main(directory: Path) -> None:
     """Play all scenes in one session."""
     with SparkCluster(directory) as cluster:
         spark = local_session(cluster.url, SETTINGS)
-        write(spark, stands_still, directory / "slow")
-        write(spark, dies, directory / "killed")
-        write_on(spark, directory / "late")
-        move(cluster.url, directory / "moved", directory / "slow")
-        follow(spark, directory / "followed")
-        follow_records(spark, directory / "records")
-        play(spark, directory)
+        scenes: list[Callable[[], object]] = [
+            partial(write, spark, stands_still, directory / "slow"),
+            partial(write, spark, dies, directory / "killed"),
+            partial(write_on, spark, directory / "late"),
+            partial(move, cluster.url, directory / "moved", directory / "slow"),
+            partial(follow, spark, directory / "followed"),
+            partial(follow_records, spark, directory / "records"),
+            partial(play, spark, directory),
+        ]
+        for number, scene in enumerate(scenes):
+            print(f"scene {number} begins at {time.monotonic():.0f} s", file=sys.stderr)
+            scene()
         spark.stop()
 
 

@@ -33,19 +33,24 @@ from tests.spark.troubles import is_gone
 from tests.state.pair_bulk_writes import run
 from tests.state.pair_job import job
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # five processes of Java
+# Five processes of Java: 2 minutes on two quiet cores, and ten were not enough beside all other tests.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]
 
 
-def play(command: list[str]) -> None:
-    """Run the scenes; however that ends, the cluster's processes end with it."""
-    root = Path(__file__).parents[2]
-    with subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        try:
-            _, errors = process.communicate()
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, errors[-10_000:]
+def play(command: list[str], errors: Path) -> None:
+    """Run the scenes; however that ends, the cluster's processes end with it, and a failure says how far they came."""
+    with errors.open("wb") as file:
+        root = Path(__file__).parents[2]
+        process = subprocess.Popen(command, cwd=root, stderr=file, start_new_session=True)
+    try:
+        assert process.wait() == 0
+    except BaseException as error:  # pytest's, too, when the time is over
+        error.add_note(errors.read_text(errors="replace")[-10_000:])
+        raise
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +68,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (directory / "followed" / "middle").write_text(str(every[len(every) // 2].checkpoint_id))
     (directory / "records").mkdir()
     code(directory / "records" / "told.py")
-    play([sys.executable, "-m", "tests.spark.cluster_scenes", str(directory)])
+    play([sys.executable, "-m", "tests.spark.cluster_scenes", str(directory)], directory / "errors")
     return directory
 
 

@@ -5,7 +5,7 @@ python -m tests.verification.machines.flapping --seconds 60 [--machines 3] [--mo
 
 The last machine is killed as soon as the others could know of its member, or up to a second later, and started again.
 Nothing may be lost or be there twice, and the screens of the others may not be flooded. WRITE=1 keeps the run in
-docs/results, for docs/MACHINES.md. Exit code 1 if the checker objects, or if a screen has too many lines.
+docs/results, for docs/MEMBERS.md. Exit code 1 if the checker objects, or if a screen has too many lines.
 """
 
 import argparse
@@ -51,7 +51,7 @@ class Flapping:
         self._begun = {machine.name: len(screen(machine)) for machine in others}
 
     def run(self, seconds: float) -> None:
-        """Let a member die again and again for so long; the last one stays."""
+        """Let a member die again and again for so long, and at least twice; the last one stays."""
         self._read(0.0)
         self.rows.clear()
         self._read(QUIET_S)
@@ -59,7 +59,7 @@ class Flapping:
         self.rows.clear()
         self._begun = {machine.name: len(screen(machine)) for machine in self._others}
         self._before, began_s = self._moves(), time.monotonic()
-        while self._members.checker.intact and time.monotonic() - began_s < seconds:
+        while self._members.checker.intact and (time.monotonic() - began_s < seconds or self.deaths < 2):
             self._members.kill(self._restless)
             self.deaths += 1
             self._members.start(self._restless)

@@ -4,7 +4,7 @@ python -m tests.verification.machines.members --faults 30 [--machines 3] [--mode
                                               [--far MS] [--directory DIR]
 
 Each machine runs ``grete up``; one that dies is started again when its trouble is over. Nothing but the members moves a
-partition. WRITE=1 keeps the run in docs/results, for docs/MACHINES.md. Exit code 1 if the checker objects, or if what
+partition. WRITE=1 keeps the run in docs/results, for docs/MEMBERS.md. Exit code 1 if the checker objects, or if what
 was given does not come out.
 """
 
