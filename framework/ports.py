@@ -140,10 +140,11 @@ class Log(LogReader, Protocol):
         """Push out what is queued; return what became known since the last call. Raises TransientError (full, busy)."""
         ...
 
-    def wait(self, timeout_ms: float, *, answers: bool = True) -> None:
-        """Return when something new may be readable or deliverable, at the latest after ``timeout_ms``.
+    def wait(self, timeout_ms: float, *, answers: bool = True) -> bool:
+        """Return True when something new may be readable or deliverable, at the latest after ``timeout_ms``.
 
-        Without ``answers`` deliveries need not end it: no task waits for them, the next ``poll`` tells of them.
+        Then False, if nothing has come and nothing that was sent is still to be delivered. Without ``answers``
+        deliveries need not end it: no task waits for them, the next ``poll`` tells of them.
         """
         ...
 

@@ -19,8 +19,8 @@ RESCAN_S = 0.5  # --follow looks at the folder this often
 MARGIN_S = 2.0  # what waits for the log gives up by itself
 LOOK_S = 0.5  # where others write, the ends are looked at this often: on Kafka a round trip for each partition
 LOOK_S_MAX = 5.0  # where the log takes its time: an end that moved is seen no later than that
-LOOKS = 50  # times what a look took, up to LOOK_S_MAX: looks at many partitions cost little of the time
-POLL_MS = 50  # of waiting for workers between two looks at the input: a screen that follows at once
+LOOKS = 200  # times what a look took, up to LOOK_S_MAX: looks at many partitions cost little of the time
+POLL_MS = 100  # of waiting between two looks at the input, and at what tasks print; what workers say ends the wait
 
 
 class Feeding:
@@ -86,15 +86,16 @@ def step(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
 def show(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
     """Update the bars, report crashes, and show what the tasks print."""
     tell(local, screen)
-    screen.troubles(local.troubles())
-    screen.waits(local.waits())
-    screen.dropped(local.dropped(), local.failures())
+    reports = local.reports
+    screen.troubles(reports.troubles)
+    screen.waits(reports.waits)
+    screen.dropped(reports.dropped, reports.failures)
+    screen.restores(reports.restores)
     if feeding.folder is not None:
         report = feeding.folder.report
         if report.planned:
             screen.bar("read", report.done, report.planned)
     screen.bar("processed", *local.records_through(feeding.ends()))
-    screen.restores({worker.number: worker.status for worker in local.supervisor.workers.values()})
 
 
 def warn(job: Job, screen: Screen) -> None:

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -50,15 +50,11 @@ class Screen:
             self._said_s = time.monotonic()
             self.say(", ".join(f"{name} {done:,} of {total:,}" for name, (done, total) in self._values.items()))
 
-    def restores(self, workers: Mapping[int, Mapping[str, Any]]) -> None:
-        """Show a bar for each task that is being restored: ``workers`` are statuses by worker."""
-        names = set()
-        for tasks in workers.values():
-            for task, status in tasks.items():
-                done, total = status["restore"]
-                if status["status"] == "starting" and 0 < done < total:
-                    names.add(f"restoring {task}")
-                    self.bar(f"restoring {task}", done, total)
+    def restores(self, restores: Mapping[str, tuple[int, int]]) -> None:
+        """Show a bar for each task that is being restored: how many messages it has read, of how many."""
+        for task, (done, total) in restores.items():
+            self.bar(f"restoring {task}", done, total)
+        names = {f"restoring {task}" for task in restores}
         for name in [name for name in self._bars if name.startswith("restoring ") and name not in names]:
             self._progress.remove_task(self._bars.pop(name))
             del self._values[name]

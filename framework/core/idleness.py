@@ -1,22 +1,36 @@
 """Decides which checkpoints a task leaves out, or puts off, because nothing is new since its last one (A1, A6)."""
 
+GROWTH_MAX = 5  # doublings: 32 idle intervals
+
 
 class Idleness:
     """Whether a task has nothing to commit. It commits all the same once an idle interval, at its multiples.
 
-    So the tasks of a job that is idle have checkpoints in common, as ids are times in ms. A source whose markers
-    others await puts checkpoints off as long as it is sure to be told of one that others close: then it closes that.
+    So the tasks of a job that is idle have checkpoints in common, as ids are times in ms; also where the interval
+    doubles while the rest lasts. A source whose markers others await puts checkpoints off as long as it is sure to be
+    told of one that others close: then it closes that.
     """
 
-    def __init__(self, checkpoint_interval_ms: int, idle_interval_ms: int, *, awaited: bool) -> None:
-        """``awaited``: others wait for the markers of this one."""
+    def __init__(self, checkpoint_interval_ms: int, idle_interval_ms: int, *, awaited: bool, grows: bool) -> None:
+        """``awaited``: others wait for the markers of this one. ``grows``: the idle interval does in a long rest.
+
+        Not where streams hold more than markers meanwhile: a successor reads what came since the last commit.
+        """
         self.news = True  # something has happened since the last freeze, or this process has not committed yet
         self.covered = 0  # the last commit has all up to this checkpoint, though its own id may be lower
         self.observed = 0  # the greatest checkpoint that others have closed, as far as is known here
         self._awaited = awaited
         self._sees_next = False  # it will be told of the next one
         self._put_off = 0  # up to which checkpoint all are put off
+        self._grows = grows
+        self._rests_since = 0  # the last checkpoint that had something new, or the first one
         self._interval_ms = 0 if idle_interval_ms <= checkpoint_interval_ms else idle_interval_ms
+
+    def froze(self, checkpoint_id: int) -> None:
+        """Note that all that was new is in this checkpoint."""
+        if self.news or self._rests_since == 0:  # the genesis is no time
+            self._rests_since = checkpoint_id
+        self.news = False
 
     def closed(self, frozen: int) -> int:
         """Return the checkpoint that was closed or left out last; ``frozen``: the one that was closed last."""
@@ -42,9 +56,17 @@ class Idleness:
         """Put off such a checkpoint, which others await, and those behind it; return False if it is to be closed."""
         if not (self._awaited and self._sees_next and self._rests(frozen, checkpoint_id)):
             return False
-        self._put_off = (frozen // self._interval_ms + 1) * self._interval_ms - 1
+        interval_ms = self._idle_interval_ms(frozen)
+        self._put_off = (frozen // interval_ms + 1) * interval_ms - 1
         return True
 
     def _rests(self, frozen: int, checkpoint_id: int) -> bool:
-        interval_ms = self._interval_ms
-        return not self.news and interval_ms > 0 and checkpoint_id // interval_ms <= frozen // interval_ms
+        if self.news or self._interval_ms == 0:
+            return False
+        interval_ms = self._idle_interval_ms(frozen)
+        return checkpoint_id // interval_ms <= frozen // interval_ms
+
+    def _idle_interval_ms(self, frozen: int) -> int:
+        """Return the interval behind ``frozen``: about as long as the rest had been by then, up to a bound."""
+        rested_ms = max(0, frozen - self._rests_since) if self._grows else 0
+        return self._interval_ms << min((rested_ms // self._interval_ms).bit_length(), GROWTH_MAX)

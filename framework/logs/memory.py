@@ -182,8 +182,9 @@ class MemoryLog:
             deliveries.append(Delivery(owner, token, offset, time_ms, ends=tuple(ends.items())))
         return deliveries
 
-    def wait(self, timeout_ms: float, *, answers: bool = True) -> None:
+    def wait(self, timeout_ms: float, *, answers: bool = True) -> bool:
         """Return at once: nothing can happen while this thread waits."""
+        return True
 
     def trim(self, partition: TopicPartition, before: int) -> None:
         """Delete messages with offset < ``before``; a no-op if they are gone. Raises OffsetOutOfRange."""

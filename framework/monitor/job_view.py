@@ -81,9 +81,10 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
                 yield worker, name, status
 
     def age_s(self, status: Mapping[str, Any]) -> float | None:
-        """Return how old a task's last checkpoint is; None: it has none."""
+        """Return for how long a task may have had what its last checkpoint has not; None: it has no checkpoint."""
         checkpoint_id: int = status["checkpoint_id"]
-        return None if checkpoint_id <= 0 else max(0.0, (self.at_ms - checkpoint_id) / 1_000)
+        up_to_ms = max(checkpoint_id, status["rests_ms"] or 0)
+        return None if checkpoint_id <= 0 else max(0.0, (self.at_ms - up_to_ms) / 1_000)
 
     def lags(self, status: Mapping[str, Any]) -> dict[str, int]:
         """Return topic → records that a task has not committed yet, of the inputs whose end is known."""

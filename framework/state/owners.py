@@ -1,8 +1,8 @@
 """Who has a job's tasks: the claims in its changelogs, and whether a process that made one is still at work.
 
 A command that rewrites a job claims its tasks, which fences every worker. So it asks here first: a worker on another
-machine holds no lock that could be seen. This may miss a worker (it hangs, or commits seldom); nothing is lost then, as
-what it commits before the claim is found after it.
+machine holds no lock that could be seen. This may miss a worker (it hangs, or rests and commits seldom); nothing is
+lost then, as what it commits before the claim is found after it. Members on Kafka are seen by their heartbeats before.
 """
 
 import os

@@ -55,6 +55,7 @@ class JobMember:
         self._core = membership(self._me, local.job.workers, settings)
         self.client = MembersClient(self._topic, self._core, settings, local.supervisor.wake)
         self._duties = Duties()
+        self._said = (-1, -1)  # how often workers and standbys had changed when it last said what it holds
         # partition → the last checkpoint that was seen here, 0: there are files of an earlier run
         self._positions = {p: 0 for p in range(local.job.workers) if _has_files(local, p)}
         self._halted: Sequence[int] = ()
@@ -69,15 +70,19 @@ class JobMember:
         if self.client.error is not None:
             raise self.client.error
         supervisor = self._local.supervisor
-        for partition, state in supervisor.hosted().items():
-            if state == HostedState.FENCED:
-                self.client.fenced(partition)
+        if (supervisor.changes, supervisor.standbys.changes) != self._said:
+            for partition, state in supervisor.hosted().items():
+                if state == HostedState.FENCED:
+                    self.client.fenced(partition)
         duties = self.client.duties()
         if duties != self._duties or duties.again:
             self._tell_moves(duties)
             supervisor.assign(Assignment(duties.active, duties.standby, duties.coming), again=duties.again)
         self._duties = duties
-        self.client.hold(self._held())
+        changes = supervisor.changes, supervisor.standbys.changes
+        if changes != self._said:
+            self._said = changes
+            self.client.hold(self._held())
         self._tell_members()
 
     def hand_over(self) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections import ChainMap, Counter
+from collections import ChainMap
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from datetime import datetime
@@ -22,7 +22,7 @@ from framework.worker.input_progress import InputProgress
 from framework.worker.packing import check_processes, was_fenced
 from framework.worker.progress import CommitProgress
 from framework.worker.supervisor import Supervisor
-from framework.worker.worker_process import Life
+from framework.worker.task_reports import TaskReports
 from protocol.ids import TopicPartition
 
 STILL_S = 0.5  # seconds without a commit while the ends did not move
@@ -86,7 +86,8 @@ class LocalJob:
         self._seen: list[tuple[int, int]] = []  # committed and end by external input, when they last changed
         self._seen_s = 0.0
         self._cut: dict[TopicPartition, int] = {}
-        self._dropped: dict[tuple[str, Life], dict[str, int]] = {}  # task, its life → records by reason
+        self._reports = TaskReports()
+        self._taken = -1  # how often something had changed when the statuses were last taken
         self._fenced: set[int] = set()  # workers of which the news has been told
         self.patience.seconds = math.inf
 
@@ -131,41 +132,29 @@ class LocalJob:
 
         Of an input that is read elsewhere: by what was in the log when this run began, or was here last.
         """
+        self._take()
+        return self._inputs.committed
+
+    def _take(self) -> None:
+        """Take the statuses, unless that was done since the last of them came: it is asked for many times a second."""
+        if self._taken == self.supervisor.changes:
+            return
+        self._taken = self.supervisor.changes
         active = self.supervisor.assignment.active
         self._inputs.host(wiring.name for wiring in all_wirings(self.job) if wiring.changelog.partition in active)
         self._inputs.take(self.supervisor.workers.values())
-        return self._inputs.committed
+        self._reports.take(self.supervisor.workers.values())
 
     def _tasks(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the name of each task, and what it said last."""
         for worker in self.supervisor.workers.values():
             yield from worker.status.items()
 
-    def troubles(self) -> dict[str, str]:
-        """Return task → why its sink does not take what it should, of those in trouble."""
-        return {name: task["sink_trouble"] for name, task in self._tasks() if task["sink_trouble"]}
-
-    def waits(self) -> dict[str, str]:
-        """Return task → for which other tasks it waits, of those that do so for long, as the workers last said."""
-        return {name: task["waits"] for name, task in self._tasks() if task["waits"]}
-
-    def dropped(self) -> dict[str, dict[str, int]]:
-        """Return reason → task → what was dropped since this run began, as the workers last said.
-
-        A task that is started again counts from 0: what its predecessor has said stays.
-        """
-        for worker in self.supervisor.workers.values():
-            for name, task in worker.status.items():
-                self._dropped[name, worker.life_of(task)] = task["dropped"]
-        counts: dict[str, Counter[str]] = {}
-        for (name, _), dropped in self._dropped.items():
-            for reason, count in dropped.items():
-                counts.setdefault(reason, Counter())[name] += count
-        return {reason: dict(by_task) for reason, by_task in counts.items()}
-
-    def failures(self) -> dict[str, str]:
-        """Return task → the error of what it last dropped as failed, of those that have, as the workers last said."""
-        return {name: task["last_failure"] for name, task in self._tasks() if task["last_failure"]}
+    @property
+    def reports(self) -> TaskReports:
+        """What the tasks said last, for a person."""
+        self._take()
+        return self._reports
 
     def checkpoint_ids(self) -> dict[str, int]:
         """Return task → last committed checkpoint, as the workers last said; -1: no status yet."""
@@ -204,13 +193,11 @@ class LocalJob:
 
     def waiting_timers(self) -> int:
         """Return how many timers of event time are set, those of windows among them, as the workers last said."""
-        return sum(task["timers"] for worker in self.supervisor.workers.values() for task in worker.status.values())
+        return sum(task["timers"] for _, task in self._tasks())
 
     def waiting_wall_timers(self) -> int:
         """Return how many wall-clock timers are set, as the workers last said."""
-        return sum(
-            task["wall_timers"] for worker in self.supervisor.workers.values() for task in worker.status.values()
-        )
+        return sum(task["wall_timers"] for _, task in self._tasks())
 
     def drained(self, ends: dict[TopicPartition, int]) -> bool:
         """Tell whether all before ``ends``, and what comes of ``drain``, is processed and committed (A2b).
@@ -296,8 +283,11 @@ class LocalJob:
         if time.monotonic() - self._seen_s > STILL_S and not self._cut:
             for partition, end in ends.items():
                 position = max(committed.get(partition, 0), self.log.bounds(partition)[0])
-                more = self.log.read(partition, position, 1) or self.log.bounds(partition)[1] > position
+                more = position < end and (
+                    self.log.read(partition, position, 1) or self.log.bounds(partition)[1] > position
+                )
                 self._cut[partition] = end if more else min(end, position)
+                self.log.leave(partition)
         return {partition: self._cut.get(partition, end) for partition, end in ends.items()}
 
     def _was_fenced(self, numbers: Collection[int]) -> str:

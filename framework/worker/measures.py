@@ -1,7 +1,9 @@
 """What is measured of a task and of its worker, as plain values in its status: metrics and pages are made of it."""
 
+import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from framework.execution.driver import TaskDriver
@@ -71,10 +73,13 @@ class WorkerMeasures:
 
 def _size(directory: Path) -> int:
     """Return the bytes of the files below a directory; one that RocksDB deletes meanwhile counts as none."""
-    size = 0
-    for path in directory.rglob("*"):
-        try:
-            size += path.stat().st_size
-        except OSError:
-            continue
+    size, below = 0, [str(directory)]
+    while below:
+        with suppress(OSError), os.scandir(below.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        below.append(entry.path)
+                    else:
+                        size += entry.stat().st_size
     return size

@@ -15,7 +15,7 @@ from protocol.members import HeldPartition, MembersMessage, decode_members_messa
 
 RELEASE_MARGIN_MS = 2_000  # beyond shutdown_timeout_ms: a supervisor kills what is late by then
 LATE_SHARE = 0.5  # of member_timeout_ms that an own heartbeat took: others were not seen meanwhile either
-READ_S_MAX = 0.05  # of waiting for a row: news of this process go out as soon
+READ_S_MAX = 0.1  # of waiting for a row: news of this process go out as soon
 MOVING_READ_S_MAX = 0.005  # the same while a partition stops here: it rests until the next owner knows that it has
 JOIN_S_MAX = 5.0  # for the thread to end
 
@@ -92,6 +92,7 @@ class MembersClient:
         self._late_s = settings.member_timeout_ms / 1000 * LATE_SHARE
         self._lock = threading.Lock()
         self._held: tuple[HeldPartition, ...] = ()
+        self._duties: Duties | None = None  # as long as they have not changed
         self._news = False
         self._unread: tuple[int, float] | None = None  # the own beat that is on its way, and since when
         self._sent_s = 0.0  # when something of this member was last sent
@@ -103,7 +104,11 @@ class MembersClient:
     def duties(self) -> Duties:
         """Return what to host from now on; call ``hold`` once that is under way."""
         with self._lock:
-            return self._core.duties()
+            if self._duties is None or self._core.has_news:
+                found = self._core.duties()
+                self._duties = found._replace(again=frozenset())
+                return found
+            return self._duties
 
     def hold(self, held: Sequence[HeldPartition]) -> None:
         """Say what is hosted here now."""
@@ -115,6 +120,7 @@ class MembersClient:
         """Say that another process has taken a partition."""
         with self._lock:
             self._core.fenced(partition)
+            self._duties = None
 
     def begin_to_leave(self) -> bool:
         """Ask the others to take all that is here; return whether there are any, and they can be asked."""
@@ -186,6 +192,7 @@ class MembersClient:
         if self._topic.failure is not None:
             raise self._topic.failure
         with self._lock:
+            before = self._sent_s
             if now_s >= beat_s and self._unread is None:
                 self._send(self._core.heartbeat(self._held))
                 self._unread, beat_s = (self._core.beat, now_s), now_s + self._interval_s
@@ -197,7 +204,7 @@ class MembersClient:
             for offset, _, data in rows:
                 self._core.row(offset, decoded(data))
             self._read_own()
-            made = self._core.decide()
+            made = self._core.decide() if rows or self._sent_s > before else None  # it goes by what was read
             has_news = self._core.has_news
         if has_news:
             self._wake()

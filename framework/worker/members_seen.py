@@ -57,14 +57,17 @@ class SeenMembers:
         return {session: newest - at_ms for session, at_ms in self._said_ms.items()}
 
 
-def refuse_members(job: Job, address: LogAddress, settings: Settings) -> None:
-    """Raise ConfigError if members of the job live: a second process would take their partitions from them."""
+def refuse_members(job: Job, address: LogAddress, settings: Settings, instead: str = "") -> None:
+    """Raise ConfigError if members of the job live: a second process would take their partitions from them.
+
+    ``instead``: what else the person may do, for the message.
+    """
     if address.embedded:
         return
     seen = SeenMembers(job, address, settings)
     if seen.fresh:
         machines = ", ".join(sorted({seen.view.sessions[session].heartbeat.machine for session in seen.fresh}))
         raise ConfigError(
-            f"members of job {job.name!r} run on {machines}: stop them first (SIGTERM to each grete up), or start this "
-            f"machine as one more member: grete up. To see them: grete members JOB --log {address.url}"
+            f"members of job {job.name!r} run on {machines}: stop them first (SIGTERM to each grete up){instead}. "
+            f"To see them: grete members JOB --log {address.url}"
         )

@@ -1,6 +1,6 @@
 """Tells the sources of a process of the checkpoints that sources elsewhere close: an idle one waits for that (A1)."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from framework.core.task_topology import wire
 from framework.core.topology import Topology
@@ -13,12 +13,18 @@ class ObservedCheckpoints:
 
     A source sends its markers into all partitions of its streams, so one task of each stage that waits for markers
     observes all checkpoints. Where one is missing, or is busy, the sources of this process close by their timers.
+
+    So beside each task that waits for markers there must be a source before it: what the task has of its own, from
+    outside or by the clock, waits for the next checkpoint. A stage with more partitions than all sources before it has
+    tasks without one, and then nothing is told in the whole job.
     """
 
     def __init__(self, topology: Topology) -> None:
         """Nothing is told yet."""
         wirings = {stage.ordinal: wire(topology, stage.ordinal, 0) for stage in topology.stages}
-        self._listeners = {number for number, each in wirings.items() if not (each.is_source or each.deterministic)}
+        listeners = {number for number, each in wirings.items() if not (each.is_source or each.deterministic)}
+        sources = {number for number, each in wirings.items() if each.is_source}
+        self._listeners = listeners if all(_beside_sources(topology, each, sources) for each in listeners) else set()
         self._news = 0, False  # the greatest checkpoint, and whether the next one will be observed at once
         self._told = set[int]()  # the sources that know this, by owner
 
@@ -45,3 +51,13 @@ class ObservedCheckpoints:
                 checkpoint_id = max(checkpoint_id, observed)
                 stages.add(split_producer_id(driver.wiring.producer)[0])
         return checkpoint_id, self._listeners <= stages
+
+
+def _beside_sources(topology: Topology, stage: int, sources: Collection[int]) -> bool:
+    """Whether each task of a stage has one of ``sources`` before it in its process, which hosts a partition of all."""
+    before, found = {stage}, set[int]()
+    while before != found:
+        found = set(before)
+        before |= {stream.producer for stream in topology.streams if stream.consumer in found}
+    partitions = [topology.stages[each].partitions for each in before.intersection(sources)]
+    return topology.stages[stage].partitions <= max(partitions, default=0)

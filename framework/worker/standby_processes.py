@@ -3,7 +3,6 @@
 None of their ends stops the machine. What fails is told, and tried again: a partition moves without a standby, too.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -12,21 +11,20 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from framework.core.members.assignor import CAUGHT_UP
 from framework.job.directory import JobDirectory
-from framework.settings import MiB
 from framework.worker.ends import restart_wait_ms
 from framework.worker.last_words import last_words
 from framework.worker.process_main import WorkerSpec
 from framework.worker.process_pool import ProcessPool, Started
+from framework.worker.status_pipe import StatusLines
 from framework.worker.worker_process import code_text
 
 STOP_S = 5.0  # of a standby after SIGTERM: it closes its stores; a kill costs the store no more than a crash does
 STILL_S = 10.0  # in which a restore reads nothing: then a worker may find out why
-READ_BYTES_MAX = 1 * MiB  # of statuses at a look
-LINE_BYTES_MAX = 1 * MiB  # of one status; then it is dropped
 
 
 @dataclass
@@ -35,7 +33,7 @@ class StandbyProcess:
 
     partition: int
     started: Started | None = None
-    line: bytes = b""
+    lines: StatusLines = field(default_factory=StatusLines)
     status: dict[str, dict[str, Any]] = field(default_factory=dict)
     starts: int = 0
     ends: int = 0  # in a row, without having caught up in between
@@ -79,6 +77,7 @@ class StandbyProcesses:
         """Keep nothing ready yet. ``spec``: of which partition, number and output are filled in here."""
         self._spec, self._job_directory, self._pool, self._tell = spec, job_directory, pool, tell
         self.wanted: frozenset[int] = frozenset()
+        self.changes = 0  # raised with each status, and with each standby that is asked for or ends
         self._coming: frozenset[int] = frozenset()  # those of the wanted ones that are to be active soon
         self.processes: dict[int, StandbyProcess] = {}  # by partition
 
@@ -99,6 +98,7 @@ class StandbyProcesses:
         restored. Those that are ``coming`` open ahead what that worker needs.
         """
         self.wanted, self._coming = frozenset(partitions), frozenset(coming)
+        self.changes += 1
         for partition in self.wanted - self.processes.keys():
             self.processes[partition] = StandbyProcess(partition)
         for partition in self.processes.keys() - self.wanted:
@@ -153,21 +153,16 @@ class StandbyProcesses:
             self._spec, standby=True, number=each.partition, partitions=(each.partition,), output=output, drain=False
         )
         each.started = self._pool.start(spec)
-        each.line, each.status, each.read = b"", {}, -1
+        each.lines, each.status, each.read = StatusLines(), {}, -1
         each.starts += 1
 
     def _read(self, each: StandbyProcess) -> None:
         assert each.started is not None
-        try:
-            data = os.read(each.started.pipe, READ_BYTES_MAX)
-        except BlockingIOError:
-            return
-        *lines, rest = (each.line + data).split(b"\n")
-        each.line = rest if len(rest) < LINE_BYTES_MAX else b""
-        for line in lines:
+        for line in each.lines.read(each.started.pipe) or ():
+            self.changes += 1
             try:
-                each.status = json.loads(line)
-            except ValueError:
+                each.status = msgspec.json.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 continue  # cut short by a full pipe
             read = sum(task["read"] for task in each.status.values())
             if read != each.read:
@@ -189,6 +184,7 @@ class StandbyProcesses:
 
     def _gone(self, each: StandbyProcess) -> None:
         each.started, each.status, each.stop_by, each.opens = None, {}, None, False
+        self.changes += 1
         if each.partition not in self.wanted:
             del self.processes[each.partition]
 

@@ -15,6 +15,8 @@ logger = logging.getLogger("grete")
 def task_status(driver: TaskDriver) -> dict[str, object]:
     """Return what a supervisor shows of a task: plain values."""
     core, committed, pending = driver.core, driver.core.commits.committed, driver.core.commits.pending
+    channels = channels_of(driver)
+    rests = driver.running and driver.mode.observed_checkpoint is not None and channels[0] == 0
     return {
         "status": driver.status.name.lower(),
         "generation": core.generation,
@@ -39,7 +41,8 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
         "timers": driver.parts.runner.waiting_timers,
         "wall_timers": 0 if driver.parts.runner.wall is None else driver.parts.runner.wall.waiting,
         "commit": None if pending is None else [pending.checkpoint_id, pending.step.name.lower()],
-        "channels": channels_of(driver),
+        "rests_ms": int(driver.parts.wall_ms) if rests else None,  # when it had nothing that is not committed
+        "channels": channels,
         "settled": driver.mode.settled and (driver.outbox is None or driver.outbox.settled),
         "sink_trouble": None if driver.outbox is None else driver.outbox.trouble,
         "measures": task_measures(driver),

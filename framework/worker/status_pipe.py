@@ -8,6 +8,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from framework.settings import MiB
+
+LINE_BYTES_MAX = 16 * MiB  # of a status that never ends; then it is dropped. Of a task it has some KiB
+READ_BYTES_MAX = 1 * MiB  # at a look: other workers, and signals, have their turn
+
 
 def has_reader(handle: int) -> bool:
     """Tell whether a process still has the other end of a pipe open."""
@@ -52,3 +57,23 @@ class StatusPipe:
         except BrokenPipeError:
             if tells_gone:
                 self._gone()
+
+
+class StatusLines:
+    """What comes of such a pipe, line by line. It never waits."""
+
+    def __init__(self) -> None:
+        """Begin with a new pipe."""
+        self._rest = b""
+
+    def read(self, handle: int) -> list[bytes] | None:
+        """Return the lines that are complete by now, signs of life as empty ones; None: no process writes any more."""
+        try:
+            data = os.read(handle, READ_BYTES_MAX)
+        except BlockingIOError:
+            return []
+        if not data:
+            return None
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest if len(rest) < LINE_BYTES_MAX else b""
+        return lines

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from framework.errors import ExitCode, Halted
 from framework.job.directory import JobDirectory
-from framework.settings import MiB, Settings
+from framework.settings import Settings
 from framework.worker.assignment import Assignment, HostedState
 from framework.worker.ends import end_of, restart_wait_ms
 from framework.worker.last_words import LOG_AWAY, last_entry, last_words, traceback_in
@@ -20,11 +20,10 @@ from framework.worker.packing import spread
 from framework.worker.process_main import spec_in
 from framework.worker.process_pool import ProcessPool
 from framework.worker.standby_processes import StandbyProcesses
+from framework.worker.status_pipe import StatusLines
 from framework.worker.wakeup import WakeableSelector
 from framework.worker.worker_process import WorkerProcess, code_text
 
-LINE_BYTES_MAX = 16 * MiB  # of a status that never ends; then it is dropped. Of a task it has some KiB
-READ_BYTES_MAX = 1 * MiB  # at a look: other workers, and signals, have their turn
 NEWS_MAX = 100  # crashes kept for a screen that did not look
 SILENT_SHARE = 1.25  # of a worker's own bound: it knows first, and can say where it hangs
 SILENT_MARGIN_S = 2.0  # for it to say so
@@ -65,6 +64,7 @@ class Supervisor:
         self._silent_s_max = settings.liveness_timeout_ms / 1000 * SILENT_SHARE + SILENT_MARGIN_S
         self._looked_s = time.monotonic()
         self._warm_from = time.monotonic() + WARM_AFTER_S
+        self.changes = 0  # raised when a worker says something, ends, or is to host others
         self.news: list[str] = []  # since somebody looked and cleared it; a supervisor without a screen need not
         self.incidents: deque[tuple[int, str]] = deque(maxlen=NEWS_MAX)  # the same, with the time in ms since 1970
         self._spec = spec_in(job_directory, reference, settings)
@@ -72,6 +72,7 @@ class Supervisor:
         self._waiting: frozenset[int] = frozenset()  # active partitions whose standby is about to end
         self._processes = processes
         self.workers: dict[int, WorkerProcess] = {}  # by number: those that host something, or have to say why not
+        self._hosted: tuple[int, dict[int, HostedState]] = -1, {}  # changes, what was hosted then
         self._gone: dict[int, WorkerProcess] = {}  # by number: those of which all has been taken away
         self._outputs: dict[int, Follower] = {}
         self.assign(assignment)
@@ -83,9 +84,12 @@ class Supervisor:
 
     def hosted(self) -> dict[int, HostedState]:
         """Return partition → what has become of it, of those that are here, or have ended here without a stop."""
-        ready = dict.fromkeys(self.standbys.wanted, HostedState.STANDBY)
-        coming = dict.fromkeys(self._waiting, HostedState.STARTING)
-        return ready | coming | {each: w.state(each) for w in self.workers.values() for each in w.hosted}
+        if self._hosted[0] != self.changes:
+            ready = dict.fromkeys(self.standbys.wanted, HostedState.STANDBY)
+            coming = dict.fromkeys(self._waiting, HostedState.STARTING)
+            here = {each: worker.state(each) for worker in self.workers.values() for each in worker.hosted}
+            self._hosted = self.changes, ready | coming | here
+        return self._hosted[1]
 
     def assign(self, assignment: Assignment, again: Collection[int] = ()) -> None:
         """Host these partitions from now on; those that stay are not disturbed.
@@ -100,6 +104,7 @@ class Supervisor:
 
     def _host(self, again: Collection[int] = ()) -> None:
         """Let workers host what is active, but for that of which a standby has the store."""
+        self.changes += 1
         active, self._waiting = self.assignment.active, self.assignment.active & self.standbys.held
         now = {number: {*worker.wanted, *worker.hosted} for number, worker in self.workers.items()}
         of = spread(now, active - self._waiting, self._processes)
@@ -157,7 +162,7 @@ class Supervisor:
                 self.kill(worker.number)
             if worker.process is not None and worker.process.poll() is not None:
                 self._died(worker, worker.process.returncode)
-        if not self._stopping and now >= self._warm_from and self.takes_input:
+        if not (self._stopping or self._spawner.warmed) and now >= self._warm_from and self.takes_input:
             self._spawner.warm()  # for the next restart; now it delays no start
 
     def _poll_standbys(self) -> None:
@@ -233,26 +238,20 @@ class Supervisor:
             fenced=tuple(worker.fenced),
         )
         worker.process, worker.pipe, _ = self._spawner.start(spec)
-        worker.status, worker.line, worker.orders, worker.ends_told = {}, b"", b"", {}
+        worker.status, worker.lines, worker.orders, worker.ends_told = {}, StatusLines(), b"", {}
         worker.starts += 1
         worker.killed = worker.was_silent = False
         worker.told_ends, worker.silent_s = spec.drain, 0.0
         self._selector.register(worker.pipe, worker)
 
     def _read(self, worker: WorkerProcess) -> None:
-        try:
-            data = os.read(worker.pipe, READ_BYTES_MAX)
-        except BlockingIOError:
-            return
-        if not data:
-            self._selector.unregister(worker.pipe)
-            os.close(worker.pipe)
-            worker.pipe = -1
+        lines = worker.lines.read(worker.pipe)
+        if lines is None:
+            self._close_pipe(worker)
             return
         worker.silent_s = 0.0
-        *lines, rest = (worker.line + data).split(b"\n")
-        worker.line = rest if len(rest) < LINE_BYTES_MAX else b""
         for line in lines:
+            self.changes += 1
             for text in worker.take(line):
                 self.tell(text)
 
@@ -328,10 +327,14 @@ class Supervisor:
         if worker.process is not None and worker.process.stdin is not None:
             worker.process.stdin.close()
         worker.process, worker.status, worker.orders = None, {}, b""
+        self.changes += 1
         if worker.pipe >= 0:
-            self._selector.unregister(worker.pipe)
-            os.close(worker.pipe)
-            worker.pipe = -1
+            self._close_pipe(worker)
+
+    def _close_pipe(self, worker: WorkerProcess) -> None:
+        self._selector.unregister(worker.pipe)
+        os.close(worker.pipe)
+        worker.pipe = -1
 
     def _told(self, worker: WorkerProcess, what: str) -> str:
         words = self.last_words(worker.number)

@@ -23,6 +23,7 @@ class TaskLoop:
     ) -> None:
         """``drivers``: those of the first tasks."""
         self.turn_of: TaskDriver | None = None  # after an error: whose turn it was
+        self.worked = True  # whether a task has done something since this was last taken back
         self.ended: list[tuple[TaskDriver, FrameworkError]] = []  # by an error of their own; the caller takes them out
         self._log, self._mono_ms = log, mono_ms
         self._drivers: dict[int, TaskDriver] = {}  # by owner: what the log knows a task by
@@ -113,6 +114,7 @@ class TaskLoop:
         self.turn_of, self._turn_began = driver, (driver, begun)
         try:
             while driver.owner in self._drivers and self._tick(driver):
+                self.worked = True
                 if driver.urgent:
                     driver.urgent = False
                     more |= self._poll()

@@ -28,7 +28,9 @@ from protocol.ids import TopicPartition
 
 STATUS_MS = 100  # between two statuses: what a person sees moves
 STATUS_TASK_MS = 20  # the same for each task, where there are many: statuses are little of the work
+STATUS_QUIET = 4  # times that, while no task does anything
 LOOK_S = 0.5  # for an answer of the log that nothing depends on
+QUIET_MS = 2_000  # between two rounds in which no task has anything to do, as far as each can tell
 STATUS_RESTORING_MS = 20  # a restore may be over soon, and a person watches its bar
 
 
@@ -77,6 +79,8 @@ class Worker:
         self._away: dict[str, int] = {}  # task → its commits when the log was last silent: until the next, that is why
         self._stop_by: float | None = None  # set by a signal handler, seen by the loop
         self._stopping = False
+        self._signalled = False  # a signal handler has asked for something since the loop last looked
+        self._next_order: Order | None = None  # that has come while the loop waited
         self.gave_up = False  # a stop has timed out
         self._turns = 0  # of the loop
         self._reported: dict[str, Any] = {}  # the last statuses
@@ -153,7 +157,9 @@ class Worker:
 
     def _goes_on(self) -> bool:
         """Let tasks come, end and go; return whether there is more to come."""
-        if not self._stopping and (order := self.order()) is not None:
+        self._signalled = False
+        order, self._next_order = self._next_order or self.order(), None
+        if not self._stopping and order is not None:
             self.hosting.assign(order.partitions, order.again)
         self.hosting.step(lambda: self._status(force=True))
         if self.hosting.moved:
@@ -164,12 +170,28 @@ class Worker:
         return not self.hosting.over
 
     def _wait(self) -> None:
-        """Wait until the log has something, or it is time for something."""
-        begun = mono_ms()
+        """Wait until the log has something, a task is due, or somebody asks for something.
+
+        Until then no task has a turn: turns for nothing, ten a second of each, were most of what idle tasks cost.
+        """
         due_ms = [max(0.5, driver.due_in_ms()) for driver in self._loop.drivers]
-        timeout_ms = min(STATUS_MS, self.hosting.due_in_ms, *due_ms)
-        self._log.wait(timeout_ms, answers=self._awaits_answers())
-        self._measures.waited_ms += mono_ms() - begun
+        now, answers = mono_ms(), self._awaits_answers()
+        quiet_ms = QUIET_MS if self._stop_by is None and not self.hosting.changing else STATUS_MS
+        by = now + min(quiet_ms, self.hosting.due_in_ms, *due_ms)
+        came = False
+        while not (came or self._is_asked() or now >= by):
+            begun = now
+            came = self._log.wait(min(STATUS_MS, by - now), answers=answers)
+            now = mono_ms()
+            self._measures.waited_ms += now - begun
+            if not came:
+                self._status()
+
+    def _is_asked(self) -> bool:
+        """Whether a signal, or the supervisor, asks for something."""
+        if self._next_order is None:
+            self._next_order = self.order()
+        return self._signalled or self._next_order is not None
 
     def _round(self) -> bool:
         """Give each task a turn; return whether there is more to do at once."""
@@ -200,6 +222,7 @@ class Worker:
 
     def stop(self) -> None:
         """Begin a graceful stop (R6); safe to call from a signal handler."""
+        self._signalled = True
         if self._stop_by is None:
             self.stopping()
             self._stop_by = mono_ms() + self._settings.shutdown_timeout_ms
@@ -207,6 +230,7 @@ class Worker:
 
     def drain(self) -> None:
         """Take the inputs from outside for ended (E7); safe to call from a signal handler."""
+        self._signalled = True
         self.hosting.drain()
 
     def _stop_timed_out(self, stop_by: float) -> bool:
@@ -238,10 +262,11 @@ class Worker:
         now = mono_ms()
         since = now - self._reported_ms
         status_ms = max(STATUS_MS, STATUS_TASK_MS * len(self.hosting.tasks))
+        status_ms *= 1 if self._loop.worked else STATUS_QUIET
         if not force and since * STATUS_MS < STATUS_RESTORING_MS * status_ms:
             return
-        if force or since >= status_ms or not all(driver.running for driver in self.drivers):
-            self._reported_ms = now
+        if force or since >= status_ms or (self._loop.worked and not all(driver.running for driver in self.drivers)):
+            self._reported_ms, self._loop.worked = now, False
             if self.patience.silent:
                 self._waiting.forget()
                 self._away = {driver.wiring.name: driver.counters["commits"] for driver in self.drivers}

@@ -1,6 +1,5 @@
 """A worker process as its supervisor sees it: what it hosts, what it said last, how it has ended."""
 
-import json
 import os
 import signal
 import subprocess
@@ -10,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from framework.errors import ExitCode, Halted
@@ -18,6 +18,7 @@ from framework.worker.assignment import HostedState
 from framework.worker.control_pipe import Order, line_of
 from framework.worker.ends import Reason, WorkerEnd
 from framework.worker.last_words import HUNG, LOG_AWAY, traceback_in
+from framework.worker.status_pipe import StatusLines
 from framework.worker.task_news import failures_of_tasks, news_of_tasks
 
 Life = tuple[int, int]  # of a task: the start of its worker, and its own start there
@@ -47,7 +48,7 @@ class WorkerProcess:
     silent_s: float = 0.0  # since it said something, once it had begun to
     was_silent: bool = False  # for too long: it was killed for that
     shown: str = ""  # its last end as it was told, with the error: the same again is told in short
-    line: bytes = b""
+    lines: StatusLines = field(default_factory=StatusLines)
     orders: bytes = b""  # that the pipe to it has not taken yet
     fenced: dict[str, dict[str, Any]] = field(default_factory=dict)  # task that another process has → its last status
     ends_told: dict[str, dict[str, int]] = field(default_factory=dict)  # task → its ends alone in this process
@@ -64,7 +65,7 @@ class WorkerProcess:
     @property
     def takes_input(self) -> bool:
         """Whether all its tasks take input."""
-        return bool(self.status) and all(task["status"] in ("running", "fenced") for task in self.status.values())
+        return bool(self.status) and all(states <= {"running", "fenced"} for states in self._states().values())
 
     def life_of(self, task: Mapping[str, Any]) -> Life:
         """Return in which of its lives a task has said this."""
@@ -73,8 +74,8 @@ class WorkerProcess:
     def take(self, line: bytes) -> list[str]:
         """Take a line of its status; return what a person is to be told of its tasks."""
         try:
-            status = json.loads(line)
-        except ValueError:
+            status = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return []  # a sign of life, or cut short by a full pipe
         self.ends += failures_of_tasks(status, self.ends_told)
         news = list(news_of_tasks(status, self.ends_told))

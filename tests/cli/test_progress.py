@@ -26,12 +26,10 @@ def test_notes_cannot_steer_the_terminal() -> None:
 def test_a_restore_has_a_bar_as_long_as_it_lasts() -> None:
     """It is shown while a task reads its changelog, and gone when it runs."""
     screen, out = shown(terminal=True)
-    task = {"status": "starting", "restore": [3, 10]}
     with screen:
-        screen.restores({0: {"index-0": task}})
+        screen.restores({"index-0": (3, 10)})
         assert "restoring index-0" in screen._bars
-        task["status"] = "running"
-        screen.restores({0: {"index-0": task}})
+        screen.restores({})
         assert screen._bars == {}
     assert "restoring index-0" in out.getvalue()
 

@@ -77,8 +77,8 @@ class SettledKafkaLog:
         self._unanswered -= len(deliveries)
         return [each._replace(ends=tuple((self._short(at), end) for at, end in each.ends)) for each in deliveries]
 
-    def wait(self, timeout_ms: float, *, answers: bool = True) -> None:
-        self.inner.wait(timeout_ms, answers=answers)
+    def wait(self, timeout_ms: float, *, answers: bool = True) -> bool:
+        return self.inner.wait(timeout_ms, answers=answers)
 
     def trim(self, partition: TopicPartition, before: int) -> None:
         with self._short_names():

@@ -56,7 +56,7 @@ def mark(task: Scenario, checkpoint_id: int, *producers: Producer) -> None:
 )
 def test_idle_tasks_commit_at_multiples_of_the_idle_interval(frozen: int, checkpoint_id: int, left_out: bool) -> None:
     """Whenever each of them was busy last, they have checkpoints in common."""
-    idleness = Idleness(100, 1_000, awaited=False)
+    idleness = Idleness(100, 1_000, awaited=False, grows=False)
     idleness.news = False
     assert idleness.leave_out(frozen, checkpoint_id) == left_out
     assert idleness.closed(frozen) == (checkpoint_id if left_out else frozen)
@@ -64,11 +64,28 @@ def test_idle_tasks_commit_at_multiples_of_the_idle_interval(frozen: int, checkp
 
 def test_an_idle_interval_that_is_not_longer_leaves_nothing_out() -> None:
     """Each checkpoint is closed then, as in a task whose markers are awaited."""
-    for idleness in (Idleness(100, 100, awaited=False), Idleness(100, 1_000, awaited=True)):
+    for idleness in (Idleness(100, 100, awaited=False, grows=False), Idleness(100, 1_000, awaited=True, grows=False)):
         idleness.news = False
         idleness.observe(2_020, sees_next=True)
         assert not idleness.leave_out(2_010, 2_020)
-    assert not Idleness(100, 100, awaited=True).put_off(2_010, 2_020)
+    assert not Idleness(100, 100, awaited=True, grows=False).put_off(2_010, 2_020)
+
+
+@pytest.mark.parametrize(("grows", "closed"), [(True, [3_000, 4_000, 8_000, 16_000, 32_000, 64_000]), (False, None)])
+def test_the_idle_interval_doubles_while_a_rest_lasts(grows: bool, closed: list[int] | None) -> None:
+    """Up to 32 of them; what is new ends the rest. All of a job's tasks have multiples in common."""
+    idleness, frozen = Idleness(100, 1_000, awaited=False, grows=grows), 2_000
+    idleness.froze(frozen)
+    found = []
+    for checkpoint_id in range(2_100, 70_000, 100):
+        if not idleness.leave_out(frozen, checkpoint_id):
+            frozen = checkpoint_id
+            idleness.froze(frozen)
+            found.append(frozen)
+    assert found == (closed or [*range(3_000, 70_000, 1_000)])
+    idleness.news = True
+    idleness.froze(70_000)
+    assert not idleness.leave_out(70_000, 71_000)
 
 
 def test_a_last_stage_without_records_leaves_checkpoints_out() -> None:

@@ -185,7 +185,7 @@ def _work(local: LocalJob, kills: int, *, stops: bool = True) -> None:
 
 
 def _late(local: LocalJob) -> int:
-    return sum(local.dropped().get("late", {}).values())
+    return sum(local.reports.dropped.get("late", {}).values())
 
 
 def _visible_rows(broker: Broker, topic: str, partitions: int) -> Iterator[tuple[bytes | None, bytes | None]]:

@@ -63,7 +63,7 @@ def _run(
         assert killed == kills
         if drain:
             _drain(local)
-        late = local.dropped()["late"]
+        late = local.reports.dropped["late"]
         local.stop()
         rows = [row for p in range(2) for row in local.log.read(TopicPartition(f"{NAME}-counts", p), 0, 1 << 20)]
     counts: dict[str, int] = {}

@@ -67,7 +67,7 @@ def test_killed_workers_take_each_number_once(tmp_path: Path, kind: str, mode: M
         while not run.drained(run.ends()):
             assert time.monotonic() < deadline, run.checkpoint_ids()
             run.poll(20)
-        dropped, failures = run.dropped(), run.failures()
+        dropped, failures = run.reports.dropped, run.reports.failures
         run.stop()
         rows = [row for p in range(2) for row in log.read(TopicPartition(f"{NAME}-counts", p), 0, 1 << 22)]
         log.close()

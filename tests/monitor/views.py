@@ -37,6 +37,7 @@ def status(**changed: Any) -> dict[str, Any]:
         "status": "running",
         "generation": 2,
         "checkpoint_id": AT_MS - 1_500,
+        "rests_ms": None,
         "positions": {"orders[0]": 90, "orders[1]": 10, "prices[0]": 4},
         "restore": [8, 8],
         "dropped": {"late": 2, "duplicate": 0, "failed": 0},

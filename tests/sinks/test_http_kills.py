@@ -102,7 +102,7 @@ def test_killed_with_a_request_on_its_way_each_output_is_booked_once(tmp_path: P
                 local.log.wait(100)
             killed, deadline = 0, time.monotonic() + LIMIT_S
             while not local.drained(local.ends()):
-                assert time.monotonic() < deadline, (service.told()["requests"], local.troubles())
+                assert time.monotonic() < deadline, (service.told()["requests"], local.reports.troubles)
                 local.poll(5)
                 if key := service.stopped():
                     local.supervisor.kill(int(key.split("/")[1].rpartition("-")[2]))

@@ -249,7 +249,7 @@ def main(directory: Path) -> None:
             partial(play, spark, directory),
         ]
         for number, scene in enumerate(scenes):
-            print(f"scene {number} begins at {time.monotonic():.0f} s", file=sys.stderr)
+            sys.stderr.write(f"scene {number} begins at {time.monotonic():.0f} s\n")
             scene()
         spark.stop()
 

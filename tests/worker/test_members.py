@@ -240,12 +240,13 @@ def test_a_second_folder_with_the_code_of_a_job_joins_it_and_says_so(machines: M
     assert all(isinstance(since_ms, int) for since_ms in began.values())
 
 
-def test_run_is_refused_beside_members(machines: Machines) -> None:
-    """`grete run` would take all partitions from them: it says who is there, and the way."""
+@pytest.mark.parametrize("command", [["run"], ["rescale", "--partitions=8"]])
+def test_what_takes_all_partitions_is_refused_beside_members(machines: Machines, command: list[str]) -> None:
+    """It would take them from members on other machines: it says who is there, and the way."""
     machines.up("a")
     machines.until(machines.shared_by("a"))
     refused = subprocess.run(
-        machines.command("run", f"--directory={machines.directory / 'other'}"),
+        machines.command(*command, f"--directory={machines.directory / 'other'}"),
         capture_output=True,
         text=True,
         check=False,

@@ -56,3 +56,14 @@ def test_where_no_task_waits_for_markers_nothing_is_told() -> None:
     source = task(0, None)
     ObservedCheckpoints(Topology("j", (Stage("a", 0, 2),), (), {0: ("in",)})).tell([], [source])
     assert source.told == []
+
+
+def test_where_a_task_has_no_source_beside_it_nothing_is_told() -> None:
+    """Stage c has a third partition, whose own input or timers would wait for a source elsewhere that rests."""
+    stages = (Stage("a", 0, 2), Stage("b", 1, 2), Stage("c", 2, 3))
+    streams = (STREAMS[0], Stream("j.b.o.c", 1, 2, 3, "o"))
+    source = task(0, None)
+    ObservedCheckpoints(Topology("j", stages, streams, {0: ("in",), 2: ("in2",)})).tell(
+        [task(1, 2_000), task(2, 1_900)], [source]
+    )
+    assert source.told == []

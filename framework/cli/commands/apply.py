@@ -14,6 +14,7 @@ from framework.state.apply import wirings_of
 from framework.state.pinning import DEFINED, copy_definition
 from framework.state.pins import pin_of, put_in_place
 from framework.state.plan import By, pinned_of, plan_of
+from framework.worker.members_seen import refuse_members
 
 
 def apply(reference: str, directory: Path | None, address: LogAddress, settings: Settings) -> None:
@@ -25,6 +26,7 @@ def apply(reference: str, directory: Path | None, address: LogAddress, settings:
             say(f"nothing to apply: a start makes these changes: grete run {reference}")
             return
         job_directory = JobDirectory(directory_of(job, directory, address), address=address)
+        refuse_members(job, address, settings)
         with standing_still(job_directory, job, wirings_of(pinned_of(job, log)[1])):
             put_in_place(log, job.name, log.open_metadata(job.name))
             if not rows:

@@ -11,6 +11,7 @@ from framework.settings import Settings
 from framework.state.pinning import check_definition
 from framework.state.rescale import partitions_of
 from framework.state.rescale import rescale as rescale_job
+from framework.worker.members_seen import refuse_members
 
 
 def rescale(
@@ -31,6 +32,7 @@ def rescale(
         job_directory = JobDirectory(directory_of(job, directory, address), address=address)
         settings = pinned_settings(job, log, settings)
         own = job_directory.directory
+        refuse_members(job, address, settings)
         with (
             standing_still(job_directory, job.of(partitions_of(log, job, stage), stage)),
             mover_of(cluster, address, own, own, work) as mover,

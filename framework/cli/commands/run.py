@@ -63,7 +63,8 @@ def run(
     begin, opened = starts_of(found.job, starts), _open_lines(found.job, lines)
     patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
-    refuse_members(found.job, found.job_directory.address, found.settings)
+    instead = ", or start this machine as one more member: grete up"
+    refuse_members(found.job, found.job_directory.address, found.settings, instead)
     fed = [topic.name for topic, *_ in opened] + ([] if folder is None else [folder_topic(found.job).name])
     with (
         stop.excuses(),
@@ -95,7 +96,7 @@ def run(
             screen.say("stopping …")
             local.stop()
             tell(local, screen)
-            screen.dropped(local.dropped(), local.failures(), finally_=True)
+            screen.dropped(local.reports.dropped, local.reports.failures, finally_=True)
         done = local.records_committed()
         ready_s = ended_s if ready_s is None else ready_s
         _summary(screen, found, feeding, done, ready_s - started_s, ended_s - ready_s, stopped=stop.asked)

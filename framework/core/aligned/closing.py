@@ -27,7 +27,8 @@ class AlignedClosing:
     ) -> None:
         self.clock = CheckpointClock(limits.checkpoint_interval_ms)
         intervals = limits.checkpoint_interval_ms, limits.idle_checkpoint_interval_ms
-        self.idleness = Idleness(*intervals, awaited=aligned and bool(task.outputs))
+        awaited, grows = aligned and bool(task.outputs), aligned and not task.logical
+        self.idleness = Idleness(*intervals, awaited=awaited, grows=grows)
         self.by_timer = task.is_source or not aligned
         self.open_bytes = 0  # in the open write batch
         self._asked, self._is_asked = 0, False  # the last checkpoint that a task asked for; whether it is open (A9)

@@ -272,7 +272,8 @@ class TaskCore:
             0 < self.frozen < checkpoint_id - self.limits.checkpoint_interval_ms
         )
         inputs = self.inputs.commit(checkpoint_id)
-        self.frozen, self.idleness.news = checkpoint_id, False
+        self.frozen = checkpoint_id
+        self.idleness.froze(checkpoint_id)
         self.closing.begin_checkpoint()
         captured = PendingCommit(
             checkpoint_id=checkpoint_id,

@@ -11,7 +11,7 @@ class Closing:
     def __init__(self, limits: Limits) -> None:
         self.clock = CheckpointClock(limits.checkpoint_interval_ms)
         intervals = limits.checkpoint_interval_ms, limits.idle_checkpoint_interval_ms
-        self.idleness = Idleness(*intervals, awaited=False)
+        self.idleness = Idleness(*intervals, awaited=False, grows=False)
         self.open_bytes = 0  # in the open write batch
         self._frozen_bytes = 0  # of parts of the open checkpoint that are sent ahead; then of the one being committed
         self.requested = False  # by the code of this task

@@ -221,10 +221,10 @@ class EmbeddedLog(EmbeddedReader):
 
     # --- waiting ---
 
-    def wait(self, timeout_ms: float, *, answers: bool = True) -> None:
-        """Return when any process has committed since the last return, or there is something to do; or at the time-out.
+    def wait(self, timeout_ms: float, *, answers: bool = True) -> bool:
+        """Return True when any process has committed since the last return, or there is something to do.
 
-        To do is what is queued, or trimmed.
+        That is what is queued, or trimmed. Returns False at the time-out.
         """
         deadline = time.monotonic() + timeout_ms / 1000
         with self._guard:
@@ -233,10 +233,10 @@ class EmbeddedLog(EmbeddedReader):
                 version = self._sql.execute(VERSION_SQL).fetchone()[0]
                 if version != self._version or self._committed or self._queue or self._trims:
                     self._version, self._committed = version, False
-                    return
+                    return True
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    return
+                    return False
                 self._notifier.sleep(left)
 
     # --- inside ---

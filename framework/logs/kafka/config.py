@@ -40,7 +40,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "consumer": {
         "fetch.queue.backoff.ms": 10,  # 1 s otherwise: a fast reader idles half of the time
-        "fetch.wait.max.ms": 10,  # a seek waits for the fetch that is under way, and an idle one lasts this long
+        "fetch.wait.max.ms": 50,  # a seek waits for the fetch that is under way, and an idle one lasts this long
         "fetch.max.bytes": 16 * MiB,
         "max.partition.fetch.bytes": 2 * MiB,
         "queued.max.messages.kbytes": 16 * KiB,  # 64 MiB otherwise, in each worker

@@ -251,8 +251,10 @@ class KafkaLog(KafkaReader):
         """Return what the metadata of these positions asks for, as ``processed``."""
         return self._positions.asked(partitions)
 
-    def wait(self, timeout_ms: float, *, answers: bool = True) -> None:
+    def wait(self, timeout_ms: float, *, answers: bool = True) -> bool:
         """Return when a message has come to a partition that is being read, or a delivery; else at the time-out.
+
+        Then whether a delivery is still to come.
 
         Without ``answers`` only messages, unless something is still to be handed over: each time, a thread is woken.
         """
@@ -263,7 +265,7 @@ class KafkaLog(KafkaReader):
         while not (reader.news or (answers and any(each.known for each in senders))):
             left = deadline - time.monotonic()
             if left <= 0:
-                return
+                return any(each.waits for each in senders)
             left = max(left, STEP_S)  # librdkafka counts whole ms: less would not wait at all
             if not answers:
                 reader.wait(left)
@@ -274,6 +276,7 @@ class KafkaLog(KafkaReader):
                 reader.wait(min(left, step) if any(each.waits for each in senders) else left)
             step = min(step * STEP_GROWTH, STEP_S_MAX)
         reader.news = False
+        return True
 
     def close(self) -> None:
         """Disconnect; what is queued and was not polled is given up. A second close does nothing."""

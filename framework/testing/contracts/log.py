@@ -273,7 +273,7 @@ class LogContract(OnLogWorld):
         other = world.open()
         other.send(0, 0, A0, b"x")
         other.poll()
-        log.wait(600_000)
+        assert log.wait(600_000)
         assert values(log, A0) == [b"x"]
 
     def test_a_delivery_tells_where_plain_records_end(self, log: Log) -> None:

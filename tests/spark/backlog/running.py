@@ -179,7 +179,7 @@ def run(name: str, mode: Mode, fed: Sequence[Fed], directory: Path, *, log: str 
             seconds = time.monotonic() - begun
             local.stop()
             results = {what: rows_of(rows) for what, rows in SEEN[name](Outputs(local, str(reference))).items()}
-            late = sum(local.dropped().get("late", {}).values())
+            late = sum(local.reports.dropped.get("late", {}).values())
         return Finished(results, seconds, killed, late)
 
 

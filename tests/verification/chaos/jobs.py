@@ -199,7 +199,7 @@ def _until(condition: Callable[[], bool], local: LocalJob, trouble: Trouble | No
         if trouble is not None:
             trouble.step()
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the job does not end within {STALL_S:.0f} s: {local.waits()}\n{_told_by(local)}")
+            raise TimeoutError(f"the job does not end within {STALL_S:.0f} s: {local.reports.waits}\n{_told_by(local)}")
 
 
 def _told_by(local: LocalJob) -> str:

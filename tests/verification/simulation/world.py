@@ -196,7 +196,7 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     has_workers = seed >= WITHOUT_TABLES and random.Random(f"workers {seed}").random() < 0.3
     plan = with_workers(plan) if has_workers else plan
     has_table = seed >= WITHOUT_TABLES and not plan.damaged and random.Random(f"table {seed}").random() < 0.25
-    plan = with_table(plan) if has_table and cut is WHOLE else plan
+    plan = with_table(plan) if has_table and cut == WHOLE else plan
     has_packed = seed >= WITHOUT_PACKED and not has_table and random.Random(f"is packed {seed}").random() < 0.5
     plan = with_packed(plan) if has_packed and has_workers else plan
     has_rest = (

@@ -1,0 +1,49 @@
+"""What the tasks of a run say, for a person: what they wait for, what they restore, what they have dropped."""
+
+from collections.abc import Iterable
+
+from framework.worker.worker_process import Life, WorkerProcess
+
+
+class TaskReports:
+    """By task, as the workers said last.
+
+    ``troubles``: why its sink does not take what it should. ``waits``: for which other tasks it waits, if for long.
+    ``failures``: the error of what it last dropped as failed. ``restores``: how many messages of its changelog it has
+    read, of how many. ``dropped``: by reason and task, the records since the run began; a task that is started again
+    counts from 0, and what its predecessor has said stays.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is said yet."""
+        self.troubles: dict[str, str] = {}
+        self.waits: dict[str, str] = {}
+        self.failures: dict[str, str] = {}
+        self.restores: dict[str, tuple[int, int]] = {}
+        self.dropped: dict[str, dict[str, int]] = {}
+        self._of_lives: dict[tuple[str, Life], dict[str, int]] = {}  # task, its life → records by reason
+
+    def take(self, workers: Iterable[WorkerProcess]) -> None:
+        """Take what the workers said last."""
+        self.troubles, self.waits, self.failures, self.restores = {}, {}, {}, {}
+        for worker in workers:
+            for name, task in worker.status.items():
+                for field, by_task in (
+                    ("sink_trouble", self.troubles),
+                    ("waits", self.waits),
+                    ("last_failure", self.failures),
+                ):
+                    if task[field]:
+                        by_task[name] = task[field]
+                done, total = task["restore"]
+                if task["status"] == "starting" and 0 < done < total:
+                    self.restores[name] = done, total
+                self._drop(name, worker.life_of(task), task["dropped"])
+
+    def _drop(self, name: str, life: Life, dropped: dict[str, int]) -> None:
+        before = self._of_lives.get((name, life), {})
+        if dropped != before:
+            self._of_lives[name, life] = dropped
+            for reason, count in dropped.items():
+                by_task = self.dropped.setdefault(reason, {})
+                by_task[name] = by_task.get(name, 0) + count - before.get(reason, 0)
