@@ -248,11 +248,9 @@ class Supervisor:
         lines = worker.lines.read(worker.pipe)
         if lines is None:
             self._close_pipe(worker)
-            return
-        worker.silent_s = 0.0
-        for line in lines:
-            self.changes += 1
-            for text in worker.take(line):
+        else:
+            worker.silent_s, self.changes = 0.0, self.changes + len(lines)
+            for text in (text for line in lines for text in worker.take(line)):
                 self.tell(text)
 
     def _died(self, worker: WorkerProcess, code: int) -> None:

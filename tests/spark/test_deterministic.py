@@ -19,7 +19,7 @@ from tests.spark.backfill.scene import SETTINGS, Scene, drain, made, parquet, pl
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
 
 MODE = ("partitions=2", 'partitions=2, mode="deterministic"')
 

@@ -16,7 +16,7 @@ from tests.spark.backfill.scene import Scene, made, parquet, plain
 from tests.spark.moving.scene import Moving
 from tests.spark.moving.test_moving_faults import FIRST, SECOND, THIRD
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # it starts Spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # it starts Spark
 
 
 def kill(directory: Path, *arguments: str) -> None:

@@ -15,7 +15,7 @@ from tests.spark.backfill.scene import Scene, made, parquet, plain
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
 
 THREE = '    """Adds up."""\n', '    """Adds up."""\n\n    partitions = 3\n'
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize(("page", "count"), [("spark", 3), ("changes", 3)])
 def test_the_code_of_the_page_runs(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str, count: int

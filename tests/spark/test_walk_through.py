@@ -12,7 +12,7 @@ from framework.cli import command_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "backfill.md").read_text("utf-8")
 JOB, HISTORY, TABLE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

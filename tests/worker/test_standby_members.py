@@ -3,6 +3,8 @@
 import json
 import re
 import signal
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -116,6 +118,18 @@ def test_a_partition_moves_when_a_standby_has_caught_up(pair: Pair) -> None:
     pair.until(pair.shared_by("a"))
     pair.require_warm("a", moved)
     pair.require_exact()
+
+
+def test_a_machine_answers_from_its_standbys(pair: Pair) -> None:
+    """It has the state of each partition, run here or kept ready: it reads no changelog for a value or for all."""
+    pair.share()
+    counts = {key: counts[-1] for key, counts in pair.counted().items()}
+    for machine in ("a", "b"):
+        command = [sys.executable, "-m", "framework.cli", "state", "scan", str(pair.job), "seen", "--json"]
+        command += [f"--log=kafka://{pair.bootstrap}", f"--directory={pair.directory / machine}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        rows = map(json.loads, done.stdout.splitlines())
+        assert ({row["key"]: row["value"] for row in rows}, done.stderr) == (counts, "")
 
 
 def test_a_standby_that_fails_stops_no_machine(pair: Pair) -> None:

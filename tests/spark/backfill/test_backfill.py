@@ -40,7 +40,7 @@ from tests.spark.conftest import FinishedJob
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def small_splits(spark: "SparkSession") -> "Iterator[SparkSession]":
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)  # the first to come starts Spark
+@pytest.mark.timeout(1_800)  # the first to come starts Spark
 @pytest.mark.parametrize("archived", [False, True])
 def test_spark_brings_parts_of_files_in_another_order_and_a_task_gets_them_in_theirs(
     small_splits: "SparkSession", tmp_path: Path, *, archived: bool

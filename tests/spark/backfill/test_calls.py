@@ -28,7 +28,7 @@ from tests.support.http_server import CountingServer, serving
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
 
 SETTINGS = Settings(checkpoint_interval_ms=50, batch_bytes_max=400, restart_backoff_ms=20)
 JOB = """

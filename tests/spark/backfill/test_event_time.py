@@ -25,7 +25,7 @@ from tests.support import delays
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]
 
 SETTINGS = Settings(checkpoint_interval_ms=100, event_time_idle_ms=600)
 

@@ -41,7 +41,7 @@ def records(count: int, begin: int) -> list[list[tuple[int, int]]]:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 def test_history_in_batch_and_the_rest_live_is_as_all_of_it_live(spark: "SparkSession", tmp_path: Path) -> None:
     """Backfill, then live, then an audit of both, and a read of the state: as one plain pass over all records."""
     directory = JobDirectory(tmp_path / "live")

@@ -18,7 +18,7 @@ from tests.support import matches
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]
 
 
 class Matches(Delays):

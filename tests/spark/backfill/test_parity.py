@@ -44,7 +44,7 @@ from tests.support.parity_topics import BEGIN_MS, FAR, PARTITIONS, prices
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
 
 SETTINGS = Settings(checkpoint_interval_ms=250, event_time_idle_ms=600, restarts_max=1)
 HISTORY, TAIL = fed(0, 150), fed(160, 240)

@@ -20,7 +20,7 @@ from tests.spark.backlog.running import SEEN, run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
 
 RECORDS = 2_000  # of the dense partition
 START = 1_767_225_600_000

@@ -27,7 +27,7 @@ from tests.worker.workers import LIMIT_S
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
 
 
 def newest(directory: Path) -> tuple[Position, Counts]:

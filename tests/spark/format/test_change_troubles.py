@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
 
 
 def roll_back(log: JobLog, job: Job) -> None:

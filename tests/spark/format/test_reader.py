@@ -31,7 +31,7 @@ from tests.state.test_bulk_write import whole, write
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.timeout(600)  # the first to come starts Spark
+pytestmark = pytest.mark.timeout(1_800)  # the first to come starts Spark
 
 WORDS = 11  # id of the second store of the stage
 

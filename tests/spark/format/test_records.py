@@ -23,7 +23,7 @@ from tests.spark.format.test_change_troubles import roll_back
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)  # the first to come starts Spark
+pytestmark = pytest.mark.timeout(1_800)  # the first to come starts Spark
 
 KEPT = Settings(checkpoint_interval_ms=50, stream_retention_ms=600_000)
 

@@ -26,7 +26,7 @@ from tests.state.pair_job import job, observed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
 
 REFERENCE = "tests.state.pair_job"
 WORDS = [f"w{number}" for number in range(40)]

@@ -33,7 +33,7 @@ from tests.worker.workers import LIMIT_S
 if TYPE_CHECKING:
     pass
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
 
 FIRST, SECOND, THIRD = made(300, 1, 0), made(300, 2, 1_500), [*made(200, 3, 3_000), *made(0, 4, 100_000)]
 AHEAD = [each for each in made(0, 5, 50_000) if partition_of(each[0].encode(), 3) == 1]

@@ -24,7 +24,7 @@ from tests.spark.backfill.scene import Silent
 from tests.spark.moving.scene import CLUSTER, Moving, made
 from tests.worker.workers import LIMIT_S
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
 
 FIRST, SECOND, THIRD = made(200, 1, 0), made(100, 2, 1_500), made(100, 3, 100_000)
 

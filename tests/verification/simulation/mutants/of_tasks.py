@@ -47,7 +47,7 @@ def _rests_behind(plan: Plan) -> bool:
 @mutant(Idleness, "__init__", "core", shows=_rests_behind)
 def awaited_marker_left_out(init: Any) -> Any:
     """A task that has nothing new leaves a checkpoint out although its consumers wait for the marker (A1)."""
-    return lambda self, *intervals, awaited: init(self, *intervals, awaited=False)
+    return lambda self, *intervals, awaited, grows: init(self, *intervals, awaited=False, grows=grows)
 
 
 @mutant(TaskCore, "_process", "core", "liveness", "lost", shows=_rests_behind)
