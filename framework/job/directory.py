@@ -36,13 +36,16 @@ class JobDirectory:
         if make:
             make_private(directory)
 
-    def open_log(self, *, create: bool = True, group: str = "grete", patience: Patience | None = None) -> JobLog:
+    def open_log(
+        self, *, create: bool = True, group: str = "grete", patience: Patience | None = None, idles: bool = False
+    ) -> JobLog:
         """Open the log; lag tools see ``group``; ``patience``: with brokers that do not answer.
 
+        ``idles``: it waits for messages for most of its time.
         Raises ConfigError if there is no file and ``create`` is False.
         """
         path = self.directory / "log.db"
-        return open_address(self.address, path, group=group, create=create, patience=patience)
+        return open_address(self.address, path, group=group, create=create, patience=patience, idles=idles)
 
     def state(self, task: str) -> Path:
         """Return the directory of a task's store."""

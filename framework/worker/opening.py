@@ -55,7 +55,7 @@ def open_log(
             raise ConfigError(f"--status-fd {status_fd}: {error.strerror}: it is for supervisors only") from error
         patience.meanwhile = lambda: None if has_reader(status_fd) else patience.end_within(0)
     hosted_by(job, partitions, stage)  # before the log is opened: a wrong number waits for no broker
-    log = job_directory.open_log(group=job.name, patience=patience)
+    log = job_directory.open_log(group=job.name, patience=patience, idles=True)
     try:
         know_dropped(job, log)
         hosted = hosted_by(job, partitions, stage)

@@ -40,7 +40,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "consumer": {
         "fetch.queue.backoff.ms": 10,  # 1 s otherwise: a fast reader idles half of the time
-        "fetch.wait.max.ms": 50,  # a seek waits for the fetch that is under way, and an idle one lasts this long
+        "fetch.wait.max.ms": 10,  # a seek waits for the fetch that is under way, and an idle one lasts this long
         "fetch.max.bytes": 16 * MiB,
         "max.partition.fetch.bytes": 2 * MiB,
         "queued.max.messages.kbytes": 16 * KiB,  # 64 MiB otherwise, in each worker
@@ -58,6 +58,7 @@ _OURS = {
     "transactional.id": "each sink task has its own (S1)",
 }
 _NOT_IN_TRANSACTIONS = {"enable.gapless.guarantee", "message.timeout.ms"}
+IDLE_FETCH_MS = 50  # of one that finds nothing, where most do: of many partitions they cost much
 BATCH_LINGER_MS = 1  # many records at once, one by one: larger batches, and no task waits long
 
 _SECRET = re.compile(r"password|secret|\.key|\.pem|token|jaas|oauthbearer\.config|sasl\.username", re.IGNORECASE)
@@ -81,11 +82,12 @@ def hidden(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def split_options(
-    bootstrap: str, group: str, options: ClientOptions
+    bootstrap: str, group: str, options: ClientOptions, *, idles: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Return the configurations of (producer, consumer, admin client). Raises ConfigError on a contradiction.
 
-    An option goes to all of them; one that begins with ``producer.`` or ``consumer.`` to that one only.
+    An option goes to all of them; one that begins with ``producer.`` or ``consumer.`` to that one only. ``idles``: the
+    consumer waits for messages for most of its time, and seldom seeks.
     """
     shared: dict[str, Any] = {"bootstrap.servers": bootstrap}
     own: dict[str, dict[str, Any]] = {"producer": {}, "consumer": {}}
@@ -101,7 +103,8 @@ def split_options(
     fixed = {side: {name: value for name, (value, _) in entries.items()} for side, entries in _FIXED.items()}
     both = _DEFAULTS["both"]
     producer = both | _DEFAULTS["producer"] | shared | own["producer"] | fixed["producer"]
-    consumer = both | _DEFAULTS["consumer"] | shared | own["consumer"] | fixed["consumer"] | {"group.id": group}
+    waits = {"fetch.wait.max.ms": IDLE_FETCH_MS} if idles else {}
+    consumer = both | _DEFAULTS["consumer"] | waits | shared | own["consumer"] | fixed["consumer"] | {"group.id": group}
     for config in (producer, consumer):
         _refuse_half_security(config)
     return producer, consumer, both | shared
