@@ -37,15 +37,15 @@ class JobDirectory:
             make_private(directory)
 
     def open_log(
-        self, *, create: bool = True, group: str = "grete", patience: Patience | None = None, idles: bool = False
+        self, *, create: bool = True, group: str = "grete", patience: Patience | None = None, reads: int = 0
     ) -> JobLog:
         """Open the log; lag tools see ``group``; ``patience``: with brokers that do not answer.
 
-        ``idles``: it waits for messages for most of its time.
+        ``reads``: how many partitions will be read at a time.
         Raises ConfigError if there is no file and ``create`` is False.
         """
         path = self.directory / "log.db"
-        return open_address(self.address, path, group=group, create=create, patience=patience, idles=idles)
+        return open_address(self.address, path, group=group, create=create, patience=patience, reads=reads)
 
     def state(self, task: str) -> Path:
         """Return the directory of a task's store."""

@@ -52,19 +52,19 @@ def open_log(
     group: str = "grete",
     create: bool = True,
     patience: Patience | None = None,
-    idles: bool = False,
+    reads: int = 0,
 ) -> JobLog:
     """Return ``embedded`` (the file ``path``) or ``kafka://host:port[,host:port…]``. ``options`` are librdkafka's.
 
-    ``create``: make the file if there is none. ``patience``: with brokers that do not answer. ``idles``: a worker opens
-    it, which waits for messages for most of its time. Raises ConfigError for another url, and what the log raises.
+    ``create``: make the file if there is none. ``patience``: with brokers that do not answer. ``reads``: how many
+    partitions are read at a time. Raises ConfigError for another url, and what the log raises.
     """
     hosts = check_address(LogAddress(url))
     if not hosts:
         return EmbeddedLog(path, create=create)
     from framework.logs.kafka import KafkaLog
 
-    return KafkaLog(hosts, options, group=group, patience=patience, idles=idles)
+    return KafkaLog(hosts, options, group=group, patience=patience, reads=reads)
 
 
 def open_address(
@@ -74,11 +74,11 @@ def open_address(
     group: str = "grete",
     create: bool = True,
     patience: Patience | None = None,
-    idles: bool = False,
+    reads: int = 0,
 ) -> JobLog:
     """Return the log at an address, with the options in its file. Raises what ``open_log`` and the file raise."""
     options = None if address.config is None else read_options(address.config)
-    return open_log(address.url, path, options, group=group, create=create, patience=patience, idles=idles)
+    return open_log(address.url, path, options, group=group, create=create, patience=patience, reads=reads)
 
 
 def open_reader(address: LogAddress, path: Path, *, group: str = "grete") -> JobLogReader:

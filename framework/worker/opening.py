@@ -54,8 +54,8 @@ def open_log(
         except OSError as error:
             raise ConfigError(f"--status-fd {status_fd}: {error.strerror}: it is for supervisors only") from error
         patience.meanwhile = lambda: None if has_reader(status_fd) else patience.end_within(0)
-    hosted_by(job, partitions, stage)  # before the log is opened: a wrong number waits for no broker
-    log = job_directory.open_log(group=job.name, patience=patience, idles=True)
+    tasks_here = hosted_by(job, partitions, stage)  # before the log is opened: a wrong number waits for no broker
+    log = job_directory.open_log(group=job.name, patience=patience, reads=len(tasks_here))
     try:
         know_dropped(job, log)
         hosted = hosted_by(job, partitions, stage)

@@ -40,7 +40,6 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "consumer": {
         "fetch.queue.backoff.ms": 10,  # 1 s otherwise: a fast reader idles half of the time
-        "fetch.wait.max.ms": 10,  # a seek waits for the fetch that is under way, and an idle one lasts this long
         "fetch.max.bytes": 16 * MiB,
         "max.partition.fetch.bytes": 2 * MiB,
         "queued.max.messages.kbytes": 16 * KiB,  # 64 MiB otherwise, in each worker
@@ -58,7 +57,7 @@ _OURS = {
     "transactional.id": "each sink task has its own (S1)",
 }
 _NOT_IN_TRANSACTIONS = {"enable.gapless.guarantee", "message.timeout.ms"}
-IDLE_FETCH_MS = 50  # of one that finds nothing, where most do: of many partitions they cost much
+EMPTY_FETCH_MS = 10, 50  # how long a fetch that finds nothing lasts: a ms for each partition, within these
 BATCH_LINGER_MS = 1  # many records at once, one by one: larger batches, and no task waits long
 
 _SECRET = re.compile(r"password|secret|\.key|\.pem|token|jaas|oauthbearer\.config|sasl\.username", re.IGNORECASE)
@@ -82,12 +81,12 @@ def hidden(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def split_options(
-    bootstrap: str, group: str, options: ClientOptions, *, idles: bool = False
+    bootstrap: str, group: str, options: ClientOptions, *, reads: int = 0
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Return the configurations of (producer, consumer, admin client). Raises ConfigError on a contradiction.
 
-    An option goes to all of them; one that begins with ``producer.`` or ``consumer.`` to that one only. ``idles``: the
-    consumer waits for messages for most of its time, and seldom seeks.
+    An option goes to all of them; one that begins with ``producer.`` or ``consumer.`` to that one only. ``reads``: how
+    many partitions the consumer will read at a time. Fetches of many cost much, also those that find nothing.
     """
     shared: dict[str, Any] = {"bootstrap.servers": bootstrap}
     own: dict[str, dict[str, Any]] = {"producer": {}, "consumer": {}}
@@ -103,7 +102,8 @@ def split_options(
     fixed = {side: {name: value for name, (value, _) in entries.items()} for side, entries in _FIXED.items()}
     both = _DEFAULTS["both"]
     producer = both | _DEFAULTS["producer"] | shared | own["producer"] | fixed["producer"]
-    waits = {"fetch.wait.max.ms": IDLE_FETCH_MS} if idles else {}
+    least, most = EMPTY_FETCH_MS  # a seek waits for the fetch that is under way
+    waits = {"fetch.wait.max.ms": min(max(least, reads), most)}
     consumer = both | _DEFAULTS["consumer"] | waits | shared | own["consumer"] | fixed["consumer"] | {"group.id": group}
     for config in (producer, consumer):
         _refuse_half_security(config)

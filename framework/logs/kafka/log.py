@@ -42,15 +42,15 @@ class KafkaLog(KafkaReader):
         *,
         group: str = "grete",
         patience: Patience | None = None,
-        idles: bool = False,
+        reads: int = 0,
     ) -> None:
         """Connect to ``host:port[,host:port…]``. ``group`` is what lag tools see; ``options`` are librdkafka's.
 
-        ``idles``: it waits for messages for most of its time, so a fetch of nothing may last, and a seek waits for it.
+        ``reads``: how many partitions it will read at a time: of many, a seek may take a little longer.
         ``patience``: how long to wait for brokers that do not answer. Raises ConfigError (an option, who we are),
         LogAway (no broker answers).
         """
-        self._producer, consumer, admin = split_options(bootstrap, group, options or {}, idles=idles)
+        self._producer, consumer, admin = split_options(bootstrap, group, options or {}, reads=reads)
         troubles = Troubles(scrubber(options or {}))
         patience = Patience() if patience is None else patience
         self._writer = KafkaWriter(self._producer, troubles)  # first: a producer id takes longest
