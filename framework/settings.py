@@ -60,8 +60,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     idle_checkpoint_interval_ms: int = 10_000
     """A task that has nothing new, and whose checkpoints no other task awaits, commits this often.
 
-    While the rest lasts the interval doubles, up to 32 times this. A common checkpoint of all
-    tasks is at most that old, as long as one is idle. If it is no longer than
+    While the rest lasts the interval doubles, up to 32 times this and 320 s. A common
+    checkpoint of all tasks is at most that old, as long as one is idle. If it is no longer than
     checkpoint_interval_ms, each checkpoint is committed.
     """
     frame_bytes_max: int = 512 * KiB

@@ -1,6 +1,13 @@
 """Decides which checkpoints a task leaves out, or puts off, because nothing is new since its last one (A1, A6)."""
 
-GROWTH_MAX = 5  # doublings: 32 idle intervals
+GROWTH_MAX = 5  # doublings: 32 idle intervals,
+REST_MS_MAX = 320_000  # but no more than this, unless a single one is longer
+
+
+def longest_interval_ms(idle_interval_ms: int) -> int:
+    """Return to what the idle interval grows while a rest lasts."""
+    doublings = (max(REST_MS_MAX, idle_interval_ms) // max(1, idle_interval_ms)).bit_length() - 1
+    return idle_interval_ms << min(doublings, GROWTH_MAX)
 
 
 class Idleness:
@@ -22,7 +29,7 @@ class Idleness:
         self._awaited = awaited
         self._sees_next = False  # it will be told of the next one
         self._put_off = 0  # up to which checkpoint all are put off
-        self._grows = grows
+        self._longest_ms = longest_interval_ms(idle_interval_ms) if grows else idle_interval_ms
         self._rests_since = 0  # the last checkpoint that had something new, or the first one
         self._interval_ms = 0 if idle_interval_ms <= checkpoint_interval_ms else idle_interval_ms
 
@@ -68,5 +75,5 @@ class Idleness:
 
     def _idle_interval_ms(self, frozen: int) -> int:
         """Return the interval behind ``frozen``: about as long as the rest had been by then, up to a bound."""
-        rested_ms = max(0, frozen - self._rests_since) if self._grows else 0
-        return self._interval_ms << min((rested_ms // self._interval_ms).bit_length(), GROWTH_MAX)
+        rested = max(0, frozen - self._rests_since) // self._interval_ms
+        return min(self._interval_ms << min(rested.bit_length(), GROWTH_MAX), self._longest_ms)

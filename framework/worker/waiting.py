@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from framework.core.idleness import GROWTH_MAX
+from framework.core.idleness import longest_interval_ms
 from framework.core.ports import Core
 from framework.execution.driver import TaskDriver
 from framework.settings import Settings
@@ -30,7 +30,7 @@ class TaskWaits:
     def __init__(self, stages: Sequence[str], settings: Settings, look: Callable[[TopicPartition], object]) -> None:
         self._stages, self._look = stages, look
         self._interval_ms = settings.checkpoint_interval_ms
-        self._idle_ms = max(self._interval_ms, settings.idle_checkpoint_interval_ms << GROWTH_MAX)
+        self._idle_ms = max(self._interval_ms, longest_interval_ms(settings.idle_checkpoint_interval_ms))
         self._seen: dict[str, tuple[int, float]] = {}  # task → how far it had come, and when that was seen first
         self._log_at: dict[str, float] = {}  # task → when its next line is due
 

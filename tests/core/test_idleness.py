@@ -6,7 +6,7 @@ import pytest
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.idleness import Idleness
+from framework.core.idleness import Idleness, longest_interval_ms
 from framework.core.task_topology import wire
 from framework.core.topology import Stage, Topology
 from protocol.ids import producer_id
@@ -86,6 +86,14 @@ def test_the_idle_interval_doubles_while_a_rest_lasts(grows: bool, closed: list[
     idleness.news = True
     idleness.froze(70_000)
     assert not idleness.leave_out(70_000, 71_000)
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "longest_ms"), [(100, 3_200), (10_000, 320_000), (60_000, 240_000), (600_000, 600_000)]
+)
+def test_a_long_idle_interval_grows_less(interval_ms: int, longest_ms: int) -> None:
+    """A job whose idle interval is minutes does not rest for hours."""
+    assert longest_interval_ms(interval_ms) == longest_ms
 
 
 def test_a_last_stage_without_records_leaves_checkpoints_out() -> None:
