@@ -2,9 +2,11 @@
 
 import contextlib
 import random
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from framework.errors import FrameworkError
 from protocol.ids import TopicPartition
 from tests.verification.chaos.campaign import Campaign
 from tests.verification.chaos.chain import PARTITIONS
@@ -35,11 +37,15 @@ class Scene:
             raise Failed(f"{what}: not within {WAIT_S:.0f} s; deaths {list(self.campaign.deaths)[-5:]}; {words}")
 
     def feeding_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait, and give inputs as long as some are not out: something is under way all the time."""
+        """Wait, and give inputs as long as few are not out: something is under way all the time.
+
+        A log that has no room takes none: they are given again at the next look.
+        """
 
         def fed() -> bool:
             if self.campaign.fed - self.campaign.checker.entries < BACKLOG:
-                self.campaign.feed(5)
+                with contextlib.suppress(FrameworkError, sqlite3.Error):
+                    self.campaign.feed(5)
             return condition()
 
         self.until(fed, what)

@@ -101,12 +101,10 @@ def limited_files(directory: Path, seed: int) -> str:
 
 
 def _fill_until_crashes(stage: Scene, disk: Path, whose: set[int]) -> int:
-    """Fill the disk, wait for crashes, make room."""
+    """Fill the disk, give inputs until a worker has crashed of it (RocksDB reserves room ahead), make room."""
     stage.campaign.feed(100)
     ballast = fill(disk)
-    with contextlib.suppress(Exception):  # the log may be what has no room
-        stage.campaign.feed(100)  # tasks that have nothing new hardly write
-    stage.until(lambda: any(_ran_out(stage, death.partition) for death in stage.campaign.deaths), "crashes")
+    stage.feeding_until(lambda: any(_ran_out(stage, death.partition) for death in stage.campaign.deaths), "crashes")
     ballast.unlink()
     stage.running()
     crashed = [death for death in stage.campaign.deaths if death.code == ExitCode.FAILED]
