@@ -1,7 +1,8 @@
 """The mover: the next assignment on the way to the one that the assignor wants. Only the leader asks it.
 
 Partitions of a dead member move at once. All others move one at a time, each behind a standby that has caught up where
-members can host one; those of a member that is to leave come first, and move all together when its time is over.
+members can host one; those of a member that is to leave come first, and move all together when its time is over. Other
+standbys are asked for only while no partition moves: their starts would take the cores from what all wait for.
 """
 
 from collections.abc import Mapping
@@ -35,8 +36,11 @@ class PartitionMover:
         runnable = [partition for partition in current if partition not in self._view.halted]
         wanted = assign(runnable, candidates, current, self._standby_replicas)
         places = {p: self._next(p, place, wanted.get(p)) for p, place in current.items()}
-        if places == current and not self._unsettled(current):
-            self._move_one(places, wanted)
+        if not self._unsettled(places) and not self._move_one(places, wanted):
+            kept = {p: self._with_standbys(place, wanted.get(p)) for p, place in places.items()}
+            if kept == current:
+                self._warm(kept, wanted)
+            places = kept
         return tuple(places[partition] for partition in range(self._partitions))
 
     def _candidates(self) -> list[Candidate]:
@@ -58,16 +62,18 @@ class PartitionMover:
             new = wanted.owner if heir is None else heir.session
             before = view.sessions.get(place.after)  # it may not have stopped the partition yet
             waits = before is not None and before.alive and before.runs(partition) and place.after != new
-            standbys = wanted.standbys if heir is None else self._live_standbys(place, new)
-            return PartitionPlace(new, place.after if waits else "", standbys)
+            return PartitionPlace(new, place.after if waits else "", self._live_standbys(place, new))
         if owner.heartbeat.leaving and view.beats - owner.leaves_since >= self._leave_beats:
             heir = self._heir(partition, place)
-            if heir is None:
-                return PartitionPlace(wanted.owner, place.owner, wanted.standbys)
-            return PartitionPlace(heir.session, place.owner, self._live_standbys(place, heir.session))
-        if wanted.owner == place.owner:
-            return PartitionPlace(place.owner, place.after, wanted.standbys)
+            new = wanted.owner if heir is None else heir.session
+            return PartitionPlace(new, place.owner, self._live_standbys(place, new))
         return PartitionPlace(place.owner, place.after, self._live_standbys(place))
+
+    def _with_standbys(self, place: PartitionPlace, wanted: PartitionPlace | None) -> PartitionPlace:
+        """Return a place with the standbys that the assignor wants; one that is to move keeps those that there are."""
+        if wanted is None or wanted.owner != place.owner:
+            return place
+        return PartitionPlace(place.owner, place.after, wanted.standbys)
 
     def _heir(self, partition: int, place: PartitionPlace) -> MemberView | None:
         """Return the member whose standby can go on at once, if there is one: counts are made even later, warm."""
@@ -80,24 +86,40 @@ class PartitionMover:
     def _unsettled(self, places: Mapping[int, PartitionPlace]) -> bool:
         """Tell whether a partition is still on its way to its owner, and may have more time for it."""
         view = self._view
+        if any(place.owner != view.place(partition).owner for partition, place in places.items()):
+            return True
         return view.beats - view.changed_beats < SETTLE_BEATS and any(
             (held := view.sessions[place.owner].holding(partition)) is None or held.state != "running"
             for partition, place in places.items()
             if view.is_live(place.owner)
         )
 
-    def _move_one(self, places: dict[int, PartitionPlace], wanted: Mapping[int, PartitionPlace]) -> None:
-        """Move one partition to the owner that the assignor wants; if none can move yet, make standbys first."""
-        view = self._view
-        moves = [(p, view.sessions[wanted[p].owner]) for p in wanted if wanted[p].owner != places[p].owner]
-        leaves = {p: (owner := view.sessions.get(places[p].owner)) is not None and not owner.takes for p, _ in moves}
-        moves.sort(key=lambda move: (not leaves[move[0]], not self._ready(*move), not self._warming(*move), move[0]))
-        if moves and self._ready(*moves[0]):
-            partition, _ = moves[0]
-            place, next_ = places[partition], wanted[partition]
-            places[partition] = PartitionPlace(next_.owner, place.owner, next_.standbys)
-            return
-        for partition, new in moves[: min(WARM_AT_ONCE, sum(leaves.values())) or 1]:
+    def _moves(
+        self, places: Mapping[int, PartitionPlace], wanted: Mapping[int, PartitionPlace]
+    ) -> list[tuple[int, MemberView, bool]]:
+        """Return the moves that are left, the next one first: (partition, its new owner, the old one leaves)."""
+        sessions = self._view.sessions
+        moves = []
+        for partition, place in wanted.items():
+            if place.owner != places[partition].owner:
+                owner = sessions.get(places[partition].owner)
+                moves.append((partition, sessions[place.owner], owner is not None and not owner.takes))
+        return sorted(moves, key=lambda m: (not m[2], not self._ready(*m[:2]), not self._warming(*m[:2]), m[0]))
+
+    def _move_one(self, places: dict[int, PartitionPlace], wanted: Mapping[int, PartitionPlace]) -> bool:
+        """Move one partition to the owner that the assignor wants; return whether one could move."""
+        for partition, new, _ in self._moves(places, wanted)[:1]:
+            if self._ready(partition, new):
+                place = places[partition]
+                places[partition] = PartitionPlace(new.session, place.owner, self._live_standbys(place, new.session))
+                return True
+        return False
+
+    def _warm(self, places: dict[int, PartitionPlace], wanted: Mapping[int, PartitionPlace]) -> None:
+        """Make standbys for the next moves: none can move yet."""
+        moves = self._moves(places, wanted)
+        leaving = sum(leaves for _, _, leaves in moves)
+        for partition, new, _ in moves[: min(WARM_AT_ONCE, leaving) or 1]:
             place = places[partition]
             if not self._warming(partition, new):
                 places[partition] = PartitionPlace(place.owner, place.after, (*place.standbys, new.session))
