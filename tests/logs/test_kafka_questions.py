@@ -79,3 +79,21 @@ def test_a_question_that_was_given_up_holds_nothing_up() -> None:
     assert not broker.closed.is_set()
     broker.answers.set()
     assert broker.closed.wait(LIMIT_S)
+
+
+def test_a_connection_waits_for_a_broker_that_is_far() -> None:
+    """One question is asked, however often a caller looks for its answer; a closed client waits for it, too."""
+    broker = FarBroker()
+    client = asking(broker, Patience())
+    assert not client.answers()
+    assert not client.answers()
+    broker.answers.set()
+    while not client.answers():
+        pass
+    assert broker.waited == [ANSWER_S]
+    broker.answers.clear()
+    assert not client.answers()
+    client.close()
+    assert not broker.closed.is_set()
+    broker.answers.set()
+    assert broker.closed.wait(LIMIT_S)

@@ -245,7 +245,7 @@ class Reader:
                 self._take((message, *self._consumer.consume(BATCH, 0)))
                 continue
             self._metadata_client.waits()
-            if self._patience.clock_s() - began > stuck_s and self._metadata_client.answers(SLICE_S):
+            if self._patience.clock_s() - began > stuck_s and self._metadata_client.answers():
                 stuck_s *= 3  # a fetch may just be slow
                 self._fetch_afresh(partition, ahead)
 

@@ -6,6 +6,7 @@ the reader's would wait until its fetch has got something.
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -36,12 +37,18 @@ class MetadataClient:
         self._patience = patience
         self._found: set[str] = set()  # topics that were there when somebody asked
         self._asking: Question | None = None  # the last one that took long
+        self._probe: Question | None = None  # of ``answers``
         self._late = False  # whether the last answer took longer than a slice, or did not come
 
-    def answers(self, seconds: float) -> bool:
-        """Return whether a broker has answered in time."""
+    def answers(self) -> bool:
+        """Return whether a broker answers. It may answer late: ask again, and the same question goes on."""
+        if self._probe is None:  # of one topic: a cluster may have many
+            self._probe = Question(lambda: self._consumer.list_topics("__consumer_offsets", timeout=ANSWER_S))
+        if not self._probe.over(SLICE_S):
+            return False
+        probe, self._probe = self._probe, None
         try:
-            self._consumer.list_topics("__consumer_offsets", timeout=seconds)  # of one topic: a cluster may have many
+            probe.answer()
         except KafkaException:
             self._consumer.poll(0)  # for its errors
             return False
@@ -120,11 +127,12 @@ class MetadataClient:
         return self._troubles.no_answer(self._bootstrap, patience.clock_s() - began_s, diagnose=diagnose)
 
     def close(self) -> None:
-        """Disconnect; a question that is still asked needs the client to its end."""
-        if self._asking is None or self._asking.over(0):
-            self._consumer.close()
-        else:
-            self._asking.then(self._consumer.close)
+        """Disconnect; questions that are still asked need the client to their end."""
+        close: Callable[[], None] = self._consumer.close
+        for question in (self._asking, self._probe):
+            if question is not None and not question.over(0):
+                close = partial(question.then, close)
+        close()
 
     def _ask(self, question: Callable[[float], Any], doing: str, access: str = "") -> Any:
         """Return the broker's answer; ask again while it is away."""

@@ -19,6 +19,7 @@ from protocol.frames import decode_headers, encode_headers
 from protocol.ids import TopicPartition
 
 REASON_S_MAX = 0.5  # of waiting for librdkafka to say why it has given up
+ANSWER_S = 0.5  # of waiting for a first answer: signal handlers run in between
 HANDED_MAX = 500  # records given to librdkafka in one go: a fraction of a millisecond in which nothing else runs
 
 _VALUE_AT = len(encode_headers([(OUTPUT, b"")]))  # each output of a deterministic task has this header, seldom others
@@ -55,10 +56,10 @@ class KafkaWriter:
         self._unanswered = 0
         self._full = -1  # messages that librdkafka held when it had no room for more
 
-    def answers(self, seconds: float) -> bool:
-        """Return whether a broker has answered in time."""
+    def answers(self) -> bool:
+        """Return whether a broker has answered, once or within a moment."""
         try:
-            answered = bool(self._producer.cluster_id(timeout=seconds))
+            answered = bool(self._producer.cluster_id(timeout=ANSWER_S))
         except KafkaException:
             answered = False
         self._serve(0)  # for its errors

@@ -24,9 +24,9 @@ class KafkaReader:
         consumer: dict[str, Any],
         troubles: Troubles,
         patience: Patience,
-        answers: Callable[[float], bool] | None = None,
+        answers: Callable[[], bool] | None = None,
     ) -> None:
-        """Connect; ``answers`` asks a broker, for some seconds. See ``connect`` for the arguments of people.
+        """Connect; ``answers`` asks a broker, for a moment. See ``connect`` for the arguments of people.
 
         Raises ConfigError (an option, who we are), LogAway (no broker answers).
         """
@@ -106,9 +106,9 @@ class KafkaReader:
             self._reader.close()
             self._metadata_client.close()
 
-    def _connect(self, answers: Callable[[float], bool]) -> None:
+    def _connect(self, answers: Callable[[], bool]) -> None:
         began = self._patience.clock_s()
-        while not answers(0.5):
+        while not answers():
             self._metadata_client.waits()
             if self._troubles.refused is not None or self._patience.over(began, connecting=True):
                 raise self._metadata_client.no_answer(began)
