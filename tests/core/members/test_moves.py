@@ -98,3 +98,23 @@ def test_at_its_bound_a_leave_hands_over_to_a_standby_that_is_ready() -> None:
     assert first.done
     owners = world.owners()
     assert {p: owners[p] for p in owned} == {p: [session] for p, session in ready.items()}
+
+
+def test_other_standbys_wait_until_no_partition_moves() -> None:
+    """What restores beside a move takes its cores: no member gets a new standby before the last partition has moved."""
+    world = World(6, warms=True, standby_replicas=1)
+    first, other, _ = world.join(), world.join(), world.join()
+    world.run(900)
+    require_settled(world)
+    view = other.core.view
+    before = {p: set(view.place(p).standbys) for p in range(6)}
+    first.core.leaving = True
+    moving = 0
+    while first.session in {view.place(p).owner for p in range(6)}:
+        assert all(before[p].issuperset(view.place(p).standbys) for p in range(6))
+        world.run(1)
+        moving += 1
+    assert moving > STOP_STEPS
+    world.run(QUIET)
+    require_settled(world)
+    assert all(len(view.place(p).standbys) == 1 for p in range(6))
