@@ -50,7 +50,8 @@ class AlignedMode:
     @property
     def observed_checkpoint(self) -> int | None:
         """The greatest checkpoint of which a marker has come; None: more may come unseen for now."""
-        return None if self.held_up or self._batch_of is not None else self._core.observed_checkpoint
+        busy = self.held_up or self._batch_of is not None or self._unflushed
+        return None if busy else self._core.observed_checkpoint
 
     def observe_checkpoint(self, checkpoint_id: int, *, sees_next: bool) -> None:
         """Tell the core what tasks beside this one have observed (A1)."""

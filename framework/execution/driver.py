@@ -301,3 +301,22 @@ class TaskDriver:
     def running(self) -> bool:
         """Whether the task has restored its state and takes input."""
         return self.status is TaskStatus.RUNNING
+
+    @property
+    def idle_in(self) -> int | None:
+        """The checkpoint with what comes of it that all external inputs are idle (E4); None: one may bring time on."""
+        return self._checkpoint_of_all if self.running and self.event_time.all_idle else None
+
+    @property
+    def ended_in(self) -> int | None:
+        """The checkpoint with what comes of it that all inputs have ended (E7); None: the task does not know it yet."""
+        return self._checkpoint_of_all if self.running and self.event_time.drained else None
+
+    @property
+    def _checkpoint_of_all(self) -> int:
+        """The checkpoint with all that the task has done: the last one, if nothing was new since, else the open one.
+
+        The open one may be long in coming: sources at rest put it off (A1).
+        """
+        last = self.core.idleness.closed(self.core.frozen)
+        return last if self.mode.observed_checkpoint is not None else last + 1

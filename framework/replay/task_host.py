@@ -118,19 +118,13 @@ class HostedTask:
 
     @property
     def idle_in(self) -> int | None:
-        """The open checkpoint, if none of the task's external inputs holds event time back; else None."""
-        driver = None if self.process is None else self.process.driver
-        if driver is None or not (driver.running and driver.event_time.all_idle):
-            return None
-        return driver.core.idleness.closed(driver.core.frozen) + 1
+        """See the driver's."""
+        return None if self.process is None else self.process.driver.idle_in
 
     @property
     def ended_in(self) -> int | None:
-        """The open checkpoint, if the task knows that its inputs have ended and has told what came of it; or None."""
-        driver = None if self.process is None else self.process.driver
-        if driver is None or not (driver.running and driver.event_time.drained):
-            return None
-        return driver.core.idleness.closed(driver.core.frozen) + 1
+        """See the driver's."""
+        return None if self.process is None else self.process.driver.ended_in
 
     @property
     def settled(self) -> bool:

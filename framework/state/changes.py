@@ -12,7 +12,8 @@ from framework.core.changelog_fold import ChangelogFold, Segment
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, OffsetOutOfRange
 from framework.logs.partition_reader import rows
-from framework.ports import JobLogReader, LogReader
+from framework.logs.searched import SearchedLog
+from framework.ports import LogReader
 from framework.state.commit_search import commit_in, first_commit, first_from
 from framework.state.commits import all_wirings, newest_commit
 from framework.state.snapshots import id_of_all, snapshots
@@ -89,13 +90,12 @@ def wirings_of(job: Job, stage: StageGraph) -> list[TaskWiring]:
     return all_wirings(job)[job.tasks_of(stage.ordinal)]
 
 
-def position_at(
-    log: JobLogReader, job: Job, stage: StageGraph, checkpoint_id: int | None, *, aligned: bool
-) -> Position:
+def position_at(log: LogReader, job: Job, stage: StageGraph, checkpoint_id: int | None, *, aligned: bool) -> Position:
     """Return the position of a checkpoint; None: the newest that all tasks have, BEGINNING while there is none.
 
     Raises ConfigError as ``snapshots.snapshots`` does.
     """
+    log = SearchedLog.of(log)
     if checkpoint_id is None and any(newest_commit(log, wiring) is None for wiring in all_wirings(job)):
         return BEGINNING
     found = snapshots(log, job, checkpoint_id, aligned=aligned)
@@ -104,8 +104,9 @@ def position_at(
     return Position(id_of_all(found) if checkpoint_id is None else checkpoint_id, places)
 
 
-def earliest(log: JobLogReader, job: Job, stage: StageGraph, *, aligned: bool) -> Position:
+def earliest(log: LogReader, job: Job, stage: StageGraph, *, aligned: bool) -> Position:
     """Return the first position behind which the changelogs hold all commits."""
+    log = SearchedLog.of(log)
     wirings = wirings_of(job, stage)
     if all(log.bounds(wiring.changelog)[0] == 0 for wiring in wirings):
         return BEGINNING
@@ -116,9 +117,10 @@ def earliest(log: JobLogReader, job: Job, stage: StageGraph, *, aligned: bool) -
 
 
 def later(
-    log: JobLogReader, job: Job, stage: StageGraph, start: Position, newest: Position, count: int, *, aligned: bool
+    log: LogReader, job: Job, stage: StageGraph, start: Position, newest: Position, count: int, *, aligned: bool
 ) -> Position:
     """Return the position ``count`` checkpoints behind ``start``, ``newest`` if that is nearer."""
+    log = SearchedLog.of(log)
     found = start
     for _ in range(count):
         if found.checkpoint_id >= newest.checkpoint_id:
@@ -133,7 +135,7 @@ def _offset(place: CommitPlace) -> int:
     return place.offset
 
 
-def _next(log: JobLogReader, job: Job, stage: StageGraph, after: int, newest: Position, *, aligned: bool) -> Position:
+def _next(log: LogReader, job: Job, stage: StageGraph, after: int, newest: Position, *, aligned: bool) -> Position:
     """Return the first position whose checkpoint, committed by a task of the stage, is above ``after``."""
     while True:
         found = [first_from(log, wiring, after + 1) for wiring in wirings_of(job, stage)]
@@ -150,12 +152,13 @@ def _next(log: JobLogReader, job: Job, stage: StageGraph, after: int, newest: Po
 
 
 def ranges(
-    log: JobLogReader, job: Job, stage: StageGraph, start: Position, end: Position
+    log: LogReader, job: Job, stage: StageGraph, start: Position, end: Position
 ) -> list[tuple[int, ChangelogRange]]:
     """Return (partition, range) of all that was committed from ``start`` to ``end``; a long one is cut at commits.
 
     Raises ConfigError: the changelog was trimmed behind ``start``, or it is another one.
     """
+    log = SearchedLog.of(log)
     found = []
     wirings = wirings_of(job, stage)
     fingerprint = _fingerprint(log, wirings[0], start.place(0))

@@ -17,6 +17,7 @@ from framework.errors import ConfigError, Halted, OffsetOutOfRange
 from framework.execution.changelog_writer import find_outcome
 from framework.halts import HaltCode
 from framework.logs.partition_reader import rows, rows_left
+from framework.logs.searched import SearchedLog
 from framework.ports import LogReader
 from framework.state.commit_search import at_most, commit_in, first_at_least, first_from, last_at_most
 from framework.state.commits import CommittedAt, all_wirings
@@ -115,7 +116,7 @@ def snapshots(log: LogReader, job: Job, checkpoint_id: int | None = None, *, ali
     ConfigError: nothing is committed yet, not this checkpoint (names the nearest), by another graph, or not retained
     any more.
     """
-    wirings = all_wirings(job)
+    log, wirings = SearchedLog.of(log), all_wirings(job)
     for stage in job.stages:
         changelog = job.topology().changelog(stage.ordinal)
         there = log.partitions(changelog) or stage.partitions

@@ -54,6 +54,15 @@ class Count(Task):
 
 job = Job("windowed", stages=[Count], partitions=2)
 """
+PASS = """
+class Pass(Task):
+    lines = Input(Topic("given", key=utf8, value=utf8))
+    out = Output(Topic("lines", key=utf8, value=utf8))
+    def process(self, record: Record[str, str]) -> None:
+        self.out.send(record.key, record.value)
+
+class Count"""
+WINDOWED_BEHIND = WINDOWED.replace("\nclass Count", PASS).replace("[Count]", "[Pass, Count]")
 
 
 def start(*arguments: str, cwd: Path, module: str = "framework.cli", **options: object) -> "subprocess.Popen[str]":
@@ -235,6 +244,18 @@ def test_draining_does_not_wait_for_idle_inputs(tmp_path: Path, monkeypatch: pyt
     out = grete("run", "job.py", "--drain", "--input", "lines=-", "--keys", cwd=tmp_path, stdin="ann\tx\n")
     assert "draining: firing what waits for a later record (1 timer)" in out
     assert "ann\t1" in grete("topic", "read", "job.py", "counts", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("how", [[], ["--drain"]], ids=["run", "drain"])
+def test_the_end_does_not_wait_for_the_idle_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: list[str]
+) -> None:
+    """Sources that have told that they are idle put further checkpoints off, here for an hour: none is waited for."""
+    monkeypatch.setenv("GRETE_EVENT_TIME_IDLE_MS", "200")
+    monkeypatch.setenv("GRETE_IDLE_CHECKPOINT_INTERVAL_MS", "3600000")
+    (tmp_path / "job.py").write_text(WINDOWED_BEHIND)
+    grete("run", "job.py", *how, "--input", "given=-", "--keys", cwd=tmp_path, stdin="ann\tx\nbob\ty\n")
+    assert ("ann\t1" in grete("topic", "read", "job.py", "counts", cwd=tmp_path)) == bool(how)
 
 
 HANGS = """
