@@ -29,6 +29,9 @@ class FarBroker:
         assert self.answers.wait(LIMIT_S)
         return SimpleNamespace(topics={topic: SimpleNamespace(partitions=[0, 1], error=None)})
 
+    def poll(self, _timeout: float) -> None:
+        """Return nothing: there are no errors."""
+
     def close(self) -> None:
         """Note it."""
         self.closed.set()

@@ -44,13 +44,14 @@ class MetadataClient:
         """Return whether a broker answers. It may answer late: ask again, and the same question goes on."""
         if self._probe is None:  # of one topic: a cluster may have many
             self._probe = Question(lambda: self._consumer.list_topics("__consumer_offsets", timeout=ANSWER_S))
-        if not self._probe.over(SLICE_S):
+        over = self._probe.over(SLICE_S)
+        self._consumer.poll(0)  # for its errors
+        if not over:
             return False
         probe, self._probe = self._probe, None
         try:
             probe.answer()
         except KafkaException:
-            self._consumer.poll(0)  # for its errors
             return False
         return True
 

@@ -115,6 +115,8 @@ class KafkaWriter:
                 self._full = len(self._producer)
                 break  # stays queued; the tasks see no delivery and stop reading (B1)
             except KafkaException as error:
+                if error.args[0].code() == KafkaError._FATAL and self._earlier_failed():
+                    break
                 raise failed(error, self._what(records[0].partition, records[0].value)) from error
             queue.popleft()
             self._full = -1
@@ -154,6 +156,11 @@ class KafkaWriter:
             self._producer.poll(REASON_S_MAX)
             if self._failure is None or self._vague:
                 self._failure, self._vague = failed(error, "sending"), False
+
+    def _earlier_failed(self) -> bool:
+        """Wait for what an earlier message has failed with: that says why librdkafka takes no more."""
+        self._serve(REASON_S_MAX)
+        return self._failure is not None
 
     def _what(self, partition: TopicPartition, value: bytes | None) -> str:
         return f"sending {len(value or b'')} bytes to {partition}"

@@ -25,11 +25,11 @@ from framework.testing.broker import Broker
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from tests.execution.deterministic.reference import rows_of
-from tests.execution.deterministic.test_kills import PATIENCE_S, all_running, poll_until
+from tests.execution.deterministic.test_kills import DAY_MS, PATIENCE_S, all_running, poll_until
 
 JOB = str(Path(__file__).with_name("counted_lines.py"))
 TAKEN = 6
-NO_COMMIT = Settings(checkpoint_interval_ms=600_000)
+NO_COMMIT = Settings(checkpoint_interval_ms=DAY_MS)
 CLEANED_AT_ONCE = {
     "cleanup.policy": "compact",
     "segment.ms": "100",
