@@ -50,8 +50,16 @@ class AlignedMode:
     @property
     def observed_checkpoint(self) -> int | None:
         """The greatest checkpoint of which a marker has come; None: more may come unseen for now."""
-        busy = self.held_up or self._batch_of is not None or self._unflushed
-        return None if busy else self._core.observed_checkpoint
+        return None if self.held_up or self._in_work else self._core.observed_checkpoint
+
+    @property
+    def closed_all(self) -> bool:
+        """Whether all that the task has done is in the last checkpoint that it has closed, committed or not."""
+        return not (self._in_work or self._core.idleness.news)
+
+    @property
+    def _in_work(self) -> bool:
+        return self._batch_of is not None or self._unflushed
 
     def observe_checkpoint(self, checkpoint_id: int, *, sees_next: bool) -> None:
         """Tell the core what tasks beside this one have observed (A1)."""

@@ -319,4 +319,4 @@ class TaskDriver:
         The open one may be long in coming: sources at rest put it off (A1).
         """
         last = self.core.idleness.closed(self.core.frozen)
-        return last if self.mode.observed_checkpoint is not None else last + 1
+        return last if self.mode.closed_all else last + 1

@@ -39,6 +39,11 @@ class TaskMode(Protocol):
         """Note what tasks beside this one have observed, and whether they observe the next one at once (A1)."""
         ...
 
+    @property
+    def closed_all(self) -> bool:
+        """Whether all that the task has done is in its last checkpoint, as far as the mode can tell."""
+        ...
+
     def acknowledged(self, delivery: Delivery) -> None:
         """Note where sent records are, whatever they were."""
         ...

@@ -91,6 +91,7 @@ class DeterministicMode:
             parts.tell(on.Tick(int(now), parts.overlay.open_bytes, int(now * 1_000), observed=t))
 
     observed_checkpoint = None  # checkpoints are its own (D4)
+    closed_all = False  # it closes or leaves out the next one by its own timer, soon enough
 
     def observe_checkpoint(self, checkpoint_id: int, *, sees_next: bool) -> None:
         """Do nothing: it waits for no task's checkpoints."""
