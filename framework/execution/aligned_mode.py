@@ -54,7 +54,7 @@ class AlignedMode:
 
     @property
     def closed_all(self) -> bool:
-        """Whether all that the task has done is in the last checkpoint that it has closed, committed or not."""
+        """Whether the checkpoint that the task has closed last holds all it has done. It need not be committed."""
         return not (self._in_work or self._core.idleness.news)
 
     @property

@@ -41,7 +41,7 @@ class TaskMode(Protocol):
 
     @property
     def closed_all(self) -> bool:
-        """Whether all that the task has done is in its last checkpoint, as far as the mode can tell."""
+        """Whether the checkpoint that the task has closed last holds all it has done; False: it may not."""
         ...
 
     def acknowledged(self, delivery: Delivery) -> None:

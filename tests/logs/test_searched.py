@@ -50,7 +50,7 @@ def test_it_answers_as_the_log_does(monkeypatch: pytest.MonkeyPatch, reads: list
 
 
 def test_a_place_is_read_once() -> None:
-    """What comes behind it is read when it is there; after the partition was left, all is read afresh."""
+    """The search reads the log again for later messages, and for a partition that it has left."""
     data, log = made(30)
     search = SearchedLog.of(SearchedLog(log))
     assert [len(search.read(PARTITION, offset, ALL)) for offset in (0, 29, 7)] == [30, 1, 23]

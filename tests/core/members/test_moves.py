@@ -101,7 +101,7 @@ def test_at_its_bound_a_leave_hands_over_to_a_standby_that_is_ready() -> None:
 
 
 def test_other_standbys_wait_until_no_partition_moves() -> None:
-    """What restores beside a move takes its cores: no member gets a new standby before the last partition has moved."""
+    """No member gets a new standby before the last partition has moved: a restore would take cores from the move."""
     world = World(6, warms=True, standby_replicas=1)
     first, other, _ = world.join(), world.join(), world.join()
     world.run(900)
