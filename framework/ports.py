@@ -69,10 +69,28 @@ class LogReader(Protocol):
         """Return (offset of the first message still there, offset of the next message to come)."""
         ...
 
+    def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the ``bounds`` of each. Where they are asked for over a network, all of them take as long as one."""
+        ...
+
+    def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Declare that somebody reads each of these partitions soon, from the first offset up to the second, its end.
+
+        A log that fetches begins to fetch. The read raises if the offset is out of range.
+        """
+        ...
+
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         """Return messages from ``offset`` on, in order: at least one if there is one, then up to about ``max_bytes``.
 
         Raises OffsetOutOfRange if ``offset`` is before the start or beyond the end.
+        """
+        ...
+
+    def at_hand(self, partition: TopicPartition, offset: int) -> bool:
+        """Tell whether a read from ``offset`` on returns at once. False: ``expect`` has begun a fetch that goes on.
+
+        It is false for a moment only, so that other tasks have turns; then the read waits, and raises if nothing comes.
         """
         ...
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 
 from framework.errors import ExitCode, FrameworkError, exit_code
+from framework.worker.open_files import raise_limit
 
 
 def command_line() -> None:
@@ -12,6 +13,7 @@ def command_line() -> None:
     if not __debug__:  # invariants are assertions: without them, a broken one would be written to the log
         print("grete: do not run it under python -O or PYTHONOPTIMIZE: its checks would be off", file=sys.stderr)
         sys.exit(ExitCode.USAGE)
+    raise_limit()  # of this process and those that it starts
     from framework.cli.main import app
 
     report_errors(app)

@@ -194,6 +194,7 @@ def config(
 def doctor(
     job: JobName,
     *,
+    processes: Annotated[int | None, typer.Option(help="As you give it to grete up.", min=1)] = None,
     json: AsJson = False,
     directory: Directory = None,
     log: LogOption = None,
@@ -204,7 +205,8 @@ def doctor(
     """Look whether a job can run here: log, rights, topics, clocks, disk, limits; exit 1 if not. It writes nothing."""
     from framework.cli.commands.doctor import doctor as look
 
-    if not look(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings), as_json=json):
+    address, values = address_of(log, kafka_config, settings), settings_of(set, settings)
+    if not look(job, directory, address, values, processes=processes, as_json=json):
         raise typer.Exit(ExitCode.FAILED)
 
 

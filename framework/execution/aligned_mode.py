@@ -54,7 +54,7 @@ class AlignedMode:
 
     @property
     def closed_all(self) -> bool:
-        """Whether the checkpoint that the task has closed last holds all it has done. It need not be committed."""
+        """Whether the last checkpoint that the task has closed, committed or not, holds all that it has done."""
         return not (self._in_work or self._core.idleness.news)
 
     @property

@@ -57,7 +57,7 @@ class Backpressure:
 
     def _lag(self) -> int:
         """Return the most messages of a partition that its consumer has not processed, as far as is known."""
-        bounds = {partition: self._log.bounds(partition) for partition in self._streams}
+        bounds = self._log.all_bounds(self._streams)
         untrimmed = max((end - start for start, end in bounds.values()), default=0)
         if untrimmed <= self._messages_max // 2:
             return untrimmed

@@ -58,7 +58,7 @@ class TaskDriver:
                 pid,
                 wall_ms,
                 None if changelog_position is None else decode_changelog_position(changelog_position),
-                {partition: parts.log.bounds(partition) for partition in partitions},
+                parts.log.all_bounds(partitions),
             )
         )
 
@@ -156,7 +156,8 @@ class TaskDriver:
         now = self.parts.mono_ms()
         requests = self.parts.runner.requests
         due = min(self.mode.due_in_ms(now), self.parts.backpressure.due_in_ms, requests.due_in_ms(now))
-        due = min(due, LATE_MS) if self.restore.pending else due
+        fetches = self.parts.core.wants_input and self.parts.input_reader.waits
+        due = min(due, LATE_MS) if self.restore.pending or fetches else due
         if self._in_flight is not None and self._in_flight.count:
             due = min(due, CALLS_MS)
         return due if self.outbox is None or not self.parts.ready else min(due, self.outbox.due_in_ms(now))

@@ -47,7 +47,8 @@ class InputReader:
         self._highest = max(self._priority.values(), default=0)
         # rows, their times, the first that was not given
         self._held: dict[TopicPartition, tuple[list[LogRow], list[int], int]] = {}
-        self.more = False  # the last batch was cut: the rest of it is at hand
+        self.more = False  # the last batch was cut: the rest of it is here
+        self.waits = False  # the log still fetches what is behind a seek
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read this partition from ``offset`` on next. Raises Halted if the log ends before it."""
@@ -60,6 +61,7 @@ class InputReader:
                 offset=offset,
                 code=HaltCode.LOG_WENT_BACK,
             )
+        self._log.expect({partition: (offset, end)})
         self._position[partition] = offset
         self._held.pop(partition, None)
         self.more = False
@@ -78,7 +80,7 @@ class InputReader:
 
         ``first``: the only partitions to be read now (A2c); none: all are.
         """
-        self.more = False
+        self.more = self.waits = False
         for _ in range(len(self._turn)):
             partition = self._turn.pop(0)
             self._turn.append(partition)
@@ -88,6 +90,9 @@ class InputReader:
                     return batch
                 continue
             if first and partition not in first:
+                continue
+            if not self._log.at_hand(partition, self._position[partition]):
+                self.waits = True
                 continue
             rows = self._log.read(partition, self._position[partition], self._batch_bytes_max)
             if rows:

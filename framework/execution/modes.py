@@ -41,7 +41,7 @@ class TaskMode(Protocol):
 
     @property
     def closed_all(self) -> bool:
-        """Whether the checkpoint that the task has closed last holds all it has done; False: it may not."""
+        """Whether the last checkpoint that the task has closed holds all that it has done. False: it may not."""
         ...
 
     def acknowledged(self, delivery: Delivery) -> None:

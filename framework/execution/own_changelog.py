@@ -34,6 +34,7 @@ class OwnChangelog:
         """Read from ``offset`` up to the present end."""
         self._rows.clear()
         end = self._log.bounds(self._partition)[1]
+        self._log.expect({self._partition: (offset, end)})  # other tasks have their turns meanwhile
         self._reader = PartitionReader(
             self._log, self._partition, offset, end, acknowledged=self._appended, clock_s=self._clock_s
         )
@@ -52,6 +53,8 @@ class OwnChangelog:
         reader = self._reader
         assert reader is not None
         if not self._rows:
+            if reader.position < reader.end and not self._log.at_hand(self._partition, reader.position):
+                return None
             try:
                 found = reader.read(self._bytes_max)
             except OffsetOutOfRange as error:

@@ -45,8 +45,8 @@ class SnapshotTaker:
         """
         fetched = directory.with_name(f"{directory.name}.fetched")
         own = store.changelog_position()
-        start, end = self._log.bounds(self._wiring.changelog)
-        if url and start < end and (own is None or decode_changelog_position(own).offset < start):
+        start, end = self._log.bounds(self._wiring.changelog) if url else (0, 0)
+        if start < end and (own is None or decode_changelog_position(own).offset < start):
             tried: set[str] = set()
             while (found := (yield from self._fetched(url, fetched, tried))) is not None:
                 if _replaced(store, fetched, found):

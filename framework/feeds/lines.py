@@ -59,8 +59,10 @@ def read_lines(
 ) -> Iterator[Sequence[Line]]:
     """Yield the lines that can be read at once, none when there is nothing just now. Raises ConfigError naming one."""
     number, rest, ended = 0, b"", False
+    readable = select.poll()
+    readable.register(handle, select.POLLIN)
     while not ended:
-        if not select.select([handle], [], [], 0)[0]:  # a person types, or the writer of a pipe thinks
+        if not readable.poll(0):  # a person types, or the writer of a pipe thinks
             yield ()
             continue
         piece = read(handle, READ_BYTES)

@@ -1,7 +1,7 @@
 """The log in memory: the same port in plain lists, for the test kit and as the base of the simulator's log."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from framework.errors import ConfigError, OffsetOutOfRange
@@ -110,6 +110,10 @@ class MemoryLog:
         found = self.data.partition(partition)
         return found.start, found.end
 
+    def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the bounds of each."""
+        return {partition: self.bounds(partition) for partition in partitions}
+
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         """Return messages from ``offset`` on: at least one if there is one, then up to about ``max_bytes``.
 
@@ -154,6 +158,13 @@ class MemoryLog:
         for record in records:
             self.data.partition(record.partition)
         self._queue.append((owner, token, None, b"", None, tuple(records)))
+
+    def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Do nothing: nothing is fetched ahead."""
+
+    def at_hand(self, partition: TopicPartition, offset: int) -> bool:
+        """Return True: no read waits."""
+        return True
 
     def leave(self, partition: TopicPartition) -> None:
         """Do nothing: nothing is fetched ahead."""

@@ -4,7 +4,7 @@ Each place of a log on Kafka costs a seek, which takes 15 ms; a search for the n
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 from framework.ports import LogReader, LogRow
@@ -34,18 +34,22 @@ class SearchedLog:
 
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         """Return messages from ``offset`` on, as ``LogReader.read`` does; those that are kept, whatever their size."""
-        kept = self._kept.setdefault(partition, [])
-        for begin, rows in kept:
-            if begin <= offset <= rows[-1].offset:
-                return rows[bisect_left(rows, offset, key=_offset) :]
+        if kept := self._at(partition, offset):
+            return kept
         found = self._log.read(partition, offset, max_bytes)
         if found:
             self._bytes += sum(ROW_BYTES + len(row.key or b"") + len(row.value or b"") for row in found)
             if self._bytes > KEPT_BYTES_MAX:
                 self._kept, self._bytes = {}, 0
             else:
-                kept.insert(0, (offset, found))
+                self._kept.setdefault(partition, []).insert(0, (offset, found))
         return found
+
+    def _at(self, partition: TopicPartition, offset: int) -> list[LogRow]:
+        for begin, rows in self._kept.get(partition, ()):
+            if begin <= offset <= rows[-1].offset:
+                return rows[bisect_left(rows, offset, key=_offset) :]
+        return []
 
     def partitions(self, topic: str) -> int | None:
         """Return the number of partitions, or None if there is no such topic."""
@@ -58,6 +62,18 @@ class SearchedLog:
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (offset of the first message still there, offset of the next message to come), as of now."""
         return self._log.bounds(partition)
+
+    def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the bounds of each, as of now."""
+        return self._log.all_bounds(partitions)
+
+    def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Tell the log of what is not kept."""
+        self._log.expect({each: span for each, span in spans.items() if not self._at(each, span[0])})
+
+    def at_hand(self, partition: TopicPartition, offset: int) -> bool:
+        """Tell whether it is kept, or the log has it."""
+        return bool(self._at(partition, offset)) or self._log.at_hand(partition, offset)
 
     def leave(self, partition: TopicPartition) -> None:
         """Forget a partition."""

@@ -5,7 +5,7 @@ Each answer is a page of rows of bounded size, from a read of bounded time and b
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,18 @@ class BoundedReader:
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """As the log."""
         return self._log.bounds(partition)
+
+    def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """As the log."""
+        return self._log.all_bounds(partitions)
+
+    def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """As the log."""
+        self._log.expect(spans)
+
+    def at_hand(self, partition: TopicPartition, offset: int) -> bool:
+        """As the log."""
+        return self._log.at_hand(partition, offset)
 
     def leave(self, partition: TopicPartition) -> None:
         """As the log."""

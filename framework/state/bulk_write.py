@@ -93,11 +93,8 @@ def commit(
                 f"two attempts, {winners[each.task].attempt} and {each.attempt}, have written task "
                 f"{bulk_write.tasks[each.task].wiring.name}: let one Spark task write each partition"
             )
-    ends = {
-        partition: log.bounds(partition)[1]
-        for task in bulk_write.tasks
-        for partition in dict.fromkeys(partition for _, partition in task.wiring.channels)
-    }
+    channels = (partition for task in bulk_write.tasks for _, partition in task.wiring.channels)
+    ends = {partition: end for partition, (_, end) in log.all_bounds(channels).items()}
     tasks, changelog_positions = list(bulk_write.tasks), []
     for number, task in enumerate(tasks):
         won = winners.get(number, Written(number, 0, 0, 0, task.begin))

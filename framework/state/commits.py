@@ -1,7 +1,8 @@
 """Reads the commits of a job from outside: the last ones, the processed inputs, the records that a kill rolled back."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 from framework.api.job import Job
@@ -22,6 +23,7 @@ from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 
 _WINDOW = 8  # messages read at first from the end of a partition; grows until what is searched is found
+_TOGETHER = 64  # changelogs whose ends are fetched at a time: what is fetched waits in memory
 _BETWEEN = MessageType.MARKER, MessageType.WATERMARK
 
 
@@ -55,15 +57,15 @@ class Latest:
         """The commit of a bulk write behind the last one, if no outcome on it was among the messages."""
         return self._in_doubt
 
-    def take(self, row: LogRow) -> None:
-        """Take the next message."""
+    def take(self, row: LogRow, commit: Commit | None = None) -> None:
+        """Take the next message; ``commit``: what it holds, if that was decoded."""
         value = row.value or b""
         header = decode_changelog_header(value)
         if header.generation < self.top:
             return
         self.top = header.generation
         if header.type is ChangelogType.COMMIT:
-            at = CommittedAt(row.offset, row.append_time_ms, decode_commit(value))
+            at = CommittedAt(row.offset, row.append_time_ms, decode_commit(value) if commit is None else commit)
             if self.found is not None and at.commit.checkpoint_id <= self.found.commit.checkpoint_id:
                 return  # a repeat of an at-least-once log: checkpoints rise from one valid commit to the next
             if self._in_doubt is not None and at.commit.previous == self._in_doubt.commit.checkpoint_id:
@@ -105,9 +107,28 @@ def _wirings(topology: Topology) -> tuple[TaskWiring, ...]:
     )
 
 
-def last_commit(log: LogReader, changelog: TopicPartition) -> CommittedAt | None:
-    """Return the last valid commit (C2), judged from a window at the end of the changelog; None if there is none."""
-    return end_of(log, changelog)[0]
+def ends_of(log: LogReader, changelogs: Iterable[TopicPartition]) -> Iterator[tuple[TopicPartition, tuple[int, int]]]:
+    """Yield changelogs with their bounds, to look for the last commit of each: their ends are fetched together.
+
+    So a look at many waits as long as one at a single one. Then they are left, and no longer fetched.
+    """
+    left = iter(dict.fromkeys(changelogs))
+    while some := list(islice(left, _TOGETHER)):
+        bounds = log.all_bounds(some)
+        try:
+            log.expect({each: (max(start, end - _WINDOW), end) for each, (start, end) in bounds.items() if start < end})
+            yield from bounds.items()
+        finally:
+            for changelog in some:
+                log.leave(changelog)
+
+
+def last_commit(log: LogReader, changelog: TopicPartition, bounds: tuple[int, int] | None = None) -> CommittedAt | None:
+    """Return the last valid commit (C2), judged from a window at the end of the changelog; None if there is none.
+
+    ``bounds``: of the changelog, where they are known.
+    """
+    return latest_of(log, changelog, bounds).found
 
 
 def end_of(log: LogReader, changelog: TopicPartition) -> tuple[CommittedAt | None, int]:
@@ -116,40 +137,46 @@ def end_of(log: LogReader, changelog: TopicPartition) -> tuple[CommittedAt | Non
     return latest.found, latest.top
 
 
-def latest_of(log: LogReader, changelog: TopicPartition) -> Latest:
+def latest_of(log: LogReader, changelog: TopicPartition, bounds: tuple[int, int] | None = None) -> Latest:
     """Return what the end of a changelog tells, as far back as the commit before the last valid one.
 
     A message tells its validity only to a reader that has seen what is between it and a valid commit (C2).
     """
     window = _WINDOW
     while True:
-        start, end = log.bounds(changelog)
-        begin = max(start, end - window)
+        start, end = log.bounds(changelog) if bounds is None else bounds
+        begin, bounds = max(start, end - window), None
         messages = list(rows_left(log, changelog, begin, end))
-        latest = Latest()
+        latest, commits = Latest(), dict[int, CommittedAt]()
         if begin > start:
-            proven = _first_proven(messages)
+            commits = _commits_of(messages)
+            proven = _first_proven(list(commits.values()))
             if proven is None:
                 window *= 8
                 continue
             latest.begin_at(proven)
             messages = [message for message in messages if message.offset > proven.offset]
         for message in messages:
-            latest.take(message)
+            at = commits.get(message.offset)
+            latest.take(message, None if at is None else at.commit)
         return latest
 
 
-def _first_proven(messages: Sequence[LogRow]) -> CommittedAt | None:
-    """Return the first commit that a later one of these messages, valid or not, says it followed.
+def _commits_of(messages: Sequence[LogRow]) -> dict[int, CommittedAt]:
+    """Return the commits among these messages by offset. One of a wide job takes a millisecond to decode: once."""
+    return {
+        row.offset: CommittedAt(row.offset, row.append_time_ms, decode_commit(row.value or b""))
+        for row in messages
+        if decode_changelog_header(row.value or b"").type is ChangelogType.COMMIT
+    }
+
+
+def _first_proven(commits: Sequence[CommittedAt]) -> CommittedAt | None:
+    """Return the first commit that a later one of these, valid or not, says it followed.
 
     A process commits only behind a commit that it has found valid (C1, C3). Of two commits of one checkpoint its
     rollback history tells which.
     """
-    commits = [
-        CommittedAt(row.offset, row.append_time_ms, decode_commit(row.value or b""))
-        for row in messages
-        if decode_changelog_header(row.value or b"").type is ChangelogType.COMMIT
-    ]
     for place, at in enumerate(commits):
         for later in commits[place + 1 :]:
             if later.commit.previous == at.commit.checkpoint_id and at.counts_for(later.commit):
@@ -157,13 +184,13 @@ def _first_proven(messages: Sequence[LogRow]) -> CommittedAt | None:
     return None
 
 
-def newest_commit(log: LogReader, wiring: TaskWiring) -> CommittedAt | None:
+def newest_commit(log: LogReader, wiring: TaskWiring, bounds: tuple[int, int] | None = None) -> CommittedAt | None:
     """Return the last valid commit of a task; that of a bulk write counts if its outcome is known by now.
 
-    Raises Halted: the changelog is damaged, or of a newer build.
+    ``bounds``: of its changelog, where they are known. Raises Halted: the changelog is damaged, or of a newer build.
     """
     try:
-        latest = latest_of(log, wiring.changelog)
+        latest = latest_of(log, wiring.changelog, bounds)
     except DecodeError as error:
         raise Halted(
             f"{wiring.changelog}: {unreadable(error)}", partition=wiring.changelog, code=HaltCode.CHANGELOG_DAMAGED
@@ -184,7 +211,8 @@ def count_commits(log: LogReader, changelog: TopicPartition) -> int:
 
 def external_ends(log: LogReader, job: Job) -> dict[TopicPartition, int]:
     """Return where each external input ends now."""
-    return {partition: log.bounds(partition)[1] for wiring in all_wirings(job) for partition in wiring.external}
+    external = (partition for wiring in all_wirings(job) for partition in wiring.external)
+    return {partition: end for partition, (_, end) in log.all_bounds(external).items()}
 
 
 def uncommitted_records(log: LogReader, wiring: TaskWiring) -> int:

@@ -17,7 +17,7 @@ from framework.core.task_topology import TaskWiring
 from framework.core.topology import Stage, Stream, Topology, stream_topic
 from framework.errors import ConfigError, Halted
 from framework.ports import JobLogReader, JobMetadata
-from framework.state.commits import all_wirings, newest_commit
+from framework.state.commits import all_wirings, ends_of, newest_commit
 from framework.state.pinning import know_dropped
 from framework.state.pins import pin_of
 from protocol.commit import Commit
@@ -150,12 +150,13 @@ def decode_graph(job: str, raw: bytes) -> Topology:
 
 def _commits(log: JobLogReader, tasks: Sequence[TaskWiring]) -> list[tuple[TaskWiring, Commit]]:
     """Return the tasks that have committed, with their last commits."""
-    commits = []
-    for wiring in tasks:
-        if wiring.changelog.partition >= (log.partitions(wiring.changelog.topic) or 0):
-            continue
+    commits, by_changelog = [], {wiring.changelog: wiring for wiring in tasks}
+    counts = {topic: log.partitions(topic) or 0 for topic in {changelog.topic for changelog in by_changelog}}
+    there = (changelog for changelog in by_changelog if changelog.partition < counts[changelog.topic])
+    for changelog, bounds in ends_of(log, there):
+        wiring = by_changelog[changelog]
         try:
-            found = newest_commit(log, wiring)
+            found = newest_commit(log, wiring, bounds)
         except Halted:
             continue  # a damaged changelog: the task halts, and says so
         if found is not None:

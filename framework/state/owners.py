@@ -33,7 +33,8 @@ def refuse_if_owned(log: Log, wirings: Sequence[TaskWiring], settings: Settings)
     On this machine that is known by its process id. Elsewhere its changelogs tell: they are watched for two intervals.
     """
     watched: dict[TaskWiring, Claim | None] = {}
-    ends = {wiring: log.bounds(wiring.changelog)[1] for wiring in wirings}
+    bounds = log.all_bounds(wiring.changelog for wiring in wirings)
+    ends = {wiring: bounds[wiring.changelog][1] for wiring in wirings}
     watch_s = max(settings.checkpoint_interval_ms, settings.idle_checkpoint_interval_ms) / 1000
     for wiring in ends:
         fold = fold_to_end(log, wiring)

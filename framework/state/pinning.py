@@ -24,7 +24,7 @@ from framework.core.topology import changelog_topic
 from framework.errors import ConfigError
 from framework.execution.reserved_stores import META, pin_key
 from framework.ports import JobLogReader, JobMetadata, MetadataReader
-from framework.state.commits import all_wirings, last_commit
+from framework.state.commits import all_wirings, ends_of, last_commit
 from framework.state.local_reader import DEFINITION
 from framework.state.pins import pin_of
 from framework.state.snapshots import Snapshot, contents, live, segments, settled_fold
@@ -180,7 +180,8 @@ def _without_unused(definition: Definition, job: Job, log: JobLogReader) -> Defi
 def _has_committed(log: JobLogReader, job: str, stage: str) -> bool:
     changelog = changelog_topic(job, stage)
     count = log.partitions(changelog) or 0
-    return any(last_commit(log, TopicPartition(changelog, number)) is not None for number in range(count))
+    partitions = (TopicPartition(changelog, number) for number in range(count))
+    return any(last_commit(log, each, bounds) is not None for each, bounds in ends_of(log, partitions))
 
 
 def _check_outputs(definition: Definition, job: Job, log: JobLogReader) -> None:
@@ -241,4 +242,4 @@ def _last_snapshot(log: JobLogReader, wiring: TaskWiring) -> Snapshot | None:
 
 def _has_run(job: Job, log: JobLogReader) -> bool:
     """Tell whether a task has been started: its claim is in its changelog."""
-    return any(log.bounds(wiring.changelog)[1] for wiring in all_wirings(job))
+    return any(end for _, end in log.all_bounds(wiring.changelog for wiring in all_wirings(job)).values())

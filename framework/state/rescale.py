@@ -149,7 +149,8 @@ def _note_ends(log: JobLog, old: Job, new: Job, before: int, stage: str | None) 
     topology = old.topology()
     tasks = [task for task, now in _with_counts(old, new) if task[0].partitions != now]
     inputs = {each for graph, number in tasks for each in topology.external_partitions(graph.ordinal, number)}
-    pin_rescale(log, new, before, {partition: log.bounds(partition)[1] for partition in sorted(inputs)}, stage)
+    ends = {partition: end for partition, (_, end) in log.all_bounds(sorted(inputs)).items()}
+    pin_rescale(log, new, before, ends, stage)
 
 
 def _with_counts(old: Job, new: Job) -> list[tuple[tuple[StageGraph, int], int]]:

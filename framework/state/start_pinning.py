@@ -13,7 +13,7 @@ from framework.api.topic import StartPosition
 from framework.core.task_topology import wire
 from framework.errors import ConfigError
 from framework.ports import JobLog, JobLogReader, JobMetadata, MetadataReader
-from framework.state.commits import last_commit
+from framework.state.commits import ends_of, last_commit
 from framework.state.pinning import DEFINED
 from protocol.ids import TopicPartition
 
@@ -76,7 +76,7 @@ def pin_starts(job: Job, log: JobLog, metadata: JobMetadata, given: Mapping[str,
                 mark = {_GIVEN: True} if topic in given else {}
                 new[key] = {"format": _FORMAT, "start": _text(declared[topic]), "offsets": offsets} | mark
             if topic in stage.topics_read_first() and metadata.meta_get(table) is None:
-                new[table] = {"format": _FORMAT, "offsets": [log.bounds(p)[1] for p in partitions]}
+                new[table] = {"format": _FORMAT, "offsets": [end for _, end in log.all_bounds(partitions).values()]}
             if new and not _has_read(job, log, stage.ordinal, topic):
                 now = log.read_metadata(job.name)  # another member may have settled it since ``metadata`` was read
                 if now.meta_get(key) is None and _is_defined(now, stage.name, topic):
@@ -165,8 +165,9 @@ def _is_defined(metadata: MetadataReader, stage: str, topic: str) -> bool:
 def _has_read(job: Job, log: JobLog, stage: int, topic: str) -> bool:
     """Tell whether a task of the stage has committed a position in the topic: it has begun with the first record."""
     topology = job.topology()
-    for number in range(topology.stages[stage].partitions):
-        last = last_commit(log, wire(topology, stage, number).changelog)
+    tasks = (wire(topology, stage, number) for number in range(topology.stages[stage].partitions))
+    for changelog, bounds in ends_of(log, (task.changelog for task in tasks)):
+        last = last_commit(log, changelog, bounds)
         if last is not None and any(entry.topic == topic for entry in last.commit.external):
             return True
     return False

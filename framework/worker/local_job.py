@@ -14,7 +14,7 @@ from framework.errors import ExitCode, Fenced, FrameworkError, LogAway, Transien
 from framework.job.directory import JobDirectory
 from framework.logs.patience import Patience
 from framework.settings import Settings
-from framework.state.commits import all_wirings, count_commits, external_ends, last_commit
+from framework.state.commits import all_wirings, count_commits, ends_of, external_ends, last_commit
 from framework.state.prepare import prepare
 from framework.worker.assignment import Assignment
 from framework.worker.completion import all_committed, passed, reached, used_up
@@ -326,13 +326,16 @@ class LocalJob:
 
     def _positions_in_log(self) -> dict[TopicPartition, dict[str, int]]:
         found: dict[TopicPartition, dict[str, int]] = {}
-        for wiring in all_wirings(self.job):
-            last = last_commit(self.log, wiring.changelog) if wiring.external else None
+        readers = [wiring for wiring in all_wirings(self.job) if wiring.external]
+        ends = ends_of(self.log, (wiring.changelog for wiring in readers))
+        starts = self.log.all_bounds(partition for wiring in readers for partition in wiring.external)
+        for wiring, (changelog, bounds) in zip(readers, ends, strict=True):
+            last = last_commit(self.log, changelog, bounds)
             entries = () if last is None else last.commit.external
             offsets = {TopicPartition(entry.topic, entry.partition): entry.offset for entry in entries}
             for partition in wiring.external:
                 begin = offsets.get(partition)
                 if begin is None:
-                    begin = max(self.log.bounds(partition)[0], wiring.starts.get(partition, 0))
+                    begin = max(starts[partition][0], wiring.starts.get(partition, 0))
                 found.setdefault(partition, {})[wiring.name] = begin
         return found

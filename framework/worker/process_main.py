@@ -22,6 +22,7 @@ from framework.logs.address import LogAddress
 from framework.settings import Settings
 from framework.worker.control_pipe import ControlPipe
 from framework.worker.lifetime import run_worker
+from framework.worker.open_files import raise_limit
 from framework.worker.opening import OpenedAhead, open_worker
 from framework.worker.output_file import OutputFile
 from framework.worker.standby_worker import StandbyWorker, open_standby, run_standby
@@ -68,6 +69,7 @@ def spec_in(job_directory: JobDirectory, reference: str, settings: Settings) -> 
 
 def main(arguments: list[str]) -> ExitCode:
     """Run a worker by its spec, or wait for one first; return its exit code (C5)."""
+    raise_limit()
     if not arguments:
         with contextlib.suppress(ImportError):
             import framework.logs.kafka  # noqa: F401  # into memory, before it is needed

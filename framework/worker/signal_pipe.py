@@ -19,6 +19,8 @@ class SignalPipe:
         """Take nothing yet."""
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
+        self._told = select.poll()  # select() takes no file above 1,023, and a worker of many tasks has more
+        self._told.register(self._reader, select.POLLIN)
 
     def stop(self) -> None:
         """Tell the thread what SIGTERM would."""
@@ -38,7 +40,7 @@ class SignalPipe:
 
     def asked(self, seconds: float | None = None) -> bool | None:
         """Return whether the process was asked to stop within ``seconds`` (None: however long); None: it is over."""
-        told, _, _ = select.select([self._reader], [], [], seconds)
+        told = self._told.poll(None if seconds is None else 1000 * seconds)
         signals = os.read(self._reader, 1024) if told else b""
         if _CLOSE in signals:
             return None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,10 @@ from framework.cli.doctor import machine
 from framework.cli.doctor.machine import file_system, memory_limit, size_of
 from framework.errors import ExitCode
 from framework.job.directory import JobDirectory
+from framework.job.loader import load_job
 from framework.logs.address import IN_DIRECTORY
 from framework.settings import MiB, Settings
+from framework.worker.open_files import FILES_MAX
 from tests.worker.workers import LIMIT_S, say, word_log
 
 JOB = "tasks.word_count"
@@ -111,16 +114,34 @@ def test_each_limit_of_the_machine_is_compared(
     assert found["remedy"]
 
 
-def test_a_real_limit_of_open_files_is_found(tmp_path: Path) -> None:
-    """As `ulimit -n` sets it, for a process of its own: this one may have many files open."""
-    command = (
-        f"ulimit -n 150; exec {sys.executable} -m framework.cli doctor {JOB} --directory {tmp_path / 'job'} --json"
-    )
+def under(limit: str, *options: str) -> tuple[int, dict[str, Any]]:
+    """Return the exit code of the command under a ``ulimit``, and what it says of open files."""
+    command = f"ulimit {limit}; exec {sys.executable} -m framework.cli doctor {JOB} --json {' '.join(options)}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     (found,) = [row for row in rows if row["what"] == "open files"]
-    assert (found["level"], "may have 150" in found["value"]) == ("error", True)
+    return done.returncode, found
+
+
+def test_a_real_limit_of_open_files_is_found(tmp_path: Path) -> None:
+    """For a process of its own: this one may have many open. A soft limit is none, as workers raise it."""
+    place = f"--directory={tmp_path / 'job'}"
+    code, found = under("-n 150", place)
+    assert (code, found["level"], "may have 150," in found["value"]) == (1, "error", True)
+    code, found = under("-Sn 150", place)
+    assert (code, found["level"]) == (0, "ok")
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert hard == resource.RLIM_INFINITY or f"may have {min(hard, FILES_MAX):,}," in found["value"]
+
+
+def test_partitions_that_share_a_process_need_its_files(tmp_path: Path) -> None:
+    """A process for each partition is enough where one for all is not."""
+    (tmp_path / "wide.py").write_text(
+        "from grete import Job\nfrom tasks.word_count import CountWords\n\n"
+        "job = Job('wide', stages=[CountWords], partitions=8)\n"
+    )
+    job = load_job(str(tmp_path / "wide.py"))
+    assert [machine.tasks_of_a_worker(job, processes) for processes in (8, 3, 1, 16)] == [1, 3, 8, 1]
 
 
 def test_sizes_and_kinds_are_those_of_the_system(tmp_path: Path) -> None:
@@ -129,3 +150,32 @@ def test_sizes_and_kinds_are_those_of_the_system(tmp_path: Path) -> None:
     assert size_of(tmp_path) == 1_000
     assert file_system(Path("/proc/self")) in ("proc", "unknown")
     assert memory_limit() > 100 * MiB
+
+
+def test_the_folder_of_snapshots_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No snapshot, one of each task, a damaged one, and a folder that cannot be read; the commands do as they say."""
+    place, url = tmp_path / "job", f"file://{tmp_path}/folder"
+    settings = Settings(snapshot_url=url)
+    found = findings(place, capsys, settings)["snapshots"]
+    assert (found["level"], found["value"]) == ("warning", "0 of 1 tasks have one that is whole")
+    assert "run `grete snapshot`: without one a new machine reads the whole changelog of " in found["remedy"]
+    log = word_log(place)
+    say(log, "a b")
+    log.close()
+    for command in (["run"], ["snapshot", "--to", url]):
+        arguments = [sys.executable, "-m", "framework.cli", command[0], JOB, "--directory", str(place), *command[1:]]
+        subprocess.run(arguments, check=True, timeout=LIMIT_S, capture_output=True)
+    found = findings(place, capsys, settings)["snapshots"]
+    assert (found["level"], found["value"]) == ("ok", "1 of 1 tasks have one that is whole")
+    (manifest, *_) = sorted((tmp_path / "folder").glob("*/*/*.json"))
+    manifest.write_bytes(b"x")
+    both = findings(place, capsys, settings)
+    assert both["snapshot"]["level"] == "warning"
+    assert "is damaged: its digest is not that of its name" in both["snapshot"]["value"]
+    assert both["snapshots"]["value"] == "0 of 1 tasks have one that is whole"
+    away = Settings(snapshot_url="memory://")
+    assert findings(place, capsys, away)["snapshots"]["value"] == "0 of 1 tasks have one that is whole"
+    (tmp_path / "file").write_text("no folder")
+    blocked = findings(place, capsys, Settings(snapshot_url=f"file://{tmp_path}/file"))["snapshots"]
+    assert blocked["level"] == "error"
+    assert "cannot list" in blocked["value"]

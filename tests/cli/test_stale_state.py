@@ -11,6 +11,7 @@ from framework.cli import command_line
 from framework.state.commits import all_wirings
 from framework.state.snapshots import commits
 from tasks.word_count import job as word_count
+from tests.support.stopping import stop_without_locks
 from tests.worker.workers import TASK, WorkerUnderTest, say, until_committed, word_log
 
 JOB = "tasks.word_count"
@@ -77,7 +78,7 @@ def test_a_worker_that_sleeps_through_a_take_over_does_not_answer(stale: Stale) 
     with WorkerUnderTest(stale.directory) as first:
         first.running()
         until_committed(stale.log, 1)
-        first.signal(signal.SIGSTOP)
+        stop_without_locks(first.process, stale.directory)
         say(stale.log, "a")
         stale.take_over(2)
         assert stale("state", "get", JOB, "counts", "a")[0] == "2\n"
@@ -110,7 +111,7 @@ def test_what_was_committed_and_not_applied_is_read(stale: Stale, tmp_path: Path
         first.running()
         until_committed(stale.log, 1)
         assert stale("state", "get", JOB, "counts", "a")[0] == "1\n"  # so it is applied
-        first.signal(signal.SIGSTOP)
+        stop_without_locks(first.process, stale.directory)
         shutil.copytree(state, copy)
         first.signal(signal.SIGCONT)
         say(stale.log, "a")

@@ -1,7 +1,7 @@
 """Kafka as the contract tests want a log: alone with its topics, and with its answers there when a call returns."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from framework.errors import FrameworkError
 from framework.logs.kafka import KafkaLog
@@ -39,6 +39,19 @@ class SettledKafkaLog:
         with self._short_names():
             self.inner.bounds(self._long(partition))
             return self.inner.read(self._long(partition), offset, max_bytes)
+
+    def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        asked = list(dict.fromkeys(partitions))
+        with self._short_names():
+            found = self.inner.all_bounds(map(self._long, asked))
+        return dict(zip(asked, found.values(), strict=True))
+
+    def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        with self._short_names():
+            self.inner.expect({self._long(each): span for each, span in spans.items()})
+
+    def at_hand(self, partition: TopicPartition, offset: int) -> bool:
+        return self.inner.at_hand(self._long(partition), offset)
 
     def leave(self, partition: TopicPartition) -> None:
         self.inner.leave(self._long(partition))

@@ -89,7 +89,9 @@ def _drain(local: LocalJob) -> None:
         if looks in (1, 5, 20, 40):
             local.supervisor.kill(looks % 2)
     assert looks > 5
-    assert local.waiting_timers() == 0
+    while local.waiting_timers():  # the log decides; what a worker says of itself comes later
+        assert time.monotonic() < deadline
+        local.poll(20)
 
 
 @pytest.mark.parametrize("way", ["exactly-once", "deterministic"])

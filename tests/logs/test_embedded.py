@@ -1,7 +1,6 @@
 """The embedded log beyond the port's contract: many processes, durability, bounded files, metadata."""
 
 import contextlib
-import fcntl
 import os
 import signal
 import sqlite3
@@ -18,6 +17,7 @@ from framework.logs.embedded import EmbeddedLog, notifier, writer_queue
 from framework.logs.embedded import log as log_module
 from framework.ports import ExternalRecord
 from tests.logs.embedded_log import A0, OUT, SHARED, KiB, MiB, append, values
+from tests.support.stopping import is_free
 
 APPENDER = Path(__file__).with_name("appender.py")
 
@@ -128,14 +128,12 @@ def test_a_process_that_is_stopped_while_it_is_next_holds_up_none(
 ) -> None:
     """Stopped in the queue: the others get an error that names it and the way, and write when it goes on."""
     monkeypatch.setattr(writer_queue, "HOLD_S_MAX", 0.05)
-    queue = os.open(path.with_name("log.db-queue"), os.O_RDWR)
     with log._transaction(sync=False):
         stopped = spawn("next")
-        while is_free(queue):
+        while is_free(path.with_name("log.db-queue")):
             pass
         stopped.send_signal(signal.SIGSTOP)
         os.waitpid(stopped.pid, os.WUNTRACED)
-    os.close(queue)
     log.send(0, 0, SHARED, b"mine")
     way = rf"log\.db-queue: held .* process {stopped.pid} \(.*\) is stopped: continue it \(kill -CONT {stopped.pid}\)"
     with pytest.raises(LogAway, match=way):
@@ -143,16 +141,6 @@ def test_a_process_that_is_stopped_while_it_is_next_holds_up_none(
     stopped.send_signal(signal.SIGCONT)
     assert int(listen(stopped)) == 0
     assert [delivery.offset for delivery in log.poll()] == [1]
-
-
-def is_free(lock: int) -> bool:
-    """Whether no process holds a file lock."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    fcntl.flock(lock, fcntl.LOCK_UN)
-    return True
 
 
 @pytest.mark.parametrize("inotify", [True, False])

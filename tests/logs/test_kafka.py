@@ -15,6 +15,7 @@ from framework.errors import ConfigError, Halted, OffsetOutOfRange, TransientErr
 from framework.logs.kafka import KafkaLog, consumer
 from framework.logs.kafka.errors import Troubles
 from framework.logs.kafka.producer import KafkaWriter
+from framework.logs.patience import Patience
 from framework.ports import Delivery, ExternalRecord, LogRow
 from framework.testing.broker import Broker
 from protocol.frames import encode_headers
@@ -104,6 +105,21 @@ def test_fetching_ahead_is_bounded(connect: Connect, topic: str, monkeypatch: py
     partition = filled(log, topic, 3_000)
     rows = read_to(log, partition, 0, 3_000, max_bytes=3_000)
     assert [row.value for row in rows] == [b"%d" % number for number in range(3_000)]
+
+
+def test_what_was_sought_comes_while_others_go_on(kafka_broker: Broker, topic: str) -> None:
+    """A task that asks first whether rows are at hand does not wait; after a while a read waits for the fetch."""
+    now_s = [0.0]
+    log = KafkaLog(kafka_broker.bootstrap, patience=Patience(clock_s=lambda: now_s[0]))
+    partition = filled(log, topic, 5)
+    log.expect({partition: (0, 6)})  # one more than there is
+    while not log.at_hand(partition, 0):
+        log.wait(10)
+    assert [row.offset for row in read_to(log, partition, 0, 5)] == [0, 1, 2, 3, 4]
+    assert (log.at_hand(partition, 5), log.at_hand(partition, 3)) == (False, True)  # a read from 3 on seeks
+    now_s[0] += 2 * consumer.LATE_S
+    assert log.at_hand(partition, 5)
+    log.close()
 
 
 def test_a_partition_that_the_client_forgets_to_fetch_is_fetched_afresh(

@@ -1,6 +1,5 @@
 """Worker processes killed or put to sleep between commit, application and what makes it visible (S2)."""
 
-import fcntl
 import os
 import shutil
 import signal
@@ -34,6 +33,7 @@ from tests.sinks.killed_worker import (
     job_writing,
     settings_of,
 )
+from tests.support.stopping import stop_without_locks
 
 pytestmark = pytest.mark.chaos
 
@@ -168,7 +168,7 @@ def test_a_worker_that_sleeps_over_its_application_changes_nothing(story: Story)
     assert zombie.stdin is not None
     assert zombie.stdout is not None
     assert zombie.stdout.readline() == b"held\n"
-    stop_outside_of_a_transaction(zombie, story.directory)
+    stop_without_locks(zombie, story.directory)
     successor = story.live(state=story.state.with_name("elsewhere"))
     story.feed()
     story.until_committed()
@@ -208,7 +208,7 @@ def test_a_worker_that_sleeps_over_a_takeover_releases_nothing(early: Story, poi
     assert zombie.stdin is not None
     assert zombie.stdout is not None
     assert zombie.stdout.readline() == b"held\n"
-    stop_outside_of_a_transaction(zombie, early.directory)
+    stop_without_locks(zombie, early.directory)
     successor = early.live(state=early.state.with_name("elsewhere"))
     early.until_shown()
     early.feed()
@@ -223,17 +223,3 @@ def test_a_worker_that_sleeps_over_a_takeover_releases_nothing(early: Story, poi
     successor.send_signal(signal.SIGTERM)
     assert early.ends(successor) == ExitCode.DONE
     assert early.world.content() == before == {"a": list(range(early.fed))}
-
-
-def stop_outside_of_a_transaction(life: "subprocess.Popen[bytes]", directory: Path) -> None:
-    """Pause a worker when it does not hold the log's lock, or no other process could write."""
-    with (directory / "log.db-lock").open("rb+") as lock:
-        while True:
-            life.send_signal(signal.SIGSTOP)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                life.send_signal(signal.SIGCONT)
-                continue
-            fcntl.flock(lock, fcntl.LOCK_UN)
-            return

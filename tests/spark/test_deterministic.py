@@ -14,7 +14,8 @@ from framework.state.snapshots import settled_fold
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from tests.cli.test_state_commands import grete
-from tests.spark.backfill.scene import SETTINGS, Scene, drain, made, parquet, plain
+from tests.spark.backfill.scene import SETTINGS, Scene, made, parquet, plain
+from tests.support.draining import drain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

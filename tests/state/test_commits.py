@@ -1,9 +1,17 @@
 """Looking into a job from outside: commits, drained inputs, and what a crash has rolled back."""
 
-from typing import Any
+from collections import Counter
+from typing import Any, cast
 
 from framework.ports import Log
-from framework.state.commits import all_wirings, count_commits, external_ends, last_commit, uncommitted_records
+from framework.state.commits import (
+    all_wirings,
+    count_commits,
+    ends_of,
+    external_ends,
+    last_commit,
+    uncommitted_records,
+)
 from framework.testing import Kit
 from framework.worker.completion import all_committed, reached, used_up
 from framework.worker.progress import CommitProgress
@@ -34,6 +42,31 @@ def test_nothing_is_committed_before_the_first_start() -> None:
     assert reached(log, job, external_ends(log, job)) is None
     assert not all_committed(log, job, 0)
     assert not used_up(log, job, {})
+
+
+class CountedLog:
+    """A log that notes the questions about partitions."""
+
+    def __init__(self, log: Log) -> None:
+        self._log, self.asked = log, list[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.append(name)
+        return getattr(self._log, name)
+
+
+def test_the_last_commits_of_many_tasks_are_asked_for_together() -> None:
+    """The log is asked once for the bounds of all, and fetches none of them afterwards, also if the caller stops."""
+    kit, log = fed_kit()
+    kit.run()
+    counted, changelogs = cast("Any", CountedLog(log)), [wiring.changelog for wiring in all_wirings(job)]
+    found = [last_commit(counted, changelog, bounds) for changelog, bounds in ends_of(counted, changelogs)]
+    assert found == [last_commit(log, changelog) for changelog in changelogs]
+    assert None not in found
+    asked = Counter(counted.asked)
+    assert (asked["all_bounds"], asked["expect"], asked["bounds"], asked["leave"]) == (1, 1, 0, len(changelogs))
+    next(iter(ends_of(counted, changelogs)))
+    assert Counter(counted.asked)["leave"] == 2 * len(changelogs)
 
 
 def test_sources_reach_the_ends_before_all_tasks_have_committed_them() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,20 +13,16 @@ from rocksdict import Options, Rdict
 
 from framework.api.mode import Mode
 from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.ports import JobLog
-from framework.settings import Settings
 from framework.state.commits import CommittedAt, all_wirings
-from framework.state.prepare import prepare
 from framework.state.rebuild import replay
 from framework.state.snapshot_upload import CHANGELOG, LOCAL, SnapshotUpload, TakenSnapshot
 from framework.state.snapshots import commits, snapshot_at
 from framework.stores.snapshot_folder import SnapshotFolder
 from framework.worker.local_job import LocalJob
-from grete import Job
 from protocol.changelog_position import decode_changelog_position
-from tests.support.parity_records import Fed, fed, records_of
-from tests.worker.workers import LIMIT_S
+from tests.support.draining import drain
+from tests.support.parity_job import SETTINGS, ParityJob
+from tests.support.parity_records import fed
 
 pytestmark = pytest.mark.timeout(600)  # 16 tasks, started three times
 
@@ -36,35 +31,23 @@ HISTORY, MORE = fed(0, 150), fed(160, 240)
 Families = dict[str, dict[bytes, bytes]]  # column family → entries
 
 
-class Moved:
+class Moved(ParityJob):
     """A job of most rows of ``parity`` in one worker process."""
 
     def __init__(self, directory: Path, mode: Mode) -> None:
-        self.file = directory / "job.py"
         stages = STAGES if mode == "aligned" else f"{STAGES}, Remind, Reminded"
-        self.file.write_text(
+        (directory / "job.py").write_text(
             f"from grete import Job\nfrom tests.support.parity import {stages}\n\n"
             f"job = Job('moved-{mode}', [{stages}], partitions=2, mode={mode!r})\n"
         )
-        self.job: Job = load_job(str(self.file))
+        super().__init__(directory)
         self.url = f"file://{directory}/folder"
-        self.settings = Settings(checkpoint_interval_ms=250, event_time_idle_ms=600, restarts_max=1)
-        self.directory = JobDirectory(directory / "job")
-        self.log: JobLog = self.directory.open_log()
-        topology = self.job.topology()
-        self.read = {topic for stage in self.job.stages for topic in topology.externals_of(stage.ordinal)}
-        for topic in self.read:
-            self.log.create_topic(topic, self.job.partitions, plain=True)
-        prepare(self.job, self.log, self.directory, self.settings)
-
-    def feed(self, records: list[Fed]) -> None:
-        """Append records of the job's topics."""
-        read = [record for record in records if record[0] in self.read]
-        self.log.open_metadata(self.job.name).produce_with_meta(records_of(read, "", 0), {})
+        self.settings = SETTINGS
+        self.make()
 
     def running(self) -> LocalJob:
         """Return the job, to be entered."""
-        return LocalJob(self.job, str(self.file), self.directory, self.settings, processes=1)
+        return LocalJob(self.job, self.reference, self.directory, self.settings, processes=1)
 
     def take(self, url: str, stores: JobDirectory) -> list[TakenSnapshot]:
         """Take a snapshot of each task, with the stores of a machine."""
@@ -92,14 +75,6 @@ class Moved:
             found.append(snapshot_at(self.log, wiring, CommittedAt(*at)))
         for _ in replay(self.log, self.job, found, into, self.settings):
             pass
-
-
-def drain(local: LocalJob) -> None:
-    """Wait until all input is processed."""
-    ends, deadline = local.ends(), time.monotonic() + LIMIT_S
-    while not local.drained(ends):
-        assert time.monotonic() < deadline, local.checkpoint_ids()
-        local.poll(20)
 
 
 def families(directory: Path) -> Families:

@@ -17,6 +17,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from framework.logs.embedded import EmbeddedLog
@@ -119,6 +120,16 @@ def work(log: EmbeddedLog) -> list[int]:
     return [log.bounds(TopicPartition(t, number))[1] for t in (WORDS, "totals") for number in range(PARTITIONS)]
 
 
+def pack(directory: Path, archive: Path, dropped: Sequence[str]) -> None:
+    """Pack what is below a directory, without the files and folders of these patterns."""
+    for pattern in dropped:
+        for path in [*directory.rglob(pattern)]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    with tarfile.open(archive, "w:xz", preset=9) as packed:
+        for path in sorted(directory.rglob("*")):
+            packed.add(path, path.relative_to(directory), recursive=False)
+
+
 def main(checkout: Path, archive: Path) -> None:
     """Make the directories in a process with the modules of ``checkout``, and pack them."""
     with tempfile.TemporaryDirectory() as folder:
@@ -127,12 +138,7 @@ def main(checkout: Path, archive: Path) -> None:
         (shim / "grete.py").write_text("from framework import *\n")  # the public API of release 0.1
         environment = {**os.environ, "PYTHONPATH": f"{checkout.absolute()}:{shim}"}
         subprocess.run([sys.executable, __file__, "--make", str(out)], env=environment, check=True)
-        for pattern in DROPPED:
-            for path in [*out.rglob(pattern)]:
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        with tarfile.open(archive, "w:xz", preset=9) as packed:
-            for path in sorted(out.rglob("*")):
-                packed.add(path, path.relative_to(out), recursive=False)
+        pack(out, archive, DROPPED)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ from tests.verification.simulation.run import run_seed
     "seed",
     [
         *(546551727435, 1000009, 578871078110, 1004701, 1003396, 20005079, 2407014944),
-        *(30400307, 31002993, 398865740877, 759842782476, 77100186, 32000203, 33000336),
+        *(30400307, 31002993, 398865740877, 759842782476, 77100186, 32000203, 33000336, 33001874, 33003872),
+        33005966,
     ],
 )
 def test_seeds_that_have_found_something_are_clean(seed: int) -> None:
@@ -21,6 +22,8 @@ def test_seeds_that_have_found_something_are_clean(seed: int) -> None:
     A standby names no commit while its store may be ahead of it, after a redo that was cut short (77100186): 0084.
     A reader waits for a minute for what the log has acknowledged and lost, also in a world of seconds (32000203).
     Sources rest only where each task behind them has one beside it: one without has an input of its own (33000336).
+    A task that does nothing because its inputs have ended has nothing to commit (33001874, 33003872).
+    The end of an input stays known when the marker of an older checkpoint comes late (33005966).
     """
     assert run_seed(seed).violation is None
 

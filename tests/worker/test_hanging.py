@@ -105,6 +105,21 @@ def until(condition: Callable[[], bool], step: Callable[[], object], what: Calla
         step()
 
 
+def undisturbed(folder: Path, reference: str, liveness_ms: int, words: int) -> list[tuple[str, int]]:
+    """Let a worker take longer than its bound for that many slow words, and check that it is the first one to the end.
+
+    Return what it has sent.
+    """
+    settings = Settings(checkpoint_interval_ms=50, liveness_timeout_ms=liveness_ms)
+    with LocalJob(load_job(reference), reference, JobDirectory(folder / "job"), settings) as local:
+        worker = local.supervisor.workers[0]
+        feed(local.metadata, *["slow"] * words)
+        until(lambda: local.drained(local.ends()), lambda: local.poll(50), lambda: (worker, local.supervisor.news))
+        local.stop()
+        assert (worker.starts, local.supervisor.news) == (1, [])
+        return counted(local.log)
+
+
 def is_there(path: Path) -> None:
     """Wait for a file."""
     until(path.exists, lambda: time.sleep(0.01), lambda: f"no {path}")
@@ -195,14 +210,26 @@ def test_a_worker_whose_process_is_stopped_is_replaced(tmp_path: Path, mode: str
 def test_a_batch_that_takes_long_is_no_hang(tmp_path: Path, mode: str) -> None:
     """A loop that is in one batch for longer than both bounds, but goes from record to record: nothing is restarted."""
     reference = code(tmp_path, "nothing", mode)
-    settings = Settings(checkpoint_interval_ms=50, liveness_timeout_ms=5_000)
-    with LocalJob(load_job(reference), reference, JobDirectory(tmp_path / "job"), settings) as local:
-        worker = local.supervisor.workers[0]
-        feed(local.metadata, *["slow"] * 200)
-        until(lambda: local.drained(local.ends()), lambda: local.poll(50), lambda: (worker, local.supervisor.news))
-        local.stop()
-        assert (worker.starts, local.supervisor.news) == (1, [])
-        assert counted(local.log) == [("slow", n) for n in range(1, 201)]
+    assert undisturbed(tmp_path, reference, 5_000, 200) == [("slow", n) for n in range(1, 201)]
+
+
+MANY_FILES = """
+import os, resource, sys
+if "framework.worker.process_main" in sys.orig_argv:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4_096), most))
+    FILES = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    assert FILES[-1] > 1_023
+"""
+
+
+@pytest.mark.usefixtures("started_by_exec")  # the files are the worker's own
+def test_a_worker_with_many_open_files_is_no_hang(tmp_path: Path) -> None:
+    """As one of 96 tasks has: what watches it goes on above file 1,023."""
+    reference = code(tmp_path, "nothing")
+    with Path(reference).open("a") as file:
+        file.write(MANY_FILES)
+    assert undisturbed(tmp_path, reference, LIVENESS_MS, 80) == [("slow", n) for n in range(1, 81)]
 
 
 @pytest.mark.parametrize("hang", ["endless_loop", "sleep", "blocking_call"])

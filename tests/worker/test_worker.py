@@ -1,6 +1,5 @@
 """Worker processes under real signals: what they restore, whom they give way to, how they end."""
 
-import fcntl
 import json
 import shutil
 import signal
@@ -13,21 +12,8 @@ from framework.job.directory import JobDirectory
 from framework.settings import Settings
 from framework.worker.worker import Worker
 from tasks.word_count import job
+from tests.support.stopping import stop_without_locks
 from tests.worker.workers import TASK, WorkerUnderTest, say, totals, until_committed, word_log
-
-
-def stop_outside_of_a_transaction(worker: WorkerUnderTest, directory: Path) -> None:
-    """Pause a worker when it does not hold the writer's lock, or no other process could write."""
-    with (directory / "log.db-lock").open("rb+") as lock:
-        while True:
-            worker.signal(signal.SIGSTOP)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                worker.signal(signal.SIGCONT)
-                continue
-            fcntl.flock(lock, fcntl.LOCK_UN)
-            return
 
 
 def test_same_host_redoes_and_another_host_restores(tmp_path: Path) -> None:
@@ -66,7 +52,7 @@ def test_a_paused_worker_that_wakes_up_gives_way(tmp_path: Path) -> None:
         zombie.running()
         until_committed(log, 50)
         say(log, *["a b"] * 50)
-        stop_outside_of_a_transaction(zombie, directory)
+        stop_without_locks(zombie.process, directory)
         with WorkerUnderTest(directory, f"--state-directory={tmp_path / 'elsewhere'}") as successor:
             assert successor.running()["counters"]["restores"] == 1
             until_committed(log, 100)

@@ -14,7 +14,7 @@ from framework.cli.reading import print_json
 from framework.cli.tables import print_table
 from framework.logs.address import LogAddress
 from framework.ports import LogReader
-from framework.state.commits import all_wirings, last_commit
+from framework.state.commits import all_wirings, ends_of, last_commit
 from protocol.ids import TopicPartition
 
 
@@ -46,19 +46,22 @@ def checkpoints(reference: str, directory: Path | None, address: LogAddress, *, 
 def _rows(job: Job, log: LogReader) -> Iterator[dict[str, Any]]:
     """Yield what is known of each task; ``messages_behind``: in its streams, None if it reads none."""
     now_ms = time.time_ns() // 1_000_000
-    for wiring in all_wirings(job):
-        last = last_commit(log, wiring.changelog)
+    names = {wiring.changelog: wiring.name for wiring in all_wirings(job)}
+    for changelog, bounds in ends_of(log, names):
+        last = last_commit(log, changelog, bounds)
         if last is None:
-            yield {"task": wiring.name, "checkpoint_id": None}
+            yield {"task": names[changelog], "checkpoint_id": None}
             continue
         commit = last.commit
-        behind = sum(log.bounds(TopicPartition(i.topic, i.partition))[1] - i.resume for i in commit.inputs)
+        streams = {TopicPartition(i.topic, i.partition): i.resume for i in commit.inputs}
         external = {TopicPartition(e.topic, e.partition): e.offset for e in commit.external}
+        inputs = log.all_bounds({**streams, **external})
+        behind = sum(inputs[at][1] - resume for at, resume in streams.items())
         yield {
-            "task": wiring.name,
+            "task": names[changelog],
             "generation": commit.generation,
             "checkpoint_id": commit.checkpoint_id,
             "age_s": max(0, now_ms - last.append_time_ms) / 1000,
-            "inputs": {str(at): {"offset": offset, "end": log.bounds(at)[1]} for at, offset in external.items()},
+            "inputs": {str(at): {"offset": offset, "end": inputs[at][1]} for at, offset in external.items()},
             "messages_behind": behind if commit.inputs else None,
         }

@@ -6,7 +6,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from framework.cli.doctor import embedded, machine
+from framework.cli.doctor import embedded, machine, snapshots
 from framework.cli.doctor.report import Report
 from framework.cli.reading import print_json
 from framework.cli.tables import print_table
@@ -18,15 +18,24 @@ from framework.settings import Settings
 
 
 def doctor(
-    reference: str, directory: Path | None, address: LogAddress, settings: Settings, *, as_json: bool = False
+    reference: str,
+    directory: Path | None,
+    address: LogAddress,
+    settings: Settings,
+    *,
+    processes: int | None = None,
+    as_json: bool = False,
 ) -> bool:
     """Print a table of the findings, or a line of JSON for each; return whether none is an error.
 
+    ``processes``: worker processes that share all partitions; None: one for each.
     Raises ConfigError: the job's code, a setting or the address is wrong.
     """
     hosts, job, report = check_address(address), load_job(reference), Report()
     place = directory_of(job, directory, address)
-    machine.look(report, job, place, settings)
+    machine.look(report, job, place, settings, processes or job.workers)
+    if settings.snapshot_url:
+        snapshots.look(report, job, settings.snapshot_url)
     if not hosts:
         embedded.look(report, place)
     else:

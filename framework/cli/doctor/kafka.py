@@ -21,7 +21,7 @@ from framework.logs.kafka.job_metadata import metadata_topic
 from framework.logs.kafka.members_topic import members_topic
 from framework.logs.patience import Patience
 from framework.settings import MiB
-from framework.state.commits import all_wirings, last_commit
+from framework.state.commits import all_wirings, ends_of, last_commit
 from protocol.ids import TopicPartition
 
 ANSWER_S_MAX = 10.0  # a broker that is well answers within milliseconds
@@ -250,13 +250,14 @@ class Doctor:
     def _look_at_log(self, log: KafkaReader, there: set[str]) -> None:
         """Compare clocks by the newest commits, and the positions of the job with what its inputs still hold."""
         newest = 0
-        for wiring in all_wirings(self._job):
-            last = last_commit(log, wiring.changelog) if wiring.changelog.topic in there else None
+        names = {w.changelog: w.name for w in all_wirings(self._job) if w.changelog.topic in there}
+        for changelog, bounds in ends_of(log, names):
+            last = last_commit(log, changelog, bounds)
             if last is None:
                 continue
             newest = max(newest, last.append_time_ms)
             for at in last.commit.external:
-                self._position(log, wiring.name, TopicPartition(at.topic, at.partition), at.offset)
+                self._position(log, names[changelog], TopicPartition(at.topic, at.partition), at.offset)
         ahead_ms = newest - time.time_ns() // 1_000_000
         self._report.check(
             "clocks",

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import resource
 import shutil
 import sqlite3
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from framework.api.job import Job
 from framework.cli.doctor.report import Report
 from framework.settings import GiB, MiB, Settings
+from framework.worker.open_files import allowed
 
 FREE_BYTES_MIN = 1 * GiB  # RocksDB's compaction and a changelog's rewrite need room beside what is there
 INODES_MIN = 10_000  # a store has some dozens of files for each gigabyte
@@ -24,11 +24,14 @@ LIBRARIES = ("grete", "confluent-kafka", "rocksdict", "fastavro", "msgspec")
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def look(report: Report, job: Job, directory: Path, settings: Settings) -> None:
-    """Look at the disk of ``directory``, which need not exist yet, and at what this user's processes may use."""
+def look(report: Report, job: Job, directory: Path, settings: Settings, processes: int) -> None:
+    """Look at the disk of ``directory``, which need not exist yet, and at what this user's processes may use.
+
+    ``processes``: worker processes that share the partitions.
+    """
     _disk(report, directory)
-    _files(report, job)
-    _memory(report, job, settings)
+    _files(report, job, processes)
+    _memory(report, job, settings, processes)
     _versions(report)
 
 
@@ -95,29 +98,29 @@ def file_system(path: Path) -> str:
     return found[1]
 
 
-def tasks_of_a_worker(job: Job) -> int:
+def tasks_of_a_worker(job: Job, processes: int) -> int:
     """Return how many tasks the worker with the most of them has."""
-    return sum(stage.partitions > 0 for stage in job.stages)
+    return sum(-(-stage.partitions // processes) for stage in job.stages)
 
 
-def _files(report: Report, job: Job) -> None:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = FILES_BESIDE + FILES_OF_A_STORE * tasks_of_a_worker(job)
+def _files(report: Report, job: Job, processes: int) -> None:
+    limit, tasks = allowed(), tasks_of_a_worker(job, processes)
+    needed = FILES_BESIDE + FILES_OF_A_STORE * tasks
     report.check(
         "open files",
         "this user",
-        f"a process may have {soft:,}, a worker of {tasks_of_a_worker(job)} tasks may need {needed:,}",
-        f"raise it: ulimit -n {max(needed, 4096)}, or LimitNOFILE= of the unit",
-        well=soft == resource.RLIM_INFINITY or soft >= needed,
+        f"a process may have {limit:,}, a worker of {tasks} tasks may need {needed:,}",
+        f"raise it: ulimit -n {max(needed, 4096)}, or LimitNOFILE= of the unit; or let more processes share the tasks",
+        well=limit >= needed,
     )
 
 
-def _memory(report: Report, job: Job, settings: Settings) -> None:
-    tasks = tasks_of_a_worker(job)
+def _memory(report: Report, job: Job, settings: Settings, processes: int) -> None:
+    tasks, workers = tasks_of_a_worker(job, processes), min(processes, job.workers)
     of_a_task = settings.read_cache_bytes_max + settings.early_memory_bytes_max + settings.unacked_bytes_max
-    usual = job.workers * (PYTHON_BYTES + settings.rocksdb_bytes + tasks * of_a_task)
+    usual = workers * (PYTHON_BYTES + settings.rocksdb_bytes + tasks * of_a_task)
     limit = memory_limit()
-    value = f"{job.workers} workers may take {usual:,} bytes, the limit is {limit:,}; uncommitted state comes on top"
+    value = f"{workers} workers may take {usual:,} bytes, the limit is {limit:,}; uncommitted state comes on top"
     if usual <= limit:
         report.ok("memory", "this machine", value)
         return

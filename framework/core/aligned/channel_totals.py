@@ -31,10 +31,11 @@ class ChannelTotals:
         if self._at_least and before == self._least < channel.marker:
             self._at_least -= 1
 
-    def ends(self, channel: Channel, *, at_end: bool) -> None:
-        """Note whether the inputs of a channel's producer have ended."""
-        self._open += channel.ended - at_end
-        channel.ended = at_end
+    def ends(self, channel: Channel, checkpoint_id: int, *, at_end: bool) -> None:
+        """Note whether a producer's inputs have ended, as its marker says. To be called before ``proves``."""
+        if checkpoint_id >= channel.marker:  # an older one comes late from a process that was frozen
+            self._open += channel.ended - at_end
+            channel.ended = at_end
 
     def skips(self, channel: Channel, checkpoint_id: int, offset: int) -> None:
         """Note the first record that is skipped (A5)."""

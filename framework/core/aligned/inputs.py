@@ -185,7 +185,7 @@ class Inputs:
         channel.check_complete(offset, marker.header, "marker")
         self.seen["duplicate markers"] += marker.header.checkpoint_id <= channel.marker
         self.greatest_marker = max(self.greatest_marker, marker.header.checkpoint_id)
-        self._totals.ends(channel, at_end=marker.at_end)
+        self._totals.ends(channel, marker.header.checkpoint_id, at_end=marker.at_end)
         self._totals.proves(channel, marker.header.checkpoint_id, offset, frozen)
 
     def rollback_marker(self, partition: TopicPartition, offset: int, marker: RollbackMarker, frozen: int) -> bool:

@@ -1,7 +1,7 @@
 """The reading half of an embedded log: no lock, no notifier, and a connection to SQLite that refuses every write."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,10 @@ class EmbeddedReader:
         with self._guard:
             return self._bounds(self._id(partition))
 
+    def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the bounds of each."""
+        return {partition: self.bounds(partition) for partition in partitions}
+
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         """Return the offset of the first message with this timestamp or a later one; the end if there is none.
 
@@ -98,6 +102,13 @@ class EmbeddedReader:
                 if not rows:
                     self._ended[number] = offset, version
             return rows
+
+    def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Do nothing: nothing is fetched ahead."""
+
+    def at_hand(self, partition: TopicPartition, offset: int) -> bool:
+        """Return True: no read waits."""
+        return True
 
     def leave(self, partition: TopicPartition) -> None:
         """Do nothing: nothing is fetched ahead."""

@@ -6,30 +6,27 @@ partition, and a read takes from its queue without asking the broker; both by co
 
 import contextlib
 import logging
-from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import accumulate, groupby, islice, repeat
-from operator import add, is_, itemgetter, lt
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby, islice, repeat
+from operator import is_, lt
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from framework.errors import FrameworkError, OffsetOutOfRange
+from framework.errors import OffsetOutOfRange
 from framework.logs.kafka.errors import AWAY, Troubles, failed, failure
 from framework.logs.kafka.metadata_client import SLICE_S, MetadataClient
+from framework.logs.kafka.read_ahead import ReadAhead
 from framework.logs.patience import Patience
-from framework.ports import LogRow, row_of
+from framework.ports import LogRow
 from framework.settings import MiB
-from protocol.frames import encode_headers
 from protocol.ids import TopicPartition
 
-ROW_BYTES = 48  # what a row counts beside its blobs, as in the other logs
 BATCH = 500  # messages taken from librdkafka at a time
 AHEAD_BYTES_MAX = 8 * MiB  # of one partition, beside what librdkafka holds; beyond, it is not fetched for a while
 STUCK_S = 10.0  # in which nothing comes of what is there, though a broker answers: then it is fetched afresh
-KEPT_BYTES_MAX = 2 * MiB  # read and kept for the other tasks here that read the same partition: they take turns
+LATE_S = 1.0  # after a seek: from then on a read waits for the fetch, and finds out whether brokers are away
 
 logger = logging.getLogger("grete.kafka")
 
@@ -38,86 +35,6 @@ _TOPIC: Callable[[Message], Any] = Message.topic
 _NUMBER: Callable[[Message], Any] = Message.partition
 _ERROR: Callable[[Message], Any] = Message.error
 _OFFSET: Callable[[Message], Any] = Message.offset
-_KEY: Callable[[Message], Any] = Message.key
-_VALUE: Callable[[Message], Any] = Message.value
-_HEADERS: Callable[[Message], Any] = Message.headers
-_TIME_MS = itemgetter(1)  # of Message.timestamp
-_ROW_OFFSET: Callable[[LogRow], int] = itemgetter(0)
-
-
-class _PastRead(NamedTuple):
-    """What one read returned, and the offset that it asked for."""
-
-    begin: int
-    bytes: int
-    rows: list[LogRow]
-
-
-class _Ahead:
-    """One assigned partition: what was fetched and not yet read. Offsets: asked ≤ rows < fetched."""
-
-    __slots__ = (
-        "asked", "asleep", "doubt", "end", "failure", "fetched",
-        "kept", "kept_bytes", "passed", "rows", "sure", "totals",
-    )  # fmt: skip
-
-    def __init__(self, offset: int, end: int, *, keeps: bool = False) -> None:
-        """``keeps``: what was read may be asked for again, by another task."""
-        self.asked = offset  # what a reader that goes on asks for next
-        self.fetched = offset  # everything before it was fetched, or cannot be read (transaction markers)
-        self.end = end  # of the partition when somebody last looked: a read does not stop short of it
-        self.rows: list[LogRow] = []
-        self.totals: list[int] = []  # bytes of all rows since the seek, up to and with each of ``rows``
-        self.passed = 0  # bytes of those that were read
-        self.asleep = False  # not assigned for now: too much is waiting here
-        self.sure = False  # the first answer after the seek was the one sought
-        self.doubt = -1  # the first answer after the seek, if it was another
-        self.failure: FrameworkError | None = None
-        self.kept: deque[_PastRead] | None = deque() if keeps else None  # the last reads
-        self.kept_bytes = 0
-
-    def add(self, offsets: Sequence[int], messages: Sequence[Message]) -> None:
-        """Take messages that come after all others."""
-        keys, values = list(map(_KEY, messages)), list(map(_VALUE, messages))
-        times = list(map(_TIME_MS, map(Message.timestamp, messages)))
-        cells = [
-            encode_headers([(text, blob or b"") for text, blob in headers]) if headers else None
-            for headers in map(_HEADERS, messages)
-        ]
-        sizes = map(add, map(add, _lengths(keys), _lengths(values)), map(add, repeat(ROW_BYTES), _lengths(cells)))
-        totals = accumulate(sizes, initial=self.totals[-1] if self.totals else self.passed)
-        self.totals.extend(islice(totals, 1, None))
-        self.rows.extend(map(row_of, zip(offsets, times, times, keys, values, cells, strict=True)))
-        self.fetched = offsets[-1] + 1
-
-    def take(self, max_bytes: int) -> list[LogRow]:
-        """Remove and return the first rows: at least one if there is one, no more than reach ``max_bytes``."""
-        stop, before = bisect_left(self.totals, self.passed + max_bytes) + 1, self.passed
-        rows, self.passed = self.rows[:stop], self.totals[:stop][-1] if self.rows else self.passed
-        del self.rows[:stop], self.totals[:stop]
-        if rows:
-            if self.kept is not None:
-                self._keep(self.kept, _PastRead(self.asked, self.passed - before, rows))
-            self.asked = rows[-1].offset + 1
-        return rows
-
-    def again(self, offset: int) -> list[LogRow] | None:
-        """Return the rows of a kept read from ``offset`` on; None: it is not kept."""
-        for kept in self.kept or ():
-            if kept.begin <= offset <= kept.rows[-1].offset:
-                return kept.rows[bisect_left(kept.rows, offset, key=_ROW_OFFSET) :]
-        return None
-
-    def _keep(self, kept: "deque[_PastRead]", read: "_PastRead") -> None:
-        kept.append(read)
-        self.kept_bytes += read.bytes
-        while self.kept_bytes > KEPT_BYTES_MAX and len(kept) > 1:
-            self.kept_bytes -= kept.popleft().bytes
-
-    @property
-    def bytes(self) -> int:
-        """What ``rows`` take."""
-        return self.totals[-1] - self.passed if self.totals else 0
 
 
 class Reader:
@@ -130,7 +47,7 @@ class Reader:
         self._consumer: Consumer = troubles.made(Consumer, config)
         self._metadata_client = metadata_client
         self._patience = patience
-        self._ahead: dict[tuple[str, int], _Ahead] = {}
+        self._ahead: dict[tuple[str, int], ReadAhead] = {}
         self._introduced: set[str] = set()
         self._shared: frozenset[TopicPartition] = frozenset()
         self.news = False  # something came since it was last set to False
@@ -139,7 +56,13 @@ class Reader:
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (start, end), asked now. What no reader can see at the end does not count once it was read up to."""
-        start, end = self._metadata_client.bounds(partition)
+        return self._shown(partition, *self._metadata_client.bounds(partition))
+
+    def all_bounds(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the bounds of each, asked together."""
+        return {each: self._shown(each, *found) for each, found in self._metadata_client.all_bounds(partitions).items()}
+
+    def _shown(self, partition: TopicPartition, start: int, end: int) -> tuple[int, int]:
         ahead = self._ahead.get(partition)
         if ahead is not None:
             ahead.end = max(ahead.end, end)
@@ -169,6 +92,23 @@ class Reader:
             self._fetch(partition, ahead)
         return ahead.take(max_bytes)
 
+    def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Begin to fetch these partitions, where no other task here may be reading them from elsewhere."""
+        for partition, (offset, end) in spans.items():
+            ahead = self._ahead.get(partition)
+            if offset <= end and (ahead is None or (ahead.asked != offset and partition not in self._shared)):
+                self._begin(partition, offset, end)
+
+    def at_hand(self, partition: TopicPartition, offset: int) -> bool:
+        """Tell whether a read from ``offset`` on returns at once; True also once its fetch takes too long."""
+        ahead = self._ahead.get(partition)
+        if ahead is None or ahead.asked != offset or ahead.rows or self._patience.clock_s() > ahead.late_s:
+            return True
+        if ahead.asleep:  # the first answer was doubtful
+            self._assign(partition, ahead, assigned=False)
+        self._take_what_came()
+        return bool(ahead.rows) or ahead.failure is not None or ahead.fetched >= ahead.end
+
     def share(self, partitions: Collection[TopicPartition]) -> None:
         """Expect several readers of these partitions, each at its own offset: what one has read is kept for others."""
         self._shared = frozenset(partitions)
@@ -191,19 +131,23 @@ class Reader:
 
     # --- inside ---
 
-    def _seek(self, partition: TopicPartition, offset: int) -> _Ahead:
+    def _seek(self, partition: TopicPartition, offset: int) -> ReadAhead:
         """Begin at ``offset``; whatever was fetched before is dropped (R5)."""
         start, end = self.bounds(partition)
         if not start <= offset <= end:
             raise OffsetOutOfRange(
                 f"{partition}: offset {offset} is outside of {start} to {end}", partition=partition, offset=offset
             )
+        return self._begin(partition, offset, end)
+
+    def _begin(self, partition: TopicPartition, offset: int, end: int) -> ReadAhead:
         old = self._ahead.pop(partition, None)
-        ahead = self._ahead[partition] = _Ahead(offset, end, keeps=partition in self._shared)
+        ahead = self._ahead[partition] = ReadAhead(offset, end, keeps=partition in self._shared)
+        ahead.late_s = self._patience.clock_s() + LATE_S
         self._assign(partition, ahead, assigned=old is not None and not old.asleep)
         return ahead
 
-    def _assign(self, partition: TopicPartition, ahead: _Ahead, *, assigned: bool) -> None:
+    def _assign(self, partition: TopicPartition, ahead: ReadAhead, *, assigned: bool) -> None:
         """Fetch from where ``ahead`` is. A new assignment, not a seek: that fails while an assignment is under way."""
         self._introduce(partition.topic)
         try:
@@ -221,13 +165,11 @@ class Reader:
             with contextlib.suppress(KafkaException):  # it will find out by itself
                 self._consumer.list_topics(topic, timeout=SLICE_S)
 
-    def _fetch(self, partition: TopicPartition, ahead: _Ahead) -> None:
+    def _fetch(self, partition: TopicPartition, ahead: ReadAhead) -> None:
         """Take what has come until there is something for this partition, or its known end is reached."""
         if ahead.asleep:
             self._assign(partition, ahead, assigned=False)
-        messages = self._consumer.consume(BATCH, 0)
-        if messages:
-            self._take(messages)
+        self._take_what_came()
         began: float | None = None
         stuck_s = STUCK_S
         while not ahead.rows:
@@ -249,7 +191,12 @@ class Reader:
                 stuck_s *= 3  # a fetch may just be slow
                 self._fetch_afresh(partition, ahead)
 
-    def _fetch_afresh(self, partition: TopicPartition, ahead: _Ahead) -> None:
+    def _take_what_came(self) -> None:
+        messages = self._consumer.consume(BATCH, 0)
+        if messages:
+            self._take(messages)
+
+    def _fetch_afresh(self, partition: TopicPartition, ahead: ReadAhead) -> None:
         """Assign a partition again: librdkafka may forget to fetch one whose broker has died and come back."""
         logger.warning("fetches afresh", extra={"partition": str(partition), "offset": ahead.fetched})
         with contextlib.suppress(KafkaException):  # it may know nothing of it any more
@@ -257,7 +204,7 @@ class Reader:
         ahead.sure, ahead.doubt = False, -1
         self._assign(partition, ahead, assigned=False)
 
-    def _raise(self, partition: TopicPartition, ahead: _Ahead) -> None:
+    def _raise(self, partition: TopicPartition, ahead: ReadAhead) -> None:
         """Raise what went wrong in a partition; a later read begins afresh."""
         self._consumer.incremental_unassign([KafkaPartition(*partition)])
         del self._ahead[partition]
@@ -291,7 +238,7 @@ class Reader:
                 for message in run:
                     self._take_error(key, ahead, _ERROR(message), _OFFSET(message))
 
-    def _take_run(self, key: tuple[str, int], ahead: _Ahead, messages: Sequence[Message]) -> None:
+    def _take_run(self, key: tuple[str, int], ahead: ReadAhead, messages: Sequence[Message]) -> None:
         """Move messages of one partition to its queue, but for those from before a seek, and let it sleep when full."""
         offsets: Sequence[int] = list(map(_OFFSET, messages))
         if offsets[0] < ahead.fetched or not all(map(lt, offsets, islice(offsets, 1, None))):
@@ -303,7 +250,7 @@ class Reader:
                 ahead.asleep = True
                 self._consumer.incremental_unassign([KafkaPartition(*key)])
 
-    def _take_error(self, key: tuple[str, int], ahead: _Ahead, error: KafkaError, offset: int) -> None:
+    def _take_error(self, key: tuple[str, int], ahead: ReadAhead, error: KafkaError, offset: int) -> None:
         if error.code() != KafkaError._PARTITION_EOF:
             if error.code() not in AWAY:
                 doing = f"reading {TopicPartition(*key)} at offset {ahead.fetched}"
@@ -313,7 +260,7 @@ class Reader:
             ahead.fetched = offset
             self.news = True
 
-    def _is_sure(self, key: tuple[str, int], ahead: _Ahead, offset: int) -> bool:
+    def _is_sure(self, key: tuple[str, int], ahead: ReadAhead, offset: int) -> bool:
         """Judge the first answer after a seek (R5).
 
         If there are transaction markers, it may have a higher offset than the one sought; so may something stale. What
@@ -338,8 +285,3 @@ def _behind(
             kept.append((at, message))
             offset = at + 1
     return [at for at, _ in kept], [message for _, message in kept]
-
-
-def _lengths(cells: Sequence[bytes | None]) -> Iterable[int]:
-    """Return the length of each cell, 0 for a null."""
-    return [len(cell or b"") for cell in cells] if None in cells else map(len, cells)  # type: ignore[arg-type]  # no None is among them

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from framework.errors import ConfigError, OffsetOutOfRange, TransientError
@@ -139,6 +139,16 @@ class KafkaLog(KafkaReader):
                 partition=partition,
             )
         return found
+
+    def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the bounds of each: two round trips for all, and more where something is not shown yet."""
+        asked = tuple(dict.fromkeys(partitions))
+        for partition in asked:
+            self._check(partition)
+            self._topics.settle(partition)
+        found = self._reader.all_bounds(asked)
+        late = (p for p in asked if self._committed.get(p, 0) or found[p][1] < self._readable.get(p, 0))
+        return found | {partition: self.bounds(partition) for partition in late}
 
     def _reach(self, partition: TopicPartition, end: int, seconds: float) -> tuple[int, int]:
         """Return the bounds when they reach ``end``: markers are written after a commit is acknowledged."""

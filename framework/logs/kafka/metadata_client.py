@@ -5,11 +5,11 @@ the reader's would wait until its fetch has got something.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from framework.errors import FrameworkError
@@ -99,6 +99,28 @@ class MetadataClient:
             f"Describe (part of Read and Write) on topic {topic}",
         )
         return found
+
+    def all_bounds(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the bounds of each, with two questions to each broker; what that leaves open is asked for alone."""
+        if len(partitions) < 2:
+            return {partition: self.bounds(partition) for partition in partitions}
+
+        def question(seconds: float) -> list[list[KafkaPartition]]:
+            sides = ([KafkaPartition(*each, side) for each in partitions] for side in (OFFSET_BEGINNING, OFFSET_END))
+            try:
+                return [self._consumer.offsets_for_times(side, timeout=seconds) for side in sides]
+            except KafkaException as error:  # the client forgets topics when it loses its last broker
+                if error.args[0].code() not in _UNKNOWN:
+                    raise
+                self._consumer.list_topics(partitions[0].topic, timeout=seconds)  # raises if none answers
+                return [[], []]
+
+        topics = ", ".join(sorted({partition.topic for partition in partitions}))
+        access = f"Describe (part of Read and Write) on the topics {topics}"
+        starts, ends = self._ask(question, f"looking for the bounds of {len(partitions)} partitions", access)
+        sides = zip(partitions, starts, ends, strict=False)
+        found = {each: (start.offset, end.offset) for each, start, end in sides if start.error is end.error is None}
+        return {partition: found.get(partition) or self.bounds(partition) for partition in partitions}
 
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         """Return the offset of the first message with this timestamp or a later one; -1 if there is none."""

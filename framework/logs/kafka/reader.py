@@ -1,7 +1,7 @@
 """The reading half of a log on Apache Kafka: two consumers that join no group, and neither a producer nor an admin."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from framework.errors import ConfigError
@@ -24,9 +24,9 @@ class KafkaReader:
         consumer: dict[str, Any],
         troubles: Troubles,
         patience: Patience,
-        answers: Callable[[], bool] | None = None,
+        answered: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Connect; ``answers`` asks a broker, for a moment. See ``connect`` for the arguments of people.
+        """Connect; ``answered``: whether a broker has answered a producer. See ``connect`` for people's arguments.
 
         Raises ConfigError (an option, who we are), LogAway (no broker answers).
         """
@@ -38,7 +38,7 @@ class KafkaReader:
         self._counts: dict[str, int] = {}  # partitions by topic, of those that were seen
         self._closed = False
         try:
-            self._connect(self._metadata_client.answers if answers is None else answers)
+            self._connect(answered)
         except BaseException:
             self.close()
             raise
@@ -72,6 +72,13 @@ class KafkaReader:
         self._check(partition)
         return self._reader.bounds(partition)
 
+    def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the bounds of each: two round trips for all of them."""
+        asked = tuple(dict.fromkeys(partitions))
+        for partition in asked:
+            self._check(partition)
+        return self._reader.all_bounds(asked)
+
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         """Return the offset of the first message with this timestamp or a later one; the end if there is none."""
         end = self.bounds(partition)[1]
@@ -95,6 +102,16 @@ class KafkaReader:
         """Expect several tasks of this process to read these partitions, each from its own offset."""
         self._reader.share(partitions)
 
+    def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Begin to fetch these partitions from these offsets on."""
+        for partition in spans:
+            self._check(partition)
+        self._reader.expect(spans)
+
+    def at_hand(self, partition: TopicPartition, offset: int) -> bool:
+        """Tell whether a read from ``offset`` on does not wait for a fetch that is under way."""
+        return self._reader.at_hand(partition, offset)
+
     def leave(self, partition: TopicPartition) -> None:
         """Fetch no more of this partition, until it is read again."""
         self._reader.leave(partition)
@@ -106,9 +123,10 @@ class KafkaReader:
             self._reader.close()
             self._metadata_client.close()
 
-    def _connect(self, answers: Callable[[], bool]) -> None:
+    def _connect(self, answered: Callable[[], bool]) -> None:
+        """Wait for a broker. One that is starting up knows of none: then the producer asks again after minutes only."""
         began = self._patience.clock_s()
-        while not answers():
+        while not (answered() or (self._troubles.refused is None and self._metadata_client.answers())):
             self._metadata_client.waits()
             if self._troubles.refused is not None or self._patience.over(began, connecting=True):
                 raise self._metadata_client.no_answer(began)

@@ -19,7 +19,7 @@ from framework.ports import LogReader
 from framework.spark.format.columns import Column
 from framework.spark.format.latest_values import Newest
 from framework.spark.format.options import Where
-from framework.state.commits import all_wirings, last_commit
+from framework.state.commits import all_wirings, ends_of, last_commit
 from framework.state.live_entries import event_time_of
 from framework.state.snapshots import Snapshot, commits, segments
 from framework.stores.expiring_store import EXPIRY_BYTES, horizon
@@ -189,8 +189,10 @@ def producers_of(log: LogReader, job: Job, stream: Stream) -> dict[int, Producer
     """Return producer id → what it has committed; those that have committed nothing are left out."""
     found = {}
     ids = {producer_id(stream.producer, number) for number in range(job.stages[stream.producer].partitions)}
-    for wiring in all_wirings(job):
-        if wiring.producer in ids and (last := last_commit(log, wiring.changelog)) is not None:
+    wirings = {wiring.changelog: wiring for wiring in all_wirings(job) if wiring.producer in ids}
+    for changelog, bounds in ends_of(log, wirings):
+        if (last := last_commit(log, changelog, bounds)) is not None:
+            wiring = wirings[changelog]
             found[wiring.producer] = Producer(wiring.name, last.commit.checkpoint_id, last.commit.rollback_history)
     return found
 

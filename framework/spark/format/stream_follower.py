@@ -22,7 +22,7 @@ from framework.spark.format.options import Options, starting_offsets
 from framework.spark.format.parts import Part, wait_for_end
 from framework.spark.format.reader import FrameReader, Producer, StreamPlan
 from framework.state.commit_search import last_at_most
-from framework.state.commits import all_wirings, newest_commit
+from framework.state.commits import all_wirings, ends_of, newest_commit
 from framework.state.pinning import check_readable
 from protocol.ids import TopicPartition, producer_id
 
@@ -132,8 +132,10 @@ class StreamFollower(FollowingReader):
         ids = {producer_id(stream.producer, n) for n in range(options.job.stages[stream.producer].partitions)}
         producers: dict[int, Producer] = {}
         seqs: NextSeqs = {}
-        for wiring in all_wirings(options.job):
-            last = newest_commit(log, wiring) if wiring.producer in ids else None
+        wirings = {wiring.changelog: wiring for wiring in all_wirings(options.job) if wiring.producer in ids}
+        for changelog, bounds in ends_of(log, wirings):
+            wiring = wirings[changelog]
+            last = newest_commit(log, wiring, bounds)
             if last is not None:
                 commit = last.commit
                 producers[wiring.producer] = Producer(wiring.name, commit.checkpoint_id, commit.rollback_history)

@@ -180,7 +180,8 @@ class _TopicFollower(FollowingReader):
 
 
 def _bounds(log: JobLogReader, topic: str) -> dict[int, tuple[int, int]]:
-    return {number: log.bounds(TopicPartition(topic, number)) for number in range(log.partitions(topic) or 0)}
+    partitions = [TopicPartition(topic, number) for number in range(log.partitions(topic) or 0)]
+    return {partition.partition: bounds for partition, bounds in log.all_bounds(partitions).items()}
 
 
 def _ends(bounds: dict[int, tuple[int, int]]) -> dict[int, int]:

@@ -20,11 +20,17 @@ def settings() -> dict[str, str]:
 
 
 def free_port() -> int:
-    """Return a port of this host that no process listens at now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port of this host that no process listens at now, and that this process has not been given before."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port not in _given:  # the kernel may give it again before a broker, which gets several, listens at it
+            _given.add(port)
+            return port
+
+
+_given: set[int] = set()
 
 
 def answers(bootstrap: str, alive: Callable[[], bool]) -> None:

@@ -69,6 +69,7 @@ class LogContract(OnLogWorld):
         """Every use of a partition that is not there is a ConfigError that names it, at the call, not at the poll."""
         uses: list[Callable[[], object]] = [
             lambda: log.bounds(partition),
+            lambda: log.all_bounds([A0, partition]),
             lambda: log.read(partition, 0, 1),
             lambda: log.trim(partition, 0),
             lambda: log.send(0, 0, partition, b""),
@@ -194,6 +195,25 @@ class LogContract(OnLogWorld):
         assert log.bounds(A0) == (3, 5)
         fill(log, 1)
         assert (log.bounds(A0), [row.offset for row in log.read(A0, 3, MiB)]) == ((3, 6), [3, 4, 5])
+
+    def test_bounds_of_many_are_those_of_each(self, log: Log) -> None:
+        """They are asked for together, each once."""
+        fill(log, 5)
+        log.trim(A0, 3)
+        assert (log.all_bounds([A0, OUT, A1, A0]), log.all_bounds([])) == ({A0: (3, 5), OUT: (0, 0), A1: (0, 0)}, {})
+
+    def test_what_is_expected_is_read(self, log: Log) -> None:
+        """What was announced is read, and anything else, too; an offset out of range raises when it is read."""
+        fill(log, 5)
+        log.trim(A0, 2)
+        for offset, read in ((2, 2), (4, 3), (3, 3)):
+            log.expect({A0: (offset, 5), A1: (0, 0)})
+            assert [row.offset for row in log.read(A0, read, MiB)] == list(range(read, 5))
+            assert log.read(A1, 0, MiB) == []
+        for offset in (1, 6):
+            log.expect({A0: (offset, 5)})
+            with pytest.raises(OffsetOutOfRange, match=rf"a\[0\]: offset {offset} is outside of 2 to 5"):
+                log.read(A0, offset, MiB)
 
     def test_reading_starts_at_the_offset(self, log: Log) -> None:
         """Statement 4: nothing before the offset is returned; at the end there is nothing, and no waiting."""

@@ -106,6 +106,17 @@ def test_a_invalid_marker_says_nothing() -> None:
     assert (task.core.frozen, task.core.seen["invalid markers dropped"]) == (0, 1)
 
 
+def test_a_marker_below_the_newest_one_says_nothing_of_the_end() -> None:
+    """One of a producer that slept comes behind those of its successor, whose inputs have ended since (A2b, A6)."""
+    task, a0, a1 = running()
+    a0.mark(2, at_end=True)
+    task.log.append(T, encode_marker(A0, 1, 1, 1, at_end=False))
+    a1.mark(2, at_end=True)
+    task.read()
+    assert [(commit.checkpoint_id, commit.at_end) for commit in task.log.commits(INNER)[-1:]] == [(2, True)]
+    assert task.core.seen["duplicate markers"] == 1
+
+
 def test_a_marker_behind_later_records_is_fine() -> None:
     """With the asynchronous commit later records stand before a marker: its Seq is below the next one (A3, A8)."""
     task, a0, a1 = running()

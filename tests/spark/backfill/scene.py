@@ -26,6 +26,7 @@ from framework.worker.local_job import LocalJob
 from grete import Job
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
+from tests.support.draining import drain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,12 +127,6 @@ class Scene:
         parse, sums = self.job.stages
         with LocalReader(self.job_directory.state_directory, self.job) as reader:
             return dict(reader.all(parse.stores["seen"])), dict(reader.all(sums.stores["sums"]))
-
-
-def drain(local: LocalJob) -> None:
-    ends = local.ends()
-    while not local.drained(ends):
-        local.poll(20)
 
 
 def external(topic: str, key: str, text: str, timestamp: int) -> ExternalRecord:

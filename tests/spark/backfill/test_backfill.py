@@ -30,12 +30,12 @@ from tests.cli.test_state_commands import grete
 from tests.spark.backfill.scene import (
     SETTINGS,
     Scene,
-    drain,
     made,
     parquet,
     plain,
 )
 from tests.spark.conftest import FinishedJob
+from tests.support.draining import drain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

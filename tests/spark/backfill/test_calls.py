@@ -22,7 +22,8 @@ from framework.state.prepare import prepare
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
-from tests.spark.backfill.scene import Silent, drain
+from tests.spark.backfill.scene import Silent
+from tests.support.draining import drain
 from tests.support.http_server import CountingServer, serving
 
 if TYPE_CHECKING:

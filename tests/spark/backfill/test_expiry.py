@@ -19,8 +19,9 @@ from framework.state.local_reader import LocalReader
 from framework.state.prepare import prepare
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
-from tests.spark.backfill.scene import Silent, drain
+from tests.spark.backfill.scene import Silent
 from tests.support import forgetful
+from tests.support.draining import drain
 from tests.support.forgetful import NAME, PARTITIONS, TTL_MS, Forget, expected
 
 if TYPE_CHECKING:

@@ -15,45 +15,28 @@ import pytest
 from framework.api.graph import RESERVED_STORES, StageGraph
 from framework.api.mode import Mode
 from framework.errors import ConfigError
-from framework.execution.build import store_names
-from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress
-from framework.logs.partition_reader import rows
-from framework.ports import ExternalRecord
-from framework.settings import Settings
 from framework.spark.backfill.audit import Audited, audit
 from framework.spark.backfill.backfill import Wanted, backfill
 from framework.spark.backfill.ranges import Until
 from framework.spark.format.options import Where
 from framework.state.commits import all_wirings
-from framework.state.live_entries import event_time_of
-from framework.state.prepare import prepare
-from framework.state.snapshots import contents, segments, snapshots
-from framework.stores.expiring_store import horizon
 from framework.testing.broker import Broker
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
 from tests.spark.backfill.damage import damage
-from tests.spark.backfill.scene import NOW_MS, Silent, drain
+from tests.spark.backfill.scene import NOW_MS, Silent
 from tests.support.parity import ROWS, job_of
-from tests.support.parity_records import PRICE_PARTITIONS, Fed, fed, records_of, table
-from tests.support.parity_topics import BEGIN_MS, FAR, PARTITIONS, prices
+from tests.support.parity_job import SETTINGS, Outputs, ParityJob, State
+from tests.support.parity_records import Fed, fed, table
+from tests.support.parity_topics import BEGIN_MS, FAR, PARTITIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
 
-SETTINGS = Settings(checkpoint_interval_ms=250, event_time_idle_ms=600, restarts_max=1)
 HISTORY, TAIL = fed(0, 150), fed(160, 240)
 
-State = dict[tuple[str, int, int, bytes], bytes]  # stage, partition, store, key → value
-Outputs = dict[str, Counter[tuple[int, bytes | None, bytes | None, int]]]  # topic → partition, key, value, timestamp
 
-
-class Side:
+class Side(ParityJob):
     """A job with a log of its own."""
 
     def __init__(
@@ -68,25 +51,11 @@ class Side:
     ) -> None:
         """Make its topics; ``before``: records that are there before the job is, all of them later by ``shift_ms``."""
         directory.mkdir()
-        file = directory / "job.py"
-        file.write_text(f"from tests.support.parity import both_modes, job_of, left_out\n\njob = {made_by}\n")
-        self.suffix, self.shift_ms = suffix, shift_ms
-        self.reference, self.job = str(file), load_job(str(file))
-        self.directory = JobDirectory(directory / "job", address=LogAddress(log))
-        self.log = self.directory.open_log()
-        topology = self.job.topology()
-        self.read = {topic for stage in self.job.stages for topic in topology.externals_of(stage.ordinal)}
-        for topic in self.read:
-            count = PRICE_PARTITIONS if topic == prices.name else self.job.partitions
-            self.log.create_topic(topic, count, plain=True)
-        self.log.open_metadata(self.job.name).produce_with_meta(self.records(before), {})
-        prepare(self.job, self.log, self.directory, SETTINGS)
+        imported = "from tests.support.parity import both_modes, job_of, left_out"
+        (directory / "job.py").write_text(f"{imported}\n\njob = {made_by}\n")
+        super().__init__(directory, log=log, suffix=suffix, shift_ms=shift_ms)
+        self.make(before)
         self.where = Where(log, "", str(self.directory.directory / "log.db"))
-
-    def records(self, found: Sequence[Fed]) -> list[ExternalRecord]:
-        """Return those of the job's topics, as the log takes them."""
-        read = [record for record in found if f"{record[0]}{self.suffix}" in self.read]
-        return records_of(read, self.suffix, self.shift_ms)
 
     def wanted(self, history: dict[str, str]) -> Wanted:
         """Return what a backfill or an audit is asked for; ``history``: topic → path."""
@@ -94,40 +63,6 @@ class Side:
         sources = {topic: path for topic, path in paths.items() if topic in self.read}
         work = str(self.directory.directory / "spark")
         return Wanted(self.job, self.reference, self.where, SETTINGS, sources, work, outputs=True)
-
-    def run(self, tail: Sequence[Fed]) -> None:
-        """Let real workers process what there is, then the rest."""
-        with LocalJob(self.job, self.reference, self.directory, SETTINGS) as local:
-            drain(local)
-            local.metadata.produce_with_meta(self.records(tail), {})
-            drain(local)
-            local.stop()
-
-    def state(self) -> State:
-        """Return the stores of all tasks as their changelogs have them, but for what a task keeps of itself."""
-        found: State = {}
-        for (stage, partition), snapshot in zip(self.job.tasks(), snapshots(self.log, self.job), strict=True):
-            stores = contents(segments(self.log, snapshot), frozenset(store_names(stage)))
-            least = horizon(event_time_of(stores[META].get(STREAM_TIME, (None, 0))[0]))
-            for store, entries in stores.items():
-                for key, (value, _) in entries.items():
-                    if value is None or store in (META, OUTBOX):
-                        continue
-                    if store not in stage.expiring_ids() or value >= least:
-                        found[stage.name, partition, store, key] = value
-        return found
-
-    def outputs(self) -> Outputs:
-        """Return all that the tasks have sent outside."""
-        found: Outputs = {}
-        for topic in self.job.external_sinks():
-            places = [TopicPartition(topic, number) for number in range(self.log.partitions(topic) or 0)]
-            found[topic] = Counter(
-                (place.partition, row.key, row.value, row.timestamp_ms)
-                for place in places
-                for row in rows(self.log, place, *self.log.bounds(place))
-            )
-        return found
 
     def damaged(self) -> set[tuple[str, int, bytes]]:
         """Change an entry of each task that has any; return stage, partition and key of each."""

@@ -18,8 +18,9 @@ from framework.state.prepare import prepare
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
-from tests.spark.backfill.scene import Silent, drain
+from tests.spark.backfill.scene import Silent
 from tests.support import watching
+from tests.support.draining import drain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,7 +26,8 @@ from framework.state.snapshots import Snapshot, contents, segments, snapshots
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
-from tests.spark.backfill.scene import NOW_MS, Silent, drain
+from tests.spark.backfill.scene import NOW_MS, Silent
+from tests.support.draining import drain
 
 SETTINGS = Settings(checkpoint_interval_ms=100, event_time_idle_ms=600)
 CLUSTER = "local[2,3]"  # that of the tests' session

@@ -25,8 +25,9 @@ from framework.state.snapshots import contents, segments, snapshots
 from framework.testing.broker import Broker
 from framework.worker.local_job import LocalJob
 from protocol.partitioner import partition_of
-from tests.spark.backfill.scene import NOW_MS, Silent, drain
+from tests.spark.backfill.scene import NOW_MS, Silent
 from tests.spark.moving.scene import CLUSTER, SETTINGS, Moving, Orders, Sent, State, fresh_name, made
+from tests.support.draining import drain
 from tests.support.parity_records import fed, records_of
 from tests.worker.workers import LIMIT_S
 

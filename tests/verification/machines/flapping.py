@@ -111,7 +111,6 @@ def run(directory: Path, mode: Mode, seed: int, machines: int, seconds: float) -
         name = members.names.job.name
         with closing(KafkaMembersTopic(members.bootstrap, None, name, Patience(), write=False)) as topic:
             seen = Flapping(members, topic)
-            members.until(lambda: all(map(members.moves, members.machines)), "each machine has a partition")
             seen.run(seconds)
         members.judge()
     return members, seen

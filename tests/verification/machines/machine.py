@@ -89,10 +89,18 @@ class Machine:
     def freeze(self) -> None:
         """Stop all processes by SIGSTOP; return when they have stopped, in no system call."""
         namespace, deadline = NAMESPACES / self.namespace, time.monotonic() + END_S_MAX
-        while moving := [pid for pid in pids_in(namespace) if _state(pid) not in "TZ"]:
+        while True:
+            found = {pid: _stat(pid) for pid in pids_in(namespace)}
+            moving = [pid for pid, stat in found.items() if stat.state not in "TZ"]
+            if not moving:
+                break
             assert time.monotonic() < deadline, f"{self.name}: {moving} do not stop"
             for pid in moving:
                 send(signal.SIGSTOP, pid, namespace)
+            waiting = {pid for pid in moving if found[pid].state == "D"}
+            for pid, stat in found.items():
+                if stat.state == "T" and stat.parent in waiting:  # until it runs its own program (vfork)
+                    send(signal.SIGCONT, pid, namespace)
             time.sleep(0.001)
         self.is_frozen = True
 
@@ -124,6 +132,13 @@ class Machine:
         self.set_line(WHOLE)
         for where, device in ((self.namespace, "eth0"), (self._switch, self.port)):
             self._tools.call(self._tools.tc, "-n", where, "qdisc", "replace", "dev", device, "root", "pfifo")
+
+
+class _Stat(NamedTuple):
+    """A process. ``state``: the kernel's letter: T is stopped, Z dead, D waits without signals."""
+
+    state: str
+    parent: int
 
 
 @contextlib.contextmanager
@@ -179,9 +194,10 @@ def _is_in(pid: int, namespace: os.stat_result) -> bool:
     return (own.st_dev, own.st_ino) == (namespace.st_dev, namespace.st_ino)
 
 
-def _state(pid: int) -> str:
-    """Return the letter that the kernel has for its state: T is stopped, Z dead."""
+def _stat(pid: int) -> _Stat:
+    """Return what the kernel says of a process."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return "Z"
+        return _Stat("Z", 0)
+    return _Stat(state, int(parent))

@@ -34,7 +34,7 @@ from framework.logs.address import LogAddress
 from framework.spark.java import find_java
 from framework.testing.broker.jars import find_jars
 from framework.testing.broker.settings import free_port
-from tests.verification.chaos.chain import Given, Mode, chain_job
+from tests.verification.chaos.chain import PARTITIONS, Given, Mode, chain_job
 from tests.verification.chaos.checker import Checker
 from tests.verification.chaos.cluster import Cluster
 from tests.verification.chaos.outside import KafkaOutside, Outside
@@ -201,7 +201,7 @@ def running(
     away_s: Sequence[float] = AWAY_S,
     far_ms: float = 0.0,
 ) -> Iterator[Members]:
-    """Yield members that have begun, on machines with a broker at their switch, for a with block. Raises NoNetwork."""
+    """Yield members that share the partitions, on machines with a broker at their switch. Raises NoNetwork."""
     find_java(), find_jars()  # where there is a way out to fetch them
     with contextlib.ExitStack() as held:
         network = held.enter_context(Network(directory, [f"machine{number}" for number in range(machines)]))
@@ -217,6 +217,9 @@ def running(
             members.heal(machine)
             members.start(machine)
         members.until(lambda: members.checker.entries > 0, "something comes out")
+        taking = min(machines, PARTITIONS)  # nothing is lost with one that has not begun: no partition would move
+        share = lambda: sum(map(bool, map(members.moves, members.machines))) >= taking  # noqa: E731  # said in one place
+        members.until(share, "the machines share the partitions")
         members.bootstrap = broker.bootstrap
         yield members
 

@@ -124,5 +124,5 @@ def remove_left(tools: Tools) -> None:
     for path in NAMESPACES.glob("grete-*") if NAMESPACES.exists() else ():
         found = OWN.fullmatch(path.name)
         if found is not None and not Path(f"/proc/{found[1]}").exists():
-            with contextlib.suppress(NoNetwork):  # another process does the same
+            with contextlib.suppress(NoNetwork, FileNotFoundError):  # another process does the same
                 remove(tools, path.name)

@@ -121,8 +121,9 @@ def test_what_a_line_loses(network: Network, talk: Talk) -> None:
 def test_a_frozen_machine_and_a_dead_one(network: Network, talk: Talk) -> None:
     """Frozen processes live and do nothing until they go on; the dead are dead, with all that they have started."""
     machine, namespace = network.machines["one"], NAMESPACES / network.machines["one"].namespace
-    sleeper = f"import signal, subprocess, sys; subprocess.Popen([sys.executable, '-c', {TALKER!r}]); signal.pause()"
-    parent = machine.start([sys.executable, "-c", sleeper], machine.directory / "parent.log")
+    sleeper = "import signal; signal.pause()"
+    text = f"import signal, subprocess, sys; subprocess.Popen([sys.executable, '-c', {sleeper!r}]); signal.pause()"
+    parent = machine.start([sys.executable, "-c", text], machine.directory / "parent.log")
     talk.until(lambda: len(pids_in(namespace)) == 3)
     machine.freeze()
     talk.forget()

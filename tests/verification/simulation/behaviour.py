@@ -21,6 +21,7 @@ class Behaviour:
     transactional: frozenset[TopicPartition]  # changelogs that are written in transactions
     unkind: Unkind
     reads_ahead: bool  # a client fetches more than it is asked for
+    fetch_ms: int  # that a client may need until it has what was sought
 
 
 def behaviour_of(plan: Plan) -> Behaviour:
@@ -34,5 +35,6 @@ def behaviour_of(plan: Plan) -> Behaviour:
         reluctance=plan.reluctance,
         transactional=frozenset(w.changelog for task, w in plan.wirings.items() if plan.in_transactions(task)),
         unkind=plan.unkind,
+        fetch_ms=plan.unkind.fetch_ms,
         reads_ahead=plan.unkind.reads_ahead and not plan.damaged,  # or nothing may be read of what was damaged
     )

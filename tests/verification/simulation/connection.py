@@ -1,6 +1,6 @@
 """What one process has of the simulated log: its sends, their answers, and what it may read now."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from framework.errors import LogAway, OffsetOutOfRange, TransientError
 from framework.logs.memory import MemoryLog
@@ -29,6 +29,7 @@ class SimLog(MemoryLog):
         self._queued: dict[TopicPartition, Queue] = {}
         self._asked: dict[TopicPartition, int] = {}  # the offset that is read next
         self._ahead: dict[TopicPartition, list[LogRow]] = {}  # fetched and not read yet
+        self._comes: dict[TopicPartition, tuple[int, int]] = {}  # an offset that was sought, and when it has come
         # owner and partition → its number among the lives of its task that asked for bounds
         self._looked: dict[tuple[int, TopicPartition], int] = {}
         self.tasks: Sequence[int] = ()  # by owner
@@ -90,6 +91,26 @@ class SimLog(MemoryLog):
         if not is_broadcast(partition):
             return rows
         return [row._replace(value=value_for(self._number, partition, row.value or b"")) for row in rows]
+
+    def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Note when the fetch will have ended; with no draw, so that all else in a world stays as it was."""
+        if fetch_ms := self.shared.fetch_ms:
+            now = self.shared.clock()
+            comes = {
+                each: (offset, now + (7 * offset + 3) % fetch_ms)
+                for each, (offset, end) in spans.items()
+                if offset < end
+            }
+            self._comes.update(comes)
+
+    def at_hand(self, partition: TopicPartition, offset: int) -> bool:
+        """Tell whether the fetch has ended; True also if none was begun there."""
+        sought, ready_ms = self._comes.get(partition, (offset, 0))
+        if sought == offset and self.shared.clock() < ready_ms:
+            self.shared.seen["reads of what is on its way"] += 1
+            return False
+        self._comes.pop(partition, None)
+        return True
 
     def leave(self, partition: TopicPartition) -> None:
         """Forget what was fetched."""

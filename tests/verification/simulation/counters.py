@@ -114,6 +114,7 @@ SOMETIMES = {
     "reads that lag behind the end": "the log shows fewer messages than its bounds say (C3)",
     "messages read ahead": "a client has fetched more than it was asked for (R4)",
     "messages read ahead and not wanted": "what was fetched is of no use after a seek (A5, R4)",
+    "reads of what is on its way": "a task does other things until what it has sought has come (R5)",
     "trims that take a while": "a trim is done after its process has gone on, or is dead (K2, K3)",
     "checkpoints that wait for a sink together": "a sink is several checkpoints behind (S2)",
     "checkpoints that wait for a sink over a restart": "and its task starts again (S2)",

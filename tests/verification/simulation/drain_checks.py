@@ -1,6 +1,6 @@
 """What must hold of a job that is drained (E7)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from protocol.ids import TopicPartition
 from tests.verification.simulation.log import SharedLog
@@ -27,9 +27,15 @@ def all_read(histories: Iterable[TaskHistory], log: SharedLog) -> bool:
     return not any(log.partition(source).has_rows(at) for each in histories for source, at in each.external.items())
 
 
-def all_ended(histories: Iterable[TaskHistory]) -> bool:
-    """Tell whether all that goes by event time has committed that its inputs have ended, and no clock opens it."""
-    return all((h.time is None or h.time.ended) and not h.waits_for_the_clock for h in histories)
+def all_ended(histories: Iterable[TaskHistory], drained: Container[int]) -> bool:
+    """Tell whether all that goes by event time has committed that its inputs have ended, and no clock opens it.
+
+    ``drained``: tasks that know it, and have done nothing since their last commit: they have nothing to commit.
+    """
+    return all(
+        (h.time is None or h.time.ended or h.wiring.producer in drained) and not h.waits_for_the_clock
+        for h in histories
+    )
 
 
 def check_drained(histories: Iterable[TaskHistory]) -> None:

@@ -338,7 +338,7 @@ class Checker:
             raise Violation("lost", "a record that was committed by its producer was not committed by its consumer")
 
     def all_at_end(self) -> bool:
-        """Tell whether each task's last commit says that its inputs have ended: a supervisor stops then (A2b)."""
+        """Tell whether each task's last commit says that its inputs have ended (A2b)."""
         return all(history.commit is not None and history.commit.at_end for history in self.histories.values())
 
     def nothing_missing(self) -> bool:

@@ -102,6 +102,11 @@ UNKINDNESSES = (
         ("messages read ahead", "messages read ahead and not wanted"),
         {"fetched_before_a_seek": _unkind(reads_ahead=False)},
     ),
+    Unkindness(
+        "clients that need a while for what is sought",
+        ("reads of what is on its way",),
+        {"on_its_way_is_the_end": _unkind(fetch_ms=0)},
+    ),
     Unkindness("trims that take a while", ("trims that take a while",), {"trimmed_is_left_out": _unkind(trim_ms=0)}),
     Unkindness(
         "tasks that share a loop and a client",

@@ -58,6 +58,7 @@ class SharedLog(MemoryLogData):
         self.hit: Callable[[], None] = lambda: None  # told of each acknowledgement that got lost
         self._behaviour = behaviour
         self.reads_ahead = behaviour.reads_ahead
+        self.fetch_ms = behaviour.fetch_ms
         self._trims: list[tuple[int, TopicPartition, int]] = []  # (when it is done, partition, before)
         self._unsynced: list[TopicPartition] = []  # where each message went that a power loss may still take
 

@@ -190,6 +190,13 @@ class Process:
         return self.driver.parts.runner.watermark == (AFTER_ALL, True)
 
     @property
+    def is_drained(self) -> bool:
+        """Whether all that it reads has ended, and its last commit holds all that it has done."""
+        committed = self.core.commits.committed
+        rests = self.has_ended and self.driver.mode.closed_all
+        return rests and committed is not None and committed.checkpoint_id == self.core.frozen
+
+    @property
     def paused(self) -> bool:
         """Whether its process does nothing."""
         return self.worker.paused

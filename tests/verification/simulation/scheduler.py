@@ -289,8 +289,10 @@ class Simulation:
     def _complete(self) -> bool:
         if self.checker.missing or not self._arrivals.over:
             return False
-        if self.log.inputs_end and not all_ended(self.checker.histories.values()):
-            return False
+        if self.log.inputs_end:
+            drained = {process.task for process in self.population.all if process.is_drained}
+            if not all_ended(self.checker.histories.values(), drained):
+                return False
         if self.plan.aligned or self.plan.deterministic:
             return self.checker.all_at_end()
         read = not self.plan.drained or all_read(self.checker.histories.values(), self.log)

@@ -28,7 +28,8 @@ OF_NO_TASK = -1  # the number under which standbys look into the log: they are n
 PROMOTED = 0.6  # of the starts of a task that has a standby take its store
 CRASHES, SLEEPS = 0.02, 0.004  # of its turns
 STALE = 0.15  # of the restarts find an older store, or none
-TURNS_MAX = 20_000  # of a standby that is left alone, until it has all
+TURNS_MAX = 20_000  # of a standby that is left alone, until it has all, and for each message of its changelog some:
+TURNS_EACH = 4  # read alone, judged, and applied or its commit, with its position
 AWAY_MS = 50  # between two of its looks
 
 
@@ -150,7 +151,7 @@ class Standbys:
                 self._start(task)
             standby, history = self._running[task], self._around.checker.histories[task]
             standby.boundary.disarm()
-            for _ in range(TURNS_MAX):
+            for _ in range(TURNS_MAX + TURNS_EACH * self._around.log.partition(history.wiring.changelog).end):
                 if not standby.tick():
                     self._time.now += AWAY_MS
                     if standby.standby.progress.checkpoint_id == history.checkpoint_id:

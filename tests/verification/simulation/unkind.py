@@ -25,6 +25,7 @@ class Unkind:
     trim_ms: int = 0  # that a trim may take
     lag: float = 0.0  # share of the messages of streams and changelogs that are not shown to readers at once
     lag_ms: int = 0  # for which they are not, though the bounds say that they are there
+    fetch_ms: int = 0  # that a client may need until it has what was sought
 
 
 KIND = Unkind()
@@ -43,6 +44,7 @@ def draw_unkind(seed: int, world: str, interval_ms: int, *, compare_and_append: 
         trim_ms=r.choice((0, 1, 8)) * interval_ms,
         lag=r.choice((0.0, 0.0, 0.1, 0.4)),
         lag_ms=min(r.choice((1, 3)) * interval_ms, SHOWN_MS_MAX),
+        fetch_ms=r.choice((0, 0, 5, 40)),
     )
     return replace(unkind, late_ms=min(unkind.timeout_ms, SHOWN_MS_MAX))
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from framework.core.events import ChangelogAppended
+from framework.core.events import ChangelogAppended, ChangelogEnd
 from framework.core.ownership import Ownership
 from framework.core.task_changelog import TaskChangelog
 from framework.errors import Fenced, LogAway, OffsetOutOfRange
@@ -33,6 +33,10 @@ _OVERLOOKED = (
 
 def _writes_in_transactions(plan: Plan) -> bool:
     return any(map(plan.in_transactions, plan.wirings))
+
+
+def _fetches(plan: Plan) -> bool:
+    return plan.unkind.fetch_ms > 0
 
 
 def _reads_holes(plan: Plan) -> bool:
@@ -156,6 +160,20 @@ def lagging_read_is_the_end(read: Any) -> Any:
 
     def mistaken(self: PartitionReader, bytes_max: int = 1 << 20) -> Any:
         return read(self, bytes_max) or []
+
+    return mistaken
+
+
+@mutant(OwnChangelog, "read", *_OVERLOOKED, shows=_fetches)
+def on_its_way_is_the_end(read: Any) -> Any:
+    """A task that reads its changelog takes it for its end that nothing has been fetched yet (C3)."""
+
+    def mistaken(self: OwnChangelog, *, starting: bool) -> Any:
+        event, reader = read(self, starting=starting), self._reader
+        if event is None and reader is not None:
+            self._reader = None
+            return ChangelogEnd(reader.position)
+        return event
 
     return mistaken
 

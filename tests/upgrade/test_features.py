@@ -1,0 +1,60 @@
+"""Jobs that release 0.2.0 has run with all that it had, and lost to a kill: this build goes on with their directories.
+
+``features.tar.xz`` was made by ``make_features.py`` with the code of commit 2cb97088.
+"""
+
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from framework.logs.partition_reader import rows
+from framework.state.commits import all_wirings, end_of, uncommitted_records
+from protocol.changelog import ChangelogType, decode_changelog_header
+from tests.support.parity_job import Outputs, ParityJob, State
+from tests.upgrade.features import CLOCK, EXPECTED, MODES, MORE
+
+ARCHIVE = Path(__file__).with_name("features.tar.xz")
+Found = tuple[
+    list[tuple[tuple[str, int, int, bytes], bytes]],
+    list[tuple[str, list[tuple[tuple[int, bytes | None, bytes | None, int], int]]]],
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_job_of_0_2_0_goes_on_after_a_kill(tmp_path: Path, mode: str) -> None:
+    """State to the byte and each output once, as 0.2.0 itself made them without a kill: joins, calls, timers."""
+    with tarfile.open(ARCHIVE) as packed:
+        packed.extractall(tmp_path, [each for each in packed if each.name.split("/")[0] == mode], filter="data")
+    job = ParityJob(tmp_path / mode)
+    expected_state, expected_outputs = expected(tmp_path / mode)
+    assert uncommitted(job) > 0  # the kill left some
+    job.run(MORE)
+    assert of(job.state()) == of(expected_state)
+    assert job.outputs() == expected_outputs
+    job.log.close()
+
+
+def uncommitted(job: ParityJob) -> int:
+    """Return how much of what the tasks have done is in no commit: records that they sent on, or their decisions."""
+    found = 0
+    for wiring in all_wirings(job.job):
+        last, _ = end_of(job.log, wiring.changelog)
+        assert last is not None
+        behind = rows(job.log, wiring.changelog, last.offset + 1, job.log.bounds(wiring.changelog)[1])
+        types = Counter(decode_changelog_header(row.value or b"").type for row in behind)
+        found += types[ChangelogType.INPUT_DECISION] + uncommitted_records(job.log, wiring)
+    return found
+
+
+def expected(directory: Path) -> tuple[State, Outputs]:
+    """Return what the job must have in the end."""
+    state, outputs = msgspec.msgpack.decode((directory / EXPECTED).read_bytes(), type=Found)
+    return dict(state), {topic: Counter(dict(each)) for topic, each in outputs}
+
+
+def of(state: State) -> State:
+    """Return what does not depend on a clock; the clock's entries without their values."""
+    return {entry: b"" if entry[0] == CLOCK else value for entry, value in state.items()}
