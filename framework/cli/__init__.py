@@ -1,5 +1,6 @@
 """The command line: `grete`. `main` declares the commands; a module below `commands` does the work of each."""
 
+import io
 import logging
 import sys
 from collections.abc import Callable
@@ -14,6 +15,8 @@ def command_line() -> None:
         print("grete: do not run it under python -O or PYTHONOPTIMIZE: its checks would be off", file=sys.stderr)
         sys.exit(ExitCode.USAGE)
     raise_limit()  # of this process and those that it starts
+    if isinstance(sys.stdout, io.TextIOWrapper):  # in a pipe, too: a row that is followed comes at once
+        sys.stdout.reconfigure(line_buffering=True)
     from framework.cli.main import app
 
     report_errors(app)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from framework.api.context import Context, wall_clock_us
 from framework.api.graph import StageGraph
@@ -38,7 +38,7 @@ from protocol.ids import TopicPartition
 
 def limits_of(settings: Settings) -> Limits:
     """Return the settings that the core needs."""
-    return Limits(**{name: getattr(settings, name) for name in Limits.__slots__})
+    return Limits(**{each.name: getattr(settings, each.name) for each in fields(Limits)})
 
 
 def store_names(graph: StageGraph) -> dict[int, str]:

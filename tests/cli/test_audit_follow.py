@@ -1,6 +1,7 @@
 """`grete audit --follow` as a process: killed and started again it goes on; what differs is a line and a metric."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -27,7 +28,8 @@ class FollowingAudit:
         command = [sys.executable, "-m", "framework.cli", "audit", scene.reference, "--follow", "--json"]
         command += [f"--directory={scene.job_directory.directory}", "--http=0", *options]
         with self.out.open("wb") as out, self.said.open("wb") as said:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=said)
+            environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=said, env=environment)
 
     def metric(self, name: str) -> float:
         """Return a metric, summed up over its labels; 0 before it is served."""

@@ -169,7 +169,11 @@ def test_a_successor_fences(
     commit(old, changelog, b"one", [record(out, b"1")])
     new.send(0, -1, changelog, b"claim", sync=True)
     assert not ended(new)[0].fenced
-    delivery = commit(old, changelog, b"two", [record(out, b"stale")])
+    old.send(0, -1, changelog, b"two", sync=True, outputs=[record(out, b"stale")])
+    old.poll()
+    old.wait(10_000)
+    old.send(0, -2, changelog, b"data of three")  # the task does not know yet
+    [delivery] = old.poll()
     assert (delivery.token, delivery.fenced) == (-1, True)
     with pytest.raises(TransientError, match=f"{changelog.topic}-0 was taken over"):
         old.send(0, -1, changelog, b"three", sync=True)

@@ -94,7 +94,8 @@ def _environment(directory: Path) -> dict[str, str]:
         path = programs / name
         path.write_text(f'#!/bin/sh\nexec {sys.executable} {start} "$@"\n', "utf-8")
         path.chmod(0o755)
-    return os.environ | {
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # as users have it
+    return inherited | {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "COLUMNS": "120",

@@ -182,8 +182,9 @@ def test_a_trim_while_the_broker_is_away_is_made_up_for(
 def test_a_network_that_is_cut_costs_only_time(
     network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, delivery: Any
 ) -> None:
-    """Under load, for longer than requests and transactions live: nothing lost or twice, nothing has crashed."""
+    """Under load, for longer than requests live: nothing lost or twice; but for a caught transaction, no crash."""
     monkeypatch.setattr(waiting, "EVERY_S", 1.0)
+    ends = int(delivery == "transactional")  # of a worker: a transaction that the cut catches may outlive its time-out
     settings = Settings(checkpoint_interval_ms=50, restarts_max=1, output_delivery=delivery)
     name = f"cut-{mode}-{delivery}"
     found, said, news = network.target(tmp_path, name, mode, settings), list[str](), list[str]()
@@ -195,7 +196,7 @@ def test_a_network_that_is_cut_costs_only_time(
         def committed(count: int) -> bool:
             news.extend(local.supervisor.news)
             local.supervisor.news.clear()
-            assert not any(worker.crashes for worker in local.supervisor.workers.values()), news
+            assert all(worker.crashes <= ends for worker in local.supervisor.workers.values()), news
             return sum(local.committed().get(each, 0) for each in inputs) >= count
 
         tick(network.cluster, name, 100)

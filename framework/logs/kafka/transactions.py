@@ -72,7 +72,11 @@ class Transactions:
     # --- for the log's thread ---
 
     def send(self, owner: int, token: int, value: bytes, outputs: Sequence[ExternalRecord], *, ends: bool) -> None:
-        """Queue a message; with one that ``ends`` a transaction, that one can be committed. Raises TransientError."""
+        """Queue a message; with one that ``ends`` a transaction, that one can be committed.
+
+        Raises TransientError once ``poll`` has told that a transaction was refused. Until then a message is taken and
+        lost: the task is to look for a newer claim, which says whether it is fenced, and not to fail here (C5).
+        """
         if self._fenced:
             raise TransientError(
                 f"{self.partition}: transactional id {self.id} was taken over: start again", partition=self.partition
@@ -92,6 +96,7 @@ class Transactions:
         while self._deliveries:
             found.append(self._deliveries.popleft())
         self._unanswered -= sum(delivery.trailing > 0 or delivery.fenced for delivery in found)
+        self._fenced |= any(delivery.fenced for delivery in found)
         if self._failure is not None and not found:
             raise self._failure
         return found
@@ -129,7 +134,6 @@ class Transactions:
                 logger.info("transactional id %s is another process's now, or its transaction took too long", self.id)
                 self._closing.wait(CLAIM_S_MAX)
                 owner, token, _ = transaction.messages[-1]
-                self._fenced = True
                 self._deliveries.append(Delivery(owner, token, -1, time.time_ns() // 1_000_000, fenced=True))
                 return
             except Exception as error:  # noqa: BLE001  # the log's thread raises it

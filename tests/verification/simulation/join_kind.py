@@ -86,14 +86,14 @@ class PlainJoin:
 
     def _of(self, side: int, key: bytes) -> Iterator[tuple[int, bool, list[bytes]]]:
         """Yield (time, whether it has a match, values) of what a side keeps of a key, by time."""
-        for place, kept in self._sides[side].range():
-            if place[4:-8] == key:
-                values, rest = list[bytes](), kept[1:]
-                while rest:
-                    size = int.from_bytes(rest[:4], "big")
-                    values.append(rest[4 : 4 + size])
-                    rest = rest[4 + size :]
-                yield int.from_bytes(place[-8:], "big") - _SIGN, kept[0] == 1, values
+        first = len(key).to_bytes(4, "big") + key
+        for place, kept in self._sides[side].range(first, first + b"\xff" * 9):
+            values, rest = list[bytes](), kept[1:]
+            while rest:
+                size = int.from_bytes(rest[:4], "big")
+                values.append(rest[4 : 4 + size])
+                rest = rest[4 + size :]
+            yield int.from_bytes(place[-8:], "big") - _SIGN, kept[0] == 1, values
 
     def _keep(self, side: int, key: bytes, at: int, values: list[bytes], *, matched: bool) -> None:
         texts = b"".join(len(value).to_bytes(4, "big") + value for value in values)

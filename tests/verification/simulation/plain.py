@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from sortedcontainers import SortedSet
+
 from framework.api.timers import Timer
 from framework.api.windows import Window
 from framework.core.task_topology import TaskWiring
@@ -62,18 +64,18 @@ class PlainStore:
     def range(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield what lies between, in key order."""
         of = self._store
-        found = [(key, value) for (store, key), value in self._content.items() if store == of and start <= key]
-        found.sort()
-        yield from found if end is None else [row for row in found if row[0] < end]
+        keys = [key for store, key in self._content if store == of and start <= key and (end is None or key < end)]
+        keys.sort()
+        yield from [(key, self._content[of, key]) for key in keys]
 
 
 class PlainTimers:
-    """Timers in a dict, looked through from the first to the last each time: no heap, nothing to reload."""
+    """Timers in one sorted set: no queue of those that are due next, nothing to reload."""
 
     def __init__(self, content: Content, owner: str = "") -> None:
         self._content = content
         self._owner = owner
-        self.set: set[Due] = set()
+        self.set: SortedSet[Due] = SortedSet()
 
     def schedule(self, at: int, key: str = "", owner: str | None = None) -> None:
         """Set a timer."""
@@ -89,8 +91,7 @@ class PlainTimers:
 
     def pop(self, now: int) -> Due | None:
         """Remove and return the first timer that is due."""
-        due = min(self.set, default=None)
-        if due is None or due.at > now:
+        if not self.set or (due := self.set[0]).at > now:
             return None
         self.cancel(due.at, due.key, due.owner)
         return due
@@ -218,10 +219,10 @@ class PlainRun:
         self.seen["numbers out of order"] += new and number < highest
         self._highest[place[:2]] = max(number, highest)
 
-    def _keep(self) -> tuple[Content, set[Due], set[Due]]:
+    def _keep(self) -> tuple[Content, SortedSet[Due], SortedSet[Due]]:
         return dict(self.content), self._timers.set.copy(), self.alarms.set.copy()
 
-    def _undo(self, before: tuple[Content, set[Due], set[Due]]) -> None:
+    def _undo(self, before: tuple[Content, SortedSet[Due], SortedSet[Due]]) -> None:
         """Go back, but for the turns: what has had none of them comes to no harm."""
         self.content.clear()
         self.content.update(before[0])
@@ -255,7 +256,7 @@ class PlainRun:
         before = self.seen.copy()
         until = max((due.at for due in self._timers.set), default=None)
         while until is not None:
-            while (first := min(self._timers.set, default=None)) is not None and first.at <= until:
+            while self._timers.set and (first := self._timers.set[0]).at <= until:
                 self.time.now = max(self.time.now, first.at)
                 self._fire_due()
             until = max((due.at for due in self._timers.set if due.owner), default=None)

@@ -9,6 +9,7 @@ import msgspec
 from framework.core.limits import Limits
 from framework.core.task_topology import TaskWiring
 from framework.core.topology import Topology
+from framework.execution.build import limits_of
 from framework.settings import Settings
 from protocol.ids import TopicPartition, split_producer_id
 from tests.verification.simulation.fault_plan import Fault
@@ -155,10 +156,6 @@ def with_settings(plan: Plan, **changes: int | str) -> Plan:
     """Return the world with other settings."""
     settings = msgspec.structs.replace(plan.settings, **changes)
     return replace(plan, settings=settings, limits=limits_of(settings))
-
-
-def limits_of(settings: Settings) -> Limits:
-    return Limits(**{name: getattr(settings, name) for name in Limits.__slots__})
 
 
 def out_topic(stage: int) -> str:

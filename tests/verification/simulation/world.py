@@ -8,6 +8,7 @@ import msgspec
 
 from framework.core.task_topology import wire
 from framework.core.topology import Stage, Stream, Topology, stream_topic
+from framework.execution.build import limits_of
 from framework.settings import Settings
 from protocol.ids import TopicPartition
 from tests.verification.simulation.fault_plan import (
@@ -45,7 +46,6 @@ from tests.verification.simulation.plan import (
     Knobs,
     Plan,
     World,
-    limits_of,
     with_settings,
 )
 from tests.verification.simulation.shapes import SHAPES
