@@ -1,5 +1,6 @@
 """Every command with its arguments. Its code is imported when it runs: a worker needs no user interface."""
 
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +20,7 @@ from framework.cli.options import (
     JobName,
     KafkaConfig,
     LogOption,
+    Processes,
     Set,
     SettingsPath,
     StartTimes,
@@ -80,6 +82,7 @@ def run(
             "--drain", help="At the end of the input fire the timers and windows that wait for a later record."
         ),
     ] = False,
+    processes: Processes = None,
     starts: StartTimes = None,
     directory: Directory = None,
     log: LogOption = None,
@@ -96,19 +99,15 @@ def run(
             "--drain acts at the end of the input, and with --follow there is none: leave one of them out"
         )
     found = target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
-    lines = input or []
-    waiting = run_job(found, folder=input_dir, lines=lines, keys=keys, follow=follow, drain=drain, starts=starts or [])
-    _end(waiting=waiting)
+    run_found = partial(run_job, found, folder=input_dir, lines=input or [], keys=keys, starts=starts or [])
+    _end(waiting=run_found(follow=follow, drain=drain, processes=processes))
 
 
 @app.command()
 def up(
     job: JobName,
     *,
-    processes: Annotated[
-        int | None,
-        typer.Option(help="Run all partitions in this many worker processes. Default: a process for each partition."),
-    ] = None,
+    processes: Processes = None,
     starts: StartTimes = None,
     http: HttpAddress = None,
     hide_values: HideValues = False,
@@ -194,7 +193,7 @@ def config(
 def doctor(
     job: JobName,
     *,
-    processes: Annotated[int | None, typer.Option(help="As you give it to grete up.", min=1)] = None,
+    processes: Annotated[int | None, typer.Option(help="As you give it to grete run or grete up.", min=1)] = None,
     json: AsJson = False,
     directory: Directory = None,
     log: LogOption = None,

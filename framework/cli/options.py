@@ -44,6 +44,10 @@ Set = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as checkpoint_interval_ms=100; may be repeated."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, an object a line.")]
+Processes = Annotated[
+    int | None,
+    typer.Option(help="Run all partitions in this many worker processes. Default: a process for each partition."),
+]
 HttpAddress = Annotated[
     str | None,
     typer.Option(

@@ -258,6 +258,19 @@ def test_the_end_does_not_wait_for_the_idle_interval(
     assert ("ann\t1" in grete("topic", "read", "job.py", "counts", cwd=tmp_path)) == bool(how)
 
 
+def test_many_partitions_run_in_few_processes(tmp_path: Path) -> None:
+    """And are drained as those with a process of their own."""
+    (tmp_path / "job.py").write_text(WINDOWED.replace("partitions=2", "partitions=16"))
+    records = "".join(f"{number % 40}\tx\n" for number in range(200))
+    options = ("--drain", "--processes", "2", "--input", "lines=-", "--keys")
+    grete("run", "job.py", *options, cwd=tmp_path, stdin=records)
+    assert (
+        sum(int(row.split()[-1]) for row in grete("topic", "read", "job.py", "counts", cwd=tmp_path).splitlines())
+        == 200
+    )
+    assert sorted(path.name for path in tmp_path.glob(".grete/*/logs/*")) == ["worker-0.log", "worker-1.log"]
+
+
 HANGS = """
 import os, signal, time
 from grete import Input, Job, Record, Task, Topic, utf8

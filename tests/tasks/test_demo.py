@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_exactly_once_is_identical_after_kills(folder: Path) -> None:
     """Workers die with uncommitted records and in a restore; the second run does nothing twice, the third one file."""
-    options = ("--dir", "docs", "--kills", "1", "--directory", "job", "--set", "checkpoint_interval_ms=50")
+    options = ("--dir", "docs", "--kills", "1", "--directory", "job", "--set", "checkpoint_interval_ms=200")
     out = grete(*options, cwd=folder, module="tasks.demo")
     assert out.count("uncommitted records rolled back") == 2  # the one whose state is deleted too
     assert "again, in its restore" in out
@@ -54,7 +54,7 @@ def test_at_least_once_shows_the_damage(folder: Path) -> None:
         "--guarantee",
         "at-least-once",
         "--set",
-        "checkpoint_interval_ms=50",
+        "checkpoint_interval_ms=200",
         cwd=folder,
         module="tasks.demo",
     )

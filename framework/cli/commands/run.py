@@ -52,25 +52,25 @@ def run(
     keys: bool,
     follow: bool,
     drain: bool,
+    processes: int | None = None,
     starts: Sequence[str] = (),
 ) -> bool:
     """Run the job until its inputs are processed, or with ``follow`` until it is stopped; print a summary.
 
-    ``drain``: then fire what waits for a later record (E7). ``starts``: what --from says. Return whether an answer of
-    the log is still to come.
+    ``drain``: then fire what waits for a later record (E7). ``processes``: how many workers share the partitions,
+    None: one for each. ``starts``: what --from says. Return whether an answer of the log is still to come.
     """
     screen = Screen(Console())
     begin, opened = starts_of(found.job, starts), _open_lines(found.job, lines)
     patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
+    open_job = partial(LocalJob, found.job, found.reference, found.job_directory, found.settings)
     instead = ", or start this machine as one more member: grete up"
     refuse_members(found.job, found.job_directory.address, found.settings, instead)
     fed = [topic.name for topic, *_ in opened] + ([] if folder is None else [folder_topic(found.job).name])
     with (
         stop.excuses(),
-        LocalJob(
-            found.job, found.reference, found.job_directory, found.settings, fed=fed, starts=begin, patience=patience
-        ) as local,
+        open_job(fed=fed, starts=begin, patience=patience, processes=processes) as local,
         ExitStack() as writers,
     ):
         feed, local.waits_for_idle = None, not drain
