@@ -1,6 +1,7 @@
 """The seeded scheduler: processes tick, the log applies, time passes, faults happen; one thread, virtual time."""
 
 import random
+import sys
 from collections import Counter, deque
 from collections.abc import Callable
 
@@ -124,21 +125,30 @@ class Simulation:
         """Run until everything is committed, and each task has closed one more checkpoint, if idle ones do.
 
         While outputs come, tasks have more time: with little room for early records, one that is far behind in a
-        stream of several producers reads what lies between them again for each frame.
+        stream of several producers reads what lies between them again for each frame. So they have while one that is
+        behind sends a large checkpoint, a message for each key.
         """
         histories, limit = self.checker.histories.values(), self.time.step + self.plan.steps * REST
         idle = self.plan.settings.idle_checkpoint_interval_ms != NEVER_IDLE_MS
         before = [history.checkpoint_id if idle else -1 for history in histories]
-        missing = len(self.checker.missing)
+        missing, unsent = len(self.checker.missing), sys.maxsize
         while not self._complete() or any(h.checkpoint_id <= v for h, v in zip(histories, before, strict=True)):
             for _ in range(20):
                 self._one_step()
             if self.time.step > limit and len(self.checker.missing) < missing:
                 missing, limit = len(self.checker.missing), self.time.step + self.plan.steps * REST
+            if self.time.step > limit and 0 < (now := self._unsent()) < unsent:
+                unsent, limit = now, self.time.step + self.plan.steps * REST
             if self.time.step > limit:
                 stuck = {p.name: (p.core.status.name, p.core.frozen) for p in self.population.all}
                 first = sorted(self.checker.missing)[:3]
                 raise Violation("liveness", f"{len(self.checker.missing)} outputs are missing: {first}; {stuck}")
+
+    def _unsent(self) -> int:
+        """Return how many writes of a frozen checkpoint those tasks are still to send that are furthest behind."""
+        histories = self.checker.histories
+        last = min(history.checkpoint_id for history in histories.values())
+        return sum(p.overlay.unsent_count for p in self.population.all if histories[p.task].checkpoint_id == last)
 
     def _come_to_an_end(self) -> None:
         """After a damage nothing needs to be complete; what is not must have been noticed.
