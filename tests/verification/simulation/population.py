@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+from framework.core.lifecycle import TaskStatus
 from framework.core.task_topology import TaskWiring
 from framework.execution.driver import TaskDriver
 from tests.verification.simulation.arrivals import Arrivals
@@ -154,6 +155,19 @@ class Population:
             waiting.process.host.in_use = False
         if restart and not self._has_other(self._plan.together_with(process.task)):
             self.restart(process.task, int(self._rand() * 25))
+
+    def end_replaced(self) -> bool:
+        """End those that a twin has replaced and which do not know it: idle ones that commit nothing never will."""
+        replaced = [process for process in self.all if self._is_replaced(process)]
+        for process in replaced:
+            self.kill(process, "is replaced and does not know it")
+        return bool(replaced)
+
+    def _is_replaced(self, process: Process) -> bool:
+        """Tell whether another process has committed more of a running task."""
+        commits, history = process.core.commits, self._around.checker.histories[process.task]
+        idle = process.core.status is TaskStatus.RUNNING and commits.pending is None
+        return idle and (commits.committed is None or commits.committed.checkpoint_id < history.checkpoint_id)
 
     def _has_ended(self, task: int) -> bool:
         """Tell whether it is committed that all that a task reads has ended."""

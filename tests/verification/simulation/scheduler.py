@@ -139,6 +139,8 @@ class Simulation:
                 missing, limit = len(self.checker.missing), self.time.step + self.plan.steps * REST
             if self.time.step > limit and 0 < (now := self._unsent()) < unsent:
                 unsent, limit = now, self.time.step + self.plan.steps * REST
+            if self.time.step > limit and not idle and self.population.end_replaced():
+                limit = self.time.step + self.plan.steps * REST
             if self.time.step > limit:
                 stuck = {p.name: (p.core.status.name, p.core.frozen) for p in self.population.all}
                 first = sorted(self.checker.missing)[:3]
