@@ -54,7 +54,7 @@ class AlignedMode:
 
     @property
     def closed_all(self) -> bool:
-        """Whether the last checkpoint that the task has closed, committed or not, holds all that it has done."""
+        """Whether the task has done nothing since it closed its last checkpoint, which need not be committed yet."""
         return not (self._in_work or self._core.idleness.news)
 
     @property

@@ -59,7 +59,7 @@ class RewriteBudget:
     def rewritten(self, entries: Sequence[Write], *, round_done: bool) -> None:
         """Take off what was rewritten. Of what a round leaves, only a little pays for the next one."""
         self._bytes -= sum(row_bytes(key, value) for _, key, value in entries if value is not None)
-        self.deletes -= sum(row_bytes(key, None) for _, key, value in entries if value is None)
+        self.deletes -= sum(row_bytes(key, value) for _, key, value in entries if value is None)
         if round_done:
             self._bytes = min(self._bytes, REWRITE_IDLE_BYTES)
 

@@ -41,7 +41,7 @@ class TaskMode(Protocol):
 
     @property
     def closed_all(self) -> bool:
-        """Whether the last checkpoint that the task has closed holds all that it has done. False: it may not."""
+        """Whether the task has done nothing since it closed its last checkpoint. False: it may have."""
         ...
 
     def acknowledged(self, delivery: Delivery) -> None:

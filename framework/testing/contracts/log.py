@@ -203,7 +203,7 @@ class LogContract(OnLogWorld):
         assert (log.all_bounds([A0, OUT, A1, A0]), log.all_bounds([])) == ({A0: (3, 5), OUT: (0, 0), A1: (0, 0)}, {})
 
     def test_what_is_expected_is_read(self, log: Log) -> None:
-        """What was announced is read, and anything else, too; an offset out of range raises when it is read."""
+        """``expect`` changes no result: a read may begin elsewhere, and a read out of range raises OffsetOutOfRange."""
         fill(log, 5)
         log.trim(A0, 2)
         for offset, read in ((2, 2), (4, 3), (3, 3)):

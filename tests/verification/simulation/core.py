@@ -10,40 +10,27 @@ from protocol.control import decode_marker, decode_rollback_marker
 from protocol.envelope import MessageType
 from tests.verification.simulation.oracle import Violation
 
-_MARKERS = 8  # of that many markers one is given twice; of the rollback markers each is
 
+def check_steps(core: TaskCore | DeterministicCore, process: str) -> None:
+    """Let a core check its state after each step. A state that must not be raises Violation."""
+    step = core.step
 
-def _check(core: TaskCore | DeterministicCore, process: str | None, event: Event) -> None:
-    """Let a core check its state. One that must not be raises Violation."""
-    if process is not None:
+    def checked(event: Event) -> Sequence[Action]:
+        actions = step(event)
         try:
             core.check_invariants()
         except AssertionError as error:
             raise Violation("core", f"{process}: after {event}: {error}") from error
-
-
-class SimDeterministicCore(DeterministicCore):
-    """A DeterministicCore that checks itself."""
-
-    process: str | None = None  # its name; None: its state is not checked
-
-    def step(self, event: Event) -> Sequence[Action]:
-        """Step, and look at the state."""
-        actions = super().step(event)
-        _check(self, self.process, event)
         return actions
+
+    setattr(core, "step", checked)  # noqa: B010  # mypy does not let a method be assigned
+
+
+_MARKERS = 8  # of that many markers one is given twice; of the rollback markers each is
 
 
 class SimCore(TaskCore):
     """A TaskCore that checks itself."""
-
-    process: str | None = None  # its name; None: its state is not checked
-
-    def step(self, event: Event) -> Sequence[Action]:
-        """Step, and look at the state."""
-        actions = super().step(event)
-        _check(self, self.process, event)
-        return actions
 
     def _message(self, event: Message) -> list[Action]:
         actions = super()._message(event)

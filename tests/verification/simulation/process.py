@@ -9,6 +9,7 @@ from zlib import crc32
 
 import msgspec
 
+from framework.core.deterministic.task import DeterministicCore
 from framework.core.lifecycle import StartupPhase, TaskStatus
 from framework.core.task_topology import TaskWiring
 from framework.execution.build import TaskIO, aligned_driver, deterministic_driver, store_names
@@ -18,7 +19,7 @@ from framework.ports import Write
 from protocol.changelog_position import decode_changelog_position
 from tests.verification.simulation.boundary import Ambush
 from tests.verification.simulation.calls_kind import SimCaller
-from tests.verification.simulation.core import SimCore, SimDeterministicCore
+from tests.verification.simulation.core import SimCore, check_steps
 from tests.verification.simulation.disk import Host, SimOverlay, SimSpill, SimStore
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
@@ -99,14 +100,14 @@ class Process:
             expiring=stage_graph(code).expiring_ids(),
         )
         self.overlay.chunk_keys = plan.knobs.chunk_keys
-        self.core: SimCore | SimDeterministicCore
+        self.core: SimCore | DeterministicCore
         self.driver: TaskDriver
         self.core, self.driver = self._deterministic(code) if code.deterministic else self._aligned(code)
         if priorities := stage_graph(code).priorities():
             check_priorities(self.driver.parts.input_reader, self.name, priorities, self._seen)
         host.in_use = True
         if around.checked:
-            self.core.process = self.name
+            check_steps(self.core, self.name)
         if around.tell is not None:
             names = {wiring.producer: wiring.name for wiring in plan.wirings.values()}
             tell_steps(self.core, self.name, names.__getitem__, around.tell)
@@ -120,11 +121,11 @@ class Process:
         runner.recording = self._recording
         return core, aligned_driver(self.owner, core, runner, self._io(code))
 
-    def _deterministic(self, code: StageCode) -> tuple[SimDeterministicCore, TaskDriver]:
+    def _deterministic(self, code: StageCode) -> tuple[DeterministicCore, TaskDriver]:
         plan = self._around.plan
         releases = bool(code.external) and plan.settings.output_delivery == "transactional"
         early = plan.settings.sink_delivery == "early"
-        core = SimDeterministicCore(self.wiring, plan.limits, releases=releases, durable=early)
+        core = DeterministicCore(self.wiring, plan.limits, releases=releases, durable=early)
         sink = SimEarlySink(self.boundary, partial(self._around.checker.early_account, self.task))
         executor = self.sink_steps if code.files and plan.unkind.sink_ms else None
         runner = logical_processor(plan, self.task, code, self.overlay, sink, executor, self._caller)
@@ -190,7 +191,7 @@ class Process:
 
     @property
     def is_drained(self) -> bool:
-        """Whether all that it reads has ended, and its last commit holds all that it has done."""
+        """Whether the inputs of the task have ended, and it has done nothing since its last commit."""
         committed = self.core.commits.committed
         rests = self.has_ended and self.driver.mode.closed_all
         return rests and committed is not None and committed.checkpoint_id == self.core.frozen
