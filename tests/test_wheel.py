@@ -116,6 +116,21 @@ def test_the_wheel_holds_what_users_import_and_run(wheel: Path) -> None:
     assert held == {*listed.stdout.split(), *COPIES}
 
 
+def test_the_image_has_what_its_installation_asks_for(tmp_path: Path) -> None:
+    """Of what .dockerignore lets through, the editable install is built that the Dockerfile asks for, and the wheel."""
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")]
+    listed = subprocess.run(["git", "ls-files", "--", *kept], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in listed.stdout.split():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name, follow_symlinks=False)
+    code = "from hatchling import build as b; print(b.build_editable('dist')); print(b.build_wheel('dist'))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with zipfile.ZipFile(tmp_path / "dist" / done.stdout.split()[-1]) as archive:
+        assert set(COPIES) <= set(archive.namelist())
+
+
 def test_each_dependency_is_imported() -> None:
     """A distribution that users must install is one that the shipped modules import."""
     known = packages_distributions()
