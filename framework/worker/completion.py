@@ -78,17 +78,7 @@ def _has_read(commit: Commit, ends: dict[TopicPartition, int]) -> bool:
     return all(e.offset >= ends.get(TopicPartition(e.topic, e.partition), 0) for e in commit.external)
 
 
-def all_committed(
-    log: LogReader,
-    job: Job,
-    checkpoint_id: int,
-    last: LastCommit | None = None,
-    covered: Mapping[str, int] = MappingProxyType({}),
-) -> bool:
-    """Tell whether every aligned task has committed a checkpoint not below ``checkpoint_id``.
-
-    ``covered``: by task, a checkpoint that it has left out, as nothing was new since its last commit.
-    """
-    rest = [w for w in all_wirings(job) if not w.deterministic and covered.get(w.name, -1) < checkpoint_id]
-    commits = ((last or partial(last_commit, log))(wiring.changelog) for wiring in rest)
+def all_committed(log: LogReader, job: Job, checkpoint_id: int, last: LastCommit | None = None) -> bool:
+    """Tell whether every aligned task has committed a checkpoint not below ``checkpoint_id``, by its changelog."""
+    commits = ((last or partial(last_commit, log))(w.changelog) for w in all_wirings(job) if not w.deterministic)
     return all(found is not None and found.commit.checkpoint_id >= checkpoint_id for found in commits)

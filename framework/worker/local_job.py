@@ -17,7 +17,7 @@ from framework.settings import Settings
 from framework.state.commits import all_wirings, count_commits, ends_of, external_ends, last_commit
 from framework.state.prepare import prepare
 from framework.worker.assignment import Assignment
-from framework.worker.completion import all_committed, passed, reached, used_up
+from framework.worker.completion import passed, reached, used_up
 from framework.worker.input_progress import InputProgress
 from framework.worker.packing import check_processes, was_fenced
 from framework.worker.progress import CommitProgress
@@ -78,8 +78,9 @@ class LocalJob:
             self._inputs = InputProgress(self._positions_in_log(), [wiring.name for wiring in all_wirings(job)])
             self._opened = opened.pop_all()  # from here on close() is responsible
         self.progress = CommitProgress(self.log)
-        # ends, the checkpoint by which they are committed
+        # ends, the checkpoint by which they are committed; of the generations that have said so
         self._reached: tuple[dict[TopicPartition, int], int] | None = None
+        self._generations: dict[str, int] = {}  # by task
         self.waits_for_idle = True  # not if the inputs are to end: one that is idle holds back nothing that is late
         self._idle: tuple[dict[TopicPartition, int], int] | None = None  # ends, a checkpoint in which inputs were idle
         self._drain_ends: dict[TopicPartition, int] | None = None  # where the inputs ended when the job was drained
@@ -202,8 +203,8 @@ class LocalJob:
     def drained(self, ends: dict[TopicPartition, int]) -> bool:
         """Tell whether all before ``ends``, and what comes of ``drain``, is processed and committed (A2b).
 
-        The log decides, and of tasks that have left checkpoints out, since nothing was new, their statuses. It is not
-        seen from here while another machine hosts a partition.
+        How far the inputs are committed, the log says; that all is done, each task, as it lives now: what one said
+        before its end may never have been committed. It is not seen from here while another machine hosts a partition.
         """
         if len(self.supervisor.assignment.active) < self.job.workers:
             return False
@@ -217,47 +218,51 @@ class LocalJob:
         if any(committed.get(partition, 0) < end for partition, end in ends.items()):
             return False
         statuses = [worker.status for worker in self.supervisor.workers.values()]
-        if not all(status and all(task["settled"] for task in status.values()) for status in statuses):
-            return False  # a sink has not taken everything; for what it gets after this look, a graceful stop waits
+        tasks = dict(self._tasks())
+        if not (all(statuses) and all(task["settled"] for task in tasks.values())):
+            return False  # a sink, too, has not taken everything
+        generations = {name: task["generation"] for name, task in tasks.items()}
+        if generations != self._generations:
+            self._generations, self._reached, self._idle = generations, None, None
         last = self.progress.last_commit
-        if "deterministic" in self.job.modes and not (
-            self._idle_is_committed(ends) and passed(self.log, self.job, ends, last, self._covered_t())
-        ):
+        if ("deterministic" in self.job.modes or not self.aligned) and not self._idle_is_committed(ends):
+            return False
+        covered_t = {name: task["covered_t"] for name, task in tasks.items()}
+        if "deterministic" in self.job.modes and not passed(self.log, self.job, ends, last, covered_t):
             return False
         if self.job.modes == "deterministic":
             return True
         if not self.aligned:
-            return self._idle_in() is not None and self._have_told() and used_up(self.log, self.job, ends, last)
+            return self._have_told() and used_up(self.log, self.job, ends, last)
         if self._reached is None or self._reached[0] != ends:
             checkpoint_id, idle_in = reached(self.log, self.job, ends, last), self._idle_in()
             self._reached = (
                 None if checkpoint_id is None or idle_in is None else (dict(ends), max(checkpoint_id, idle_in))
             )
         # not below the checkpoint in which they got there: sources close checkpoints on and on, and are always ahead
-        return self._reached is not None and all_committed(
-            self.log, self.job, self._reached[1], last, self.checkpoint_ids()
-        )
+        return self._reached is not None and self._have_committed(self._reached[1], by_timer=False)
+
+    def _have_committed(self, checkpoint_id: int, *, by_timer: bool) -> bool:
+        """Tell whether tasks have committed, or left out, a checkpoint not below this one, each in its present life.
+
+        ``by_timer``: all that close checkpoints by their own timer; else those that close what others do.
+        """
+        tasks, wirings = dict(self._tasks()), all_wirings(self.job)
+        names = [each.name for each in wirings if by_timer == (each.deterministic or not self.aligned)]
+        return all(tasks[name]["checkpoint_id"] >= checkpoint_id for name in names)
 
     def _have_told(self) -> bool:
         """Tell whether no task has committed since its status: at most once, what it read since may still be held."""
-        lasts = (
-            (self.progress.last_commit(w.changelog), self._inputs.checkpoint_ids[w.name]) for w in all_wirings(self.job)
-        )
-        return all(last is not None and last.commit.checkpoint_id <= told for last, told in lasts)
-
-    def _covered_t(self) -> dict[str, int]:
-        """Return task → the logical time up to which its last commit has everything, as the workers last said."""
-        statuses = [worker.status for worker in self.supervisor.workers.values()]
-        return {name: task["covered_t"] for status in statuses for name, task in status.items()}
+        tasks = dict(self._tasks())
+        lasts = ((self.progress.last_commit(w.changelog), tasks[w.name]) for w in all_wirings(self.job))
+        return all(last is not None and last.commit.checkpoint_id <= task["checkpoint_id"] for last, task in lasts)
 
     def _idle_is_committed(self, ends: dict[TopicPartition, int]) -> bool:
-        """Tell whether all inputs are idle, and the deterministic tasks have committed what comes of it."""
+        """Tell whether all inputs are idle, or have ended, and the tasks that commit by their timer have done so."""
         if self._idle is None or self._idle[0] != ends:
             idle_in = self._idle_in()
             self._idle = None if idle_in is None else (dict(ends), idle_in)
-        checkpoint_ids = self.checkpoint_ids()
-        names = [wiring.name for wiring in all_wirings(self.job) if wiring.deterministic]
-        return self._idle is not None and all(checkpoint_ids[name] >= self._idle[1] for name in names)
+        return self._idle is not None and self._have_committed(self._idle[1], by_timer=True)
 
     def _idle_in(self) -> int | None:
         """Return a checkpoint that has what comes of it that all inputs are idle (E4) or ended (E7); None: not yet.
@@ -267,8 +272,7 @@ class LocalJob:
         waits = self.waits_for_idle and len(self._inputs.committed) > 1 and bool(self.job.topology().timed)
         if not (self.draining or waits):
             return 0
-        tasks = [task for worker in self.supervisor.workers.values() for task in worker.status.values()]
-        idle = [task["ended_in" if self.draining else "idle_in"] for task in tasks]
+        idle = [task["ended_in" if self.draining else "idle_in"] for _, task in self._tasks()]
         return None if None in idle else max(idle, default=None)
 
     def _readable(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:

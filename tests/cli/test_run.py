@@ -246,6 +246,19 @@ def test_draining_does_not_wait_for_idle_inputs(tmp_path: Path, monkeypatch: pyt
     assert "ann\t1" in grete("topic", "read", "job.py", "counts", cwd=tmp_path)
 
 
+def test_a_run_whose_last_workers_fail_does_not_say_that_all_is_processed(tmp_path: Path) -> None:
+    """A worker may fail as late as in its stop: the exit code is 1, and the last line is no praise."""
+    failing = "    def close(self) -> None:\n        raise OSError('the disk is gone')\n\njob ="
+    (tmp_path / "job.py").write_text(WINDOWED.replace("\njob =", failing))
+    options = ("--drain", "--input", "lines=-", "--keys")
+    process = start("run", "job.py", *options, cwd=tmp_path, stdin=subprocess.PIPE)
+    out, err = process.communicate("ann\tx\n", timeout=2 * LIMIT_S)
+    assert process.returncode == 1, (out, err)
+    assert "the disk is gone" in out
+    assert "its last outputs may not be written" in out
+    assert "all input is processed" not in out
+
+
 @pytest.mark.parametrize("how", [[], ["--drain"]], ids=["run", "drain"])
 def test_the_end_does_not_wait_for_the_idle_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: list[str]

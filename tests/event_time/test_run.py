@@ -18,11 +18,12 @@ from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
-from tests.event_time.jobs import MINUTE, counting
+from tests.event_time.jobs import MINUTE, counting, windows_in_a_row
 from tests.worker.workers import LIMIT_S
 
 START = 1_600_000_020_000  # a full minute
 IDLE_MS = 1_000
+INTERVAL_MS = 1_000  # a status comes ten times in it, so a kill meets what is not committed
 NAME = "counted"
 
 
@@ -37,22 +38,18 @@ def _run(
 
     ``drain``: and drain it, while its workers are killed.
     """
-    mode: Mode = "deterministic" if way == "deterministic" else "aligned"
+    mode = _mode(way)
     file = directory / "job.py"
     file.write_text(
         f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         f"from tests.event_time.jobs import counting\njob = counting({NAME!r}, 2, {mode!r})\n"
     )
     job, job_directory = counting(NAME, 2, mode), JobDirectory(directory / "place")
-    guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once" if way != "at-least-once" else "at-least-once"
-    settings = Settings(event_time_idle_ms=IDLE_MS, processing_guarantee=guarantee)
+    settings = Settings(event_time_idle_ms=IDLE_MS, processing_guarantee=_guarantee(way))
     with LocalJob(job, str(file), job_directory, settings, fed=[f"{NAME}-in"]) as local:
-        assert isinstance(local.log, EmbeddedLog)
         killed = 0
         for records in batches:
-            local.log.produce(0, 0, records)
-            while not local.log.poll():
-                local.log.wait(100)
+            _feed(local, records)
             deadline = time.monotonic() + LIMIT_S
             while not local.drained(local.ends()):
                 assert time.monotonic() < deadline
@@ -65,12 +62,67 @@ def _run(
             _drain(local)
         late = local.reports.dropped["late"]
         local.stop()
-        rows = [row for p in range(2) for row in local.log.read(TopicPartition(f"{NAME}-counts", p), 0, 1 << 20)]
+        return _counts(local), late
+
+
+def _feed(local: LocalJob, records: list[ExternalRecord]) -> None:
+    assert isinstance(local.log, EmbeddedLog)
+    local.log.produce(0, 0, records)
+    while not local.log.poll():
+        local.log.wait(100)
+
+
+def _counts(local: LocalJob) -> dict[str, int]:
+    """Return value → count, of all windows that a reader sees."""
+    partitions = (TopicPartition(f"{NAME}-counts", number) for number in range(local.job.workers))
+    rows = [row for partition in partitions for row in local.log.read(partition, 0, 1 << 20)]
     counts: dict[str, int] = {}
     for row in rows:
         key = (row.key or b"").decode()
         counts[key] = counts.get(key, 0) + int.from_bytes(row.value or b"", "big")
-    return counts, late
+    return counts
+
+
+@pytest.mark.parametrize("way", ["exactly-once", "at-least-once", "deterministic"])
+def test_what_a_worker_said_before_its_end_does_not_end_a_run(tmp_path: Path, way: str) -> None:
+    """Killed behind its last windows, ahead of their commit: its successor's first commit, without them, is not it."""
+    (file := tmp_path / "job.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        f"from tests.event_time.jobs import windows_in_a_row\njob = windows_in_a_row({NAME!r}, {_mode(way)!r})\n"
+    )
+    settings = Settings(checkpoint_interval_ms=INTERVAL_MS, processing_guarantee=_guarantee(way))
+    job = windows_in_a_row(NAME, _mode(way))
+    with LocalJob(job, str(file), JobDirectory(tmp_path / "place"), settings, fed=[f"{NAME}-in"]) as local:
+        _feed(local, [_record(0, "v", 0.5)])
+        deadline, ends = time.monotonic() + LIMIT_S, local.ends()
+        while not local.drained(ends):
+            assert time.monotonic() < deadline
+            local.poll(20)
+        local.drain(ends)
+        worker, killed = local.supervisor.workers[0], False
+        while not local.drained({}):
+            assert time.monotonic() < deadline
+            local.poll(20)
+            said = [task["ended_in"] for task in worker.status.values()]
+            if not killed and said and None not in said:
+                killed = not local.drained({})
+                local.supervisor.kill(0)
+                interval = time.time() // (INTERVAL_MS / 1_000)
+                while time.time() // (INTERVAL_MS / 1_000) == interval:  # then the next one commits as soon as it can
+                    local.log.wait(20)
+        assert killed
+        found = _counts(local)
+        assert found == {"v": 1} or (way == "at-least-once" and found["v"] > 1), found
+        assert local.waiting_timers() == 0
+        local.stop()
+
+
+def _mode(way: str) -> Mode:
+    return "deterministic" if way == "deterministic" else "aligned"
+
+
+def _guarantee(way: str) -> Literal["exactly-once", "at-least-once"]:
+    return "at-least-once" if way == "at-least-once" else "exactly-once"
 
 
 def _drain(local: LocalJob) -> None:

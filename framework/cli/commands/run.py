@@ -99,7 +99,9 @@ def run(
             screen.dropped(local.reports.dropped, local.reports.failures, finally_=True)
         done = local.records_committed()
         ready_s = ended_s if ready_s is None else ready_s
-        _summary(screen, found, feeding, done, ready_s - started_s, ended_s - ready_s, stopped=stop.asked)
+        how = "stopped" if stop.asked else "all input is processed"
+        how = "its last outputs may not be written" if local.supervisor.overdue else how
+        _summary(screen, found, feeding, how, done, ready_s - started_s, ended_s - ready_s)
     local.require_stopped()
     return patience.waiting
 
@@ -156,12 +158,11 @@ def _open_lines(job: Job, options: Sequence[str]) -> list[Opened]:
 
 
 def _summary(
-    screen: Screen, found: JobTarget, feeding: Feeding, records: int, start: float, seconds: float, *, stopped: bool
+    screen: Screen, found: JobTarget, feeding: Feeding, how: str, records: int, start: float, seconds: float
 ) -> None:
     say: Callable[[str], None] = screen.say
     for report in feeding.fed[:1]:
         say(f"read: {described(report)}")
-    how = "stopped" if stopped else "all input is processed"
     say(
         f"{found.job.name}: {how}; {counted(records, 'input record')} committed in {seconds:.1f} s "
         f"({records / max(seconds, 0.001):,.0f}/s), after a start of {start:.1f} s"
