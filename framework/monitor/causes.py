@@ -44,13 +44,20 @@ _ENDS: Mapping[Reason, tuple[str, str]] = {  # what, remedy
             "so): lower rocksdb_bytes, or give it more"
         ),
     ),
+    "aborted": (
+        "a library aborts the process",
+        (
+            "it is started again by itself, and nothing is lost. If it happens again, report it with the last lines of "
+            "its log: they name the library (librdkafka, RocksDB, one that the code imports) and the place in it"
+        ),
+    ),
     "store corrupted": (
         "a local store was damaged",
         "nothing: the next start restores it from the changelog. If it happens again, look after the disk",
     ),
     "other": ("a worker crashes", "its log, in logs/ of the job's directory, has the error with its cause"),
 }
-_TRANSIENT = ("killed", "hung", "store corrupted")  # over with the next start, unless it comes again
+_TRANSIENT = ("killed", "aborted", "hung", "store corrupted")  # over with the next start, unless it comes again
 
 
 def findings_of(view: JobView) -> list[Finding]:

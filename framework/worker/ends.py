@@ -1,6 +1,7 @@
 """How a worker process has ended, as its supervisor, a page and a metric tell it."""
 
 import shutil
+import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,11 +14,13 @@ from framework.halts import HaltCode
 from framework.settings import Settings
 from framework.worker.last_words import HUNG, LOG_AWAY
 
-Reason = Literal["halted", "task error", "disk", "log away", "hung", "killed", "store corrupted", "other"]
+Reason = Literal["halted", "task error", "disk", "log away", "hung", "killed", "aborted", "store corrupted", "other"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 FREE_BYTES_MIN = 1 << 20  # a disk with less than this is full: a store or a log grows by more at a time
 DOUBLINGS_MAX = 40  # of the wait before a restart: its bound is reached long before
 _OF_THE_DISK = ("No space left", "disk is full", "Disk quota exceeded", "File too large", "SQLITE_IOERR", "IO error")
+# What a process gets of itself: a library of C has found itself at fault, or the processor has.
+FAULTS = {-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 
 
 _BY_ERROR: dict[str, Reason] = {
@@ -42,6 +45,8 @@ def end_of(entry: Mapping[str, Any], exit_code: int, directory: Path, *, silent:
 
     A worker whose disk is full may not have been able to say so: the free space of ``directory`` tells it.
     """
+    if exit_code in FAULTS and entry:
+        text = f"{text}: {entry['event']}"  # a failed assertion, as libc writes it
     return WorkerEnd(
         reason=_reason(entry, exit_code, directory, silent=silent),
         text=str(entry.get("error") or text),
@@ -58,7 +63,7 @@ def _reason(entry: Mapping[str, Any], exit_code: int, directory: Path, *, silent
     if silent or entry.get("event") == HUNG:
         return "hung"
     if exit_code < 0:
-        return "killed"
+        return "aborted" if exit_code in FAULTS else "killed"
     if any(words in str(entry) for words in _OF_THE_DISK) or free_bytes(directory) < FREE_BYTES_MIN:
         return "disk"
     if entry.get("event") == LOG_AWAY:

@@ -13,7 +13,7 @@ from framework.errors import ExitCode, Halted
 from framework.job.directory import JobDirectory
 from framework.settings import Settings
 from framework.worker.assignment import Assignment, HostedState
-from framework.worker.ends import end_of, restart_wait_ms
+from framework.worker.ends import FAULTS, end_of, restart_wait_ms
 from framework.worker.last_words import LOG_AWAY, last_entry, last_words, traceback_in
 from framework.worker.output_file import Follower
 from framework.worker.packing import spread
@@ -285,7 +285,7 @@ class Supervisor:
         )
 
     def _note_end(self, worker: WorkerProcess, code: int) -> None:
-        entry = self._last_entry(worker.number) if code >= 0 or worker.was_silent else {}
+        entry = self._last_entry(worker.number) if code >= 0 or code in FAULTS or worker.was_silent else {}
         text = worker.how_ended(code, entry.get("event"))
         worker.last_end = end_of(entry, code, self._job_directory.directory, silent=worker.was_silent, text=text)
         worker.ends[worker.last_end.reason] += 1

@@ -16,7 +16,7 @@ from framework.errors import ExitCode, Halted
 from framework.halts import HaltCode
 from framework.worker.assignment import HostedState
 from framework.worker.control_pipe import Order, line_of
-from framework.worker.ends import Reason, WorkerEnd
+from framework.worker.ends import FAULTS, Reason, WorkerEnd
 from framework.worker.last_words import HUNG, LOG_AWAY, traceback_in
 from framework.worker.status_pipe import StatusLines
 from framework.worker.task_news import failures_of_tasks, news_of_tasks
@@ -182,4 +182,5 @@ def _partition(task: str) -> int:
 
 def code_text(code: int) -> str:
     """Return an exit code as text; Python has a signal as a negative one."""
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"code {code}"
+    how = "aborted" if code in FAULTS else "killed"
+    return f"{how} by {signal.Signals(-code).name}" if code < 0 else f"code {code}"

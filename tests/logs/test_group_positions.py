@@ -44,7 +44,8 @@ def test_a_position_that_the_group_did_not_take_goes_again(kafka_broker: Broker)
     client, topic = AdminClient({"bootstrap.servers": kafka_broker.bootstrap}), f"t{os.urandom(6).hex()}"
     client.create_topics([NewTopic(topic, 1)])[topic].result()
     coordinator = _Coordinator(client)
-    positions, partition = GroupPositions(cast("AdminClient", coordinator), f"group-{topic}"), TopicPartition(topic, 0)
+    partition = TopicPartition(topic, 0)
+    positions = GroupPositions(lambda: cast("AdminClient", coordinator), f"group-{topic}")
     positions.publish({partition: 3}, 7)
     deadline = time.monotonic() + LIMIT_S
     while (dict(positions.published([partition])), positions.asked([partition])) != ({partition: 3}, 7):
@@ -61,7 +62,7 @@ def test_consumers_of_others_in_the_group_are_told_and_do_no_harm(
     client, topic = AdminClient({"bootstrap.servers": kafka_broker.bootstrap}), f"t{os.urandom(6).hex()}"
     client.create_topics([NewTopic(topic, 1)])[topic].result()
     group, partition = f"group-{topic}", TopicPartition(topic, 0)
-    positions = GroupPositions(client, group)
+    positions = GroupPositions(lambda: client, group)
     foreign = Consumer({"bootstrap.servers": kafka_broker.bootstrap, "group.id": group})
     foreign.subscribe([topic])
     deadline = time.monotonic() + LIMIT_S

@@ -142,6 +142,7 @@ def test_a_healthy_job_has_no_findings() -> None:
     [
         (view({}, running=False, last_end=end("killed"), crashes=1), "warning", "the error"),
         (view({}, running=False, last_end=end("killed"), crashes=2), "error", "the error"),
+        (view({}, running=False, last_end=end("aborted"), crashes=1), "warning", "the error"),
         (view({}, running=False, last_end=end("log away")), "error", "the error"),
         (
             view({}, running=False, last_end=end("task error"), crashes=11, halted=True),

@@ -1,12 +1,19 @@
 """A job of two stages that reaches its broker by a line that a test may cut."""
 
+import json
+import os
+import signal
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from framework.cli.commands.up import up
 from framework.cli.job_target import JobTarget
+from framework.cli.progress import Screen
 from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress
@@ -16,7 +23,7 @@ from framework.settings import Settings
 from protocol.ids import TopicPartition
 from tests.support.cut_line import CutLine
 from tests.verification.chaos.cluster import Cluster
-from tests.worker.workers import LIMIT_S
+from tests.worker.workers import LIMIT_S, handlers_kept
 
 PAIRS = """
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
@@ -69,3 +76,32 @@ class Network(NamedTuple):
                 for row in rows_left(log, partition, 0, log.bounds(partition)[1]):
                     found.setdefault((row.key or b"").decode(), []).append(int.from_bytes(row.value or b"", "big"))
         return found
+
+
+def is_ready(found: JobTarget, worker: int) -> bool:
+    """Whether a worker has said that it works. A stop ends one that is still starting without a word of its own."""
+    log = found.job_directory.worker_log(worker)
+    return log.exists() and any(json.loads(line)["event"] == "ready" for line in log.read_text().splitlines())
+
+
+def stopped_while_away(found: JobTarget, leave: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run `grete up` with a broker that leaves once all work and something is committed; SIGTERM when it says so."""
+    say, bar, left, waited = Screen.say, Screen.bar, list[int](), list[str]()
+
+    def said(screen: Screen, text: str) -> None:
+        say(screen, text)
+        if "has not answered" in text:
+            waited.append(text)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def shown(screen: Screen, name: str, done: int, total: int) -> None:
+        bar(screen, name, done, total)
+        if done and not left and all(is_ready(found, number) for number in range(found.job.partitions)):
+            left.append(done)
+            leave()
+
+    monkeypatch.setattr(Screen, "say", said)
+    monkeypatch.setattr(Screen, "bar", shown)
+    with handlers_kept():
+        up(found)
+    assert len(waited) == 1

@@ -33,7 +33,7 @@ from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from tests.support.cut_line import CutLine
 from tests.verification.chaos.cluster import NOTICED_SOON, Cluster
-from tests.worker.network import Network
+from tests.worker.network import Network, stopped_while_away
 from tests.worker.workers import LIMIT_S, handlers_kept
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # brokers of its own, and workers that start again
@@ -290,12 +290,6 @@ def test_a_member_that_starts_waits_for_the_network(
     assert shown.index("has not answered") < shown.index("answers again") < shown.index("a member for")
 
 
-def is_ready(found: JobTarget, worker: int) -> bool:
-    """Whether a worker has said that it works. A stop ends one that is still starting without a word of its own."""
-    log = found.job_directory.worker_log(worker)
-    return log.exists() and any(json.loads(line)["event"] == "ready" for line in log.read_text().splitlines())
-
-
 UP = "import atexit; from framework.cli import command_line; atexit.register(print, 'at exit'); command_line()"
 
 
@@ -327,24 +321,27 @@ def test_a_command_that_is_stopped_while_the_network_is_cut_waits_for_no_client(
     assert "at exit" not in rest
 
 
-def stopped_while_away(found: JobTarget, leave: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run `grete up` with a broker that leaves once all work and something is committed; SIGTERM when it says so."""
-    say, bar, left, waited = Screen.say, Screen.bar, list[int](), list[str]()
-
-    def said(screen: Screen, text: str) -> None:
-        say(screen, text)
-        if "has not answered" in text:
-            waited.append(text)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def shown(screen: Screen, name: str, done: int, total: int) -> None:
-        bar(screen, name, done, total)
-        if done and not left and all(is_ready(found, number) for number in range(found.job.partitions)):
-            left.append(done)
-            leave()
-
-    monkeypatch.setattr(Screen, "say", said)
-    monkeypatch.setattr(Screen, "bar", shown)
-    with handlers_kept():
-        up(found)
-    assert len(waited) == 1
+def test_a_request_to_the_groups_coordinator_outlives_an_outage(cluster: Cluster) -> None:
+    """One that timed out while the broker was away made librdkafka abort the process when that was back."""
+    client, topic = AdminClient({"bootstrap.servers": cluster.bootstrap}), "positions"
+    client.create_topics([NewTopic(topic, 1)])[topic].result(LIMIT_S)
+    command = [sys.executable, "-m", "tests.worker.asking_process", cluster.bootstrap, topic]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as asking:
+        assert asking.stdin is not None
+        assert asking.stdout is not None
+        try:
+            for _ in range(2):  # outages
+                assert asking.stdout.readline().strip().isdigit()
+                cluster.kill(0)
+                with pytest.raises(subprocess.TimeoutExpired):
+                    asking.wait(2)  # for longer than it waits for an answer
+                cluster.start(0)
+                assert asking.stdout.readline().strip().isdigit(), asking.poll()
+            asking.stdin.close()
+            while asking.stdout.readline():
+                pass
+            assert asking.wait(LIMIT_S) == 0
+        finally:
+            asking.kill()

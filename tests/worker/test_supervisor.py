@@ -28,6 +28,19 @@ class Break(Task):
 job = Job("broken", stages=[Break])
 """
 
+ABORTS = """
+import os, pathlib
+from grete import Input, Job, Record, Task, Topic, utf8
+class Abort(Task):
+    lines = Input(Topic("sentences", key=utf8, value=utf8))
+    def process(self, record: Record[str, str]) -> None:
+        if not (once := pathlib.Path(__file__).with_suffix(".once")).exists():
+            once.touch()
+            os.write(2, b"python: rd.h:1: rd_do: Assertion `it->refcnt > 0' failed.\\n")
+            os.abort()
+job = Job("aborts", stages=[Abort])
+"""
+
 PAIR = """
 from grete import Input, Job, Record, Store, Task, Topic, int64, utf8
 class Pass(Task):
@@ -113,6 +126,21 @@ def test_a_worker_that_always_crashes_is_given_up(tmp_path: Path) -> None:
         (news,) = local.supervisor.news
         assert "worker 0 crashed, code 1" in news
         assert "restart in 0.0 s" in news
+
+
+def test_a_worker_that_a_library_aborts_is_restarted_and_says_why(tmp_path: Path) -> None:
+    """It costs a restart. What libc has written is told, not a lack of memory."""
+    path = tmp_path / "aborts.py"
+    path.write_text(ABORTS)
+    with LocalJob(load_job(str(path)), str(path), JobDirectory(tmp_path / "job"), Settings()) as local:
+        say(local.metadata, "a")
+        worker = local.supervisor.workers[0]
+        poll_until(local, lambda: worker.last_end is not None)
+        assert worker.last_end is not None
+        why = "aborted by SIGABRT: python: rd.h:1: rd_do: Assertion `it->refcnt > 0' failed."
+        assert (worker.last_end.reason, worker.last_end.text) == ("aborted", f"was {why}")
+        poll_until(local, lambda: local.drained(local.ends()))
+        assert (worker.starts, [why in news for news in local.supervisor.news]) == (2, [True])
 
 
 def test_back_off_grows_to_its_bound(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The positions of a job's tasks as the offsets of a consumer group: for lag tools, and for writers of streams."""
 
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Any
 
@@ -9,10 +10,11 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from framework.logs.kafka.admin import ANSWER_S_MAX
 from framework.logs.kafka.errors import logger
 from protocol.ids import TopicPartition
 
+ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well within
+REQUEST_S_MAX = 3_600.0  # the longest that the client takes: see GroupPositions
 AGAIN_S = 1.0  # after a commit that failed: the coordinator may be moving, or the right is missing for good
 CLOSE_S_MAX = 1.0  # nothing is sent at the end; the process must not hang on a dead broker
 
@@ -21,10 +23,17 @@ class GroupPositions:
     """Commits and asks in the background, never waits and never raises: what is correct does not depend on it.
 
     Not by a consumer's commit: where the group has no coordinator, that consumer would not close for 45 s.
+
+    By an admin client of its own, which is given up, and another one made, where an answer takes too long. No request
+    ever times out in the client: librdkafka sends one that has timed out all the same once the group's coordinator can
+    be reached again, fails to, and answers it a second time, which aborts the process.
     """
 
-    def __init__(self, client: AdminClient, group: str) -> None:
-        self._client = client
+    def __init__(self, connect: Callable[[], AdminClient], group: str) -> None:
+        """``connect`` returns a new admin client: it is called when there is something to publish or to ask."""
+        self._connect = connect
+        self._client: AdminClient | None = None
+        self._asked_s = self._published_s = 0.0  # when the requests that are under way were sent
         self._group = group
         self._positions: dict[TopicPartition, tuple[int, int]] = {}  # and what is asked for: to be published
         self._publishing: Future[Any] | None = None
@@ -57,20 +66,19 @@ class GroupPositions:
                     self._found[partition] = at.offset
                     self._asked[partition] = _checkpoint_in(at.metadata)
             self._asking = None
+        self._give_up_late()
         if self._asking is None:
             wanted = [KafkaPartition(*partition) for partition in partitions]
             asked = [ConsumerGroupTopicPartitions(self._group, wanted)]
-            self._asking = self._client.list_consumer_group_offsets(asked, request_timeout=ANSWER_S_MAX)[self._group]
+            self._asked_s = time.monotonic()
+            answers = self._admin().list_consumer_group_offsets(asked, request_timeout=REQUEST_S_MAX)
+            self._asking = answers[self._group]
 
     def poll(self) -> None:
         """Send what was asked for, once what was sent before is answered; what was not taken goes again."""
         if self._publishing is not None and self._publishing.done():
-            taken = {TopicPartition(at.topic, at.partition) for at in self._answer(self._publishing)}
-            failed = {at: position for at, position in self._on_the_way.items() if at not in taken}
-            if failed:  # a task reports a position once: if this one is lost, a source may wait for it
-                self._positions = failed | self._positions
-                self._not_before_s = time.monotonic() + AGAIN_S
-            self._publishing = None
+            self._took({TopicPartition(at.topic, at.partition) for at in self._answer(self._publishing)})
+        self._give_up_late()
         if self._positions and self._publishing is None and time.monotonic() >= self._not_before_s:
             offsets = [
                 KafkaPartition(*at, offset, metadata=str(asked) if asked else "")
@@ -78,8 +86,37 @@ class GroupPositions:
             ]
             self._on_the_way, self._positions = self._positions, {}
             asked = [ConsumerGroupTopicPartitions(self._group, offsets)]
-            altered = self._client.alter_consumer_group_offsets(asked, request_timeout=ANSWER_S_MAX)
+            self._published_s = time.monotonic()
+            altered = self._admin().alter_consumer_group_offsets(asked, request_timeout=REQUEST_S_MAX)
             self._publishing = altered[self._group]
+
+    def _took(self, taken: Collection[TopicPartition]) -> None:
+        """Note of which partitions the group has taken what was sent; the others go again."""
+        failed = {at: position for at, position in self._on_the_way.items() if at not in taken}
+        if failed:  # a task reports a position once: if this one is lost, a source may wait for it
+            self._positions = failed | self._positions
+            self._not_before_s = time.monotonic() + AGAIN_S
+        self._publishing = None
+
+    def _give_up_late(self) -> None:
+        """Begin afresh, with another client, where an answer takes too long: it may be lost."""
+        begun_s = [(self._asking, self._asked_s), (self._publishing, self._published_s)]
+        if all(future is None or time.monotonic() - at_s < ANSWER_S_MAX for future, at_s in begun_s):
+            return
+        self._asking = None
+        if self._publishing is not None:
+            self._took(())
+        self._let_go()
+
+    def _admin(self) -> AdminClient:
+        if self._client is None:
+            self._client = self._connect()
+        return self._client
+
+    def _let_go(self) -> None:
+        """Disconnect in a thread: the client waits for what it has under way."""
+        held, self._client = [self._client], None
+        threading.Thread(target=held.clear, name="end of an admin client", daemon=True).start()
 
     def close(self) -> None:
         """Publish the last positions, if the broker takes them within a moment."""

@@ -3,7 +3,10 @@
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
+
+from confluent_kafka.admin import AdminClient
 
 from framework.errors import ConfigError, OffsetOutOfRange, TransientError
 from framework.logs.kafka.admin import COMPACTED, STREAM, Topics
@@ -56,7 +59,7 @@ class KafkaLog(KafkaReader):
         self._writer = KafkaWriter(self._producer, troubles)  # first: a producer id takes longest
         self._writers = [self._writer]  # a second one, for plain records, is made when there are some
         self._topics = Topics(admin, troubles, patience)
-        self._positions = GroupPositions(self._topics.client, group)
+        self._positions = GroupPositions(partial(troubles.made, AdminClient, admin), group)
         self._transactions: dict[TopicPartition, Transactions] = {}
         self._ends: dict[tuple[int, int], TopicPartition] = {}  # of what goes to changelogs, by owner and token
         self._committed: dict[TopicPartition, int] = {}  # what predecessors have committed ends there or later
