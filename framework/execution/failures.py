@@ -4,6 +4,7 @@ What the call had done is undone before one of these is called. Errors of the ma
 be blamed for, stop the task whatever the policy.
 """
 
+from bdb import BdbQuit
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -21,6 +22,9 @@ from protocol.record_batch import RecordBatch
 T = TypeVar("T")
 Refuse = Callable[[RecordBatch, int, Exception], None]  # a record of a batch, by its index
 DueLetter = tuple[bytes, bytes | None, int, dict[str, str]]  # key, value, timestamp, and which timer or window it was
+
+
+MISTAKES = (ReturnError, BdbQuit)  # of the code, whatever the record; the second: a debugger that finds no terminal
 
 
 class TimerError(TaskError):
@@ -54,7 +58,7 @@ def refuser(site: Site, declared: Input[Any, Any]) -> Refuse:
     def refuse(batch: RecordBatch, index: int, error: Exception) -> None:
         if is_ours(error):
             raise error
-        if isinstance(error, ReturnError):
+        if isinstance(error, MISTAKES):
             raise failure(site, declared, batch, index, error) from error
         aside(batch, index, error)
 
@@ -73,7 +77,7 @@ def failure(
     else:
         which = f"offset {batch.offset_at(index)}, record {batch.first + index}"
         cause = _cause(declared, batch, index, error)
-    passable = declared.errors != "fail" or isinstance(cause, ReturnError)
+    passable = declared.errors != "fail" or isinstance(cause, MISTAKES)
     way = "" if passable else ways("such records", "Input")
     where = f"stage {site.stage}, partition {site.partition}: topic {declared.topic.name} ({batch.source}), {which}"
     return TaskError(
@@ -182,7 +186,7 @@ def _guarded(site: Site, call: Callable[[], None], aside: Callable[[Exception], 
         call()
     except Exception as error:
         site.undo()
-        if is_ours(error) or isinstance(error, ReturnError):
+        if is_ours(error) or isinstance(error, MISTAKES):
             raise
         aside(error)
     else:

@@ -1,5 +1,6 @@
 """Finding and importing the code of a job."""
 
+import ast
 import hashlib
 import importlib
 import importlib.util
@@ -22,7 +23,8 @@ def load_job(reference: str, name: str = "job") -> Job:
     except FrameworkError:
         raise
     except Exception as error:  # user code
-        raise ConfigError(f"{reference} cannot be loaded: {type(error).__name__}: {error}{_where(error)}") from error
+        told = f"{type(error).__name__}: {error}{_where(error)}{_as_module(reference, error)}"
+        raise ConfigError(f"{reference} cannot be loaded: {told}") from error
     job = getattr(module, name, None)
     if not isinstance(job, Job):
         found = "nothing" if job is None else f"a {type(job).__name__}"
@@ -49,6 +51,22 @@ def _where(error: Exception) -> str:
     return (
         f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames and not isinstance(error, SyntaxError) else ""
     )
+
+
+def _as_module(reference: str, error: Exception) -> str:
+    """Return how to start a file that imports its package's modules: by its path, it is a module of no package."""
+    path = Path(reference).resolve()
+    if not (isinstance(error, ImportError) and reference.endswith(".py")):
+        return ""
+    if not any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(ast.parse(path.read_bytes()))):
+        return ""
+    names, folder = [path.stem], path.parent
+    while (folder / "__init__.py").is_file():
+        names, folder = [folder.name, *names], folder.parent
+    if len(names) == 1:
+        return f"; {path.parent} is no package, as it has no __init__.py: import its modules by their names alone"
+    name = ".".join(names)
+    return f"; it is a module of the package {names[0]}: name it so, in the folder of that: cd {folder}, then {name}"
 
 
 def _load_file(path: Path) -> ModuleType:

@@ -57,16 +57,18 @@ class JobHost:
         self._working = work_all(tuple(self.tasks.values()), self.data, self.faults)
         return self._working
 
-    def run(self, *, ending: bool = False) -> None:
+    def run(self, *, ending: bool = False, waits_for_idle: bool = True) -> None:
         """Run until all is processed and committed, and what comes of it that the inputs are idle, or have ended.
 
+        Not ``waits_for_idle``: they are about to end, and an input that has nothing more holds time back until then.
         Raises AssertionError if the job does not come to rest.
         """
         idle_in: int | None = None
         for _ in range(self._intervals() * self._steps_of_time()):
             self.process()
             if not self.faults.left and self._settled:
-                idle_in = self._idle_in(ending=ending) if idle_in is None else idle_in
+                if idle_in is None:
+                    idle_in = self._idle_in(ending=ending) if ending or waits_for_idle else -1
                 if idle_in is not None and all(task.checkpoint_id >= idle_in for task in self.tasks.values()):
                     return
             self.now_ms += self._until_due()

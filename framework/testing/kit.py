@@ -161,7 +161,7 @@ class Kit:
         ``crashes`` and ``seed`` are for what comes behind the end; give ``run`` others before. Raises as ``run`` does.
         """
         self.script.append(KitCall("drain"))
-        self._host.run()
+        self._host.run(waits_for_idle=False)
         self._host.faults.draw(crashes, seed)
         self._host.drain()
 

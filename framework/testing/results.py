@@ -123,8 +123,7 @@ class Results:
                 yield f"topic {wanted.name}, partition {partition}"
                 yield from self._records(wanted, partition)
             return
-        stage, store = wanted if isinstance(wanted, tuple) else (None, wanted)
-        name, declared = self._find_store(store, stage)
+        name, declared = wanted if isinstance(wanted, tuple) else self._find_store(wanted, None)
         for partition in range(self._job.stage(name).partitions):
             yield f"store {name}/{declared.name}, partition {partition}"
             for raw_key, raw_value in sorted(self._host.tasks[name, partition].rows(declared)):

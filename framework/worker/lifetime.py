@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
@@ -23,6 +24,8 @@ def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
     A stop that has timed out ends the process here.
     """
     worker: Worker | None = None
+    if not (sys.stdin.isatty() or os.environ.get("PYTHONBREAKPOINT")):  # else pdb, or what the user has chosen
+        sys.breakpointhook = _refuse_breakpoint
     gc.freeze()  # what is imported stays: no collection need look at it
     gc.set_threshold(50_000, 20, 50)  # ours makes no cycles, but thousands of tuples that a checkpoint holds on to
     try:
@@ -48,6 +51,15 @@ def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
     if code is ExitCode.DONE and worker is not None:
         worker.close()
     return code
+
+
+def _refuse_breakpoint(*_arguments: object, **_options: object) -> NoReturn:
+    """Stop the worker, whatever becomes of records that fail. Raises ConfigError."""
+    at = traceback.extract_stack(limit=2)[0]
+    raise ConfigError(
+        f"breakpoint() in {at.filename}, line {at.lineno}: a worker has no terminal to debug on; take "
+        "it out, or run the job in a test by the kit, or the failing record by grete incident run --pdb"
+    )
 
 
 def end_at_once(code: ExitCode) -> NoReturn:

@@ -1,11 +1,17 @@
 """A job that is drained: at the end of its inputs what waits for event time fires, each once, through crashes (E7)."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from framework.api.mode import Mode
 from framework.testing import Kit
 from grete import Input, Job, Output, Record, Task, Timer, Timers, Topic, TumblingWindow, Window, int64, utf8
+from tests.event_time import two_ends
 
+ROOT = Path(__file__).parents[2]
 SECOND = 1_000
 START = 1_600_000_000_000
 IN = Topic("in", key=utf8, value=int64)
@@ -176,3 +182,25 @@ def test_at_least_once_drains() -> None:
     expected = feed(kit, 3)
     kit.drain()
     assert totals(kit) == expected
+
+
+def test_the_kit_drains_as_the_command_does(tmp_path: Path) -> None:
+    """Neither waits until inputs are idle: what the shorter partition lets through behind its end is counted."""
+    rows = {1040: ("k3", "k4"), 1200: ("k0", "k1")}  # each time is in one partition, and both inputs have both
+    command = [sys.executable, "-m", "framework.cli", "run", "tests.event_time.two_ends", "--drain", "--keys"]
+    for number, topic in enumerate((two_ends.orders, two_ends.paid)):
+        file = tmp_path / topic.name
+        file.write_text("".join(f"{keys[number]}\t{at}\n" for at, keys in rows.items()))
+        command += ["--input", f"{topic.name}={file}"]
+    directory = ["--directory", str(tmp_path / "job")]
+    subprocess.run([*command, *directory], cwd=ROOT, capture_output=True, check=True)
+    command = [sys.executable, "-m", "framework.cli", "topic", "read", "tests.event_time.two_ends", "unpaid"]
+    done = subprocess.run([*command, *directory], cwd=ROOT, capture_output=True, text=True, check=True)
+    told = [(key, int(value)) for *_, key, value in (line.split("\t") for line in done.stdout.splitlines())]
+    for mode in MODES.args[1]:
+        kit = Kit(Job("two-ends", [two_ends.Match, two_ends.Count], partitions=2, mode=mode))
+        for number, topic in enumerate((two_ends.orders, two_ends.paid)):
+            for at, keys in rows.items():
+                kit.feed(topic, keys[number], at)
+        kit.drain()
+        assert kit.pairs(two_ends.unpaid) == told == [("all", 1), ("all", 1)]

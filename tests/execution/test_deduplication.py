@@ -255,3 +255,16 @@ def test_what_was_seen_is_part_of_the_definition() -> None:
     assert "store count/seen-clicks" in change.what
     assert "is gone" in change.what
     assert changes_of_job(define(without, {}), job_of("id")) == []
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_the_kit_shows_and_checks_it(kind: str) -> None:
+    """What an input remembers is one of the job's stores: it is in the text, and compared behind each crash."""
+    kit = Kit(job_of(kind))
+    for _ in range(2):
+        kit.feed(clicks, "a", {"id": "1", "session": "s", "number": 1})
+    kit.run()
+    text = kit.text()
+    assert "store count/seen-clicks, partition 0\n  " in text
+    assert "store count/counts, partition 0\n  'a': 1\n" in text
+    assert kit.check_crashes(at_most=4) == 4
