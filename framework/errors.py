@@ -130,6 +130,17 @@ class Halted(FrameworkError):
         return error
 
 
+class Refused(Halted):
+    """The log refuses a message for its content, and would refuse it again: a person must look.
+
+    ``message``: its bytes, where they are not a user's record but what a task sends to a changelog or a stream.
+    """
+
+    def __init__(self, text: str = "", *, message: bytes = b"", **fields: Any) -> None:
+        super().__init__(text, **fields)
+        self.message = message
+
+
 class StoreCorrupted(FrameworkError):
     """The local store cannot be read or contradicts the changelog: wipe it (by rename) and restore."""
 

@@ -32,7 +32,7 @@ class HaltCode(Enum):
         "GRETE-H002",
         "a worker that always crashes",
         (
-            "A worker, or one of its tasks, crashed more than `restarts_max` times in a row without a commit in "
+            "A worker, or one of its tasks, crashed more than `restarts_max` times in a row without progress in "
             "between, and was given up. Its last error is in the text: a record that the code cannot process, a full "
             "disk, a process that is killed."
         ),
@@ -55,6 +55,20 @@ class HaltCode(Enum):
         "A task holds more output for its open checkpoint than `uncommitted_state_bytes_max` allows.",
         "What is committed. Nothing of this checkpoint is visible.",
         "Raise the setting, or lower `checkpoint_interval_ms`.",
+    )
+    RECORD_REFUSED = (
+        "GRETE-H005",
+        "a record that the broker refuses",
+        (
+            "A broker refuses an output, a dead letter or a message of the job for its content, and would refuse it "
+            "again: its timestamp is too far from the broker's clock (since Kafka 4 an hour ahead), it is larger than "
+            "the topic takes, or has no key for a compacted topic."
+        ),
+        "What is committed. Nothing of the checkpoint with this record is visible.",
+        (
+            "The text has the record, the topic and the setting that decides. Change the setting, or the code that "
+            "makes the record, then start the job again."
+        ),
     )
     LOG_LOST = (
         "GRETE-H010",

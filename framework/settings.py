@@ -143,9 +143,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     restart_backoff_ms_max: int = 10_000
     """Longest wait before a crashed worker is restarted."""
     restarts_max: int = 10
-    """Crashes of one worker in a row, without a commit in between, after which the supervisor gives up.
+    """Crashes of one worker in a row, without progress in between, after which the supervisor gives up.
 
-    An exit because the log did not answer is not counted.
+    Progress is input that was read and committed; a checkpoint of nothing is none. An exit because the log did not
+    answer is not counted.
     """
     member_heartbeat_interval_ms: int = 500
     """Several machines: a member says this often in JOB.members that it lives, and what it hosts."""

@@ -12,7 +12,7 @@ from framework.halts import PAGE, HaltCode
 
 ROOT = Path(__file__).parents[1]
 BY_OTHERS = {HaltCode.UNNAMED, HaltCode.CONFIGURATION, HaltCode.GIVEN_UP}  # no place raises Halted with them
-MAKE = {"Halted"}
+MAKE = {"Halted", "Refused"}
 
 
 def raised(source: str) -> list[set[str]]:

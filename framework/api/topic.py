@@ -78,8 +78,9 @@ class DeadLetter:
     Key and value are written as the bytes that came, whatever the topic's serdes, with headers ``grete.error``,
     ``grete.stage``, ``grete.partition``, ``grete.topic``, ``grete.source`` (the partition read), ``grete.offset``,
     ``grete.index`` (in the message) and ``grete.traceback`` (the last 2,000 characters of what your code raised) added;
-    the last two not in deterministic mode, where an output made again must be the same. It is an output of the
-    checkpoint like any other.
+    the last two not in deterministic mode, where an output made again must be the same. It has the record's timestamp;
+    where that is ahead of the clock, which a broker may refuse, it has the clock's, and ``grete.timestamp`` the
+    record's. It is an output of the checkpoint like any other.
 
     Of a timer the letter has the key, no value, and ``grete.timer``, the time that it was set for. Of a window it has
     key and value as a topic with their serdes has them, and ``grete.window``, ``grete.start``, ``grete.end``,

@@ -110,7 +110,10 @@ def _cause(declared: Input[Any, Any], batch: RecordBatch, index: int, error: Exc
 
 
 def _letter_writer(site: Site, declared: Input[Any, Any], policy: DeadLetter) -> Refuse:
-    """Return what sends a failed record to the dead-letter topic."""
+    """Return what sends a failed record to the dead-letter topic.
+
+    A letter is not dated ahead of the clock: a broker may take no such record, and the letter is where it is to go.
+    """
     send = site.outputs.dead_letter(policy.topic.name)
 
     def write(batch: RecordBatch, index: int, error: Exception) -> None:
@@ -123,8 +126,11 @@ def _letter_writer(site: Site, declared: Input[Any, Any], policy: DeadLetter) ->
         }
         if batch.logical is not None:  # made again, an output is the same: a batch begins elsewhere
             del where["grete.index"]
+        now, own = site.now() if batch.logical is None else batch.logical[0][index] // 1_000, batch.timestamps[index]
+        if own > now and declared.time == "record":  # else the value has it, or nobody
+            where["grete.timestamp"] = str(own)
         added = _told(site, _cause(declared, batch, index, error), error, where)
-        send(batch.keys[index], batch.values[index], batch.timestamps[index], (*headers_of(cell), *added))
+        send(batch.keys[index], batch.values[index], min(own, now), (*headers_of(cell), *added))
 
     return write
 
@@ -202,6 +208,7 @@ def _aside(
 
         def with_letter(due: T) -> Callable[[Exception], None]:
             key, value, timestamp, told = letter(due)
+            timestamp = min(timestamp, site.now())
             return lambda error: send(key, value, timestamp, _told(site, error, error, told))
 
         return with_letter

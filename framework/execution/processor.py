@@ -107,8 +107,7 @@ class Processor:
             self._outbox,
             self._timers,
             self._fire if stage.goes_by_time else None,
-            time,
-            clock,
+            *(time, self._context.now, clock),
         )
         self._firing = Firing(stage, self._site, self._entries.floors)
         self._time = None if time is None else TaskTime(time, stage, self._site, self._firing, self._then)

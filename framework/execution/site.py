@@ -56,6 +56,7 @@ class Site:
     timers: TimerQueue
     fire: Callable[[], None] | None
     time: EventTime | None  # None: nothing here or behind the task goes by event time
+    now: Callable[[], int]  # the time in ms that user code sees
     clock: RecordClock | None = None  # logical time in deterministic mode (D1)
     reading: Reading = field(default_factory=Reading)
     failed: Failed = field(default_factory=Failed)

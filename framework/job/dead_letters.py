@@ -53,7 +53,8 @@ def letter_of(at: TopicPartition, row: LogRow) -> Letter | None:
         return None
     begin = len(names) - 1 - names[::-1].index(FIRST)  # the last one: the record may have been a letter itself
     told = {name.removeprefix("grete."): value.decode(errors="replace") for name, value in headers[begin:]}
-    return Letter(at, row.offset, row.timestamp_ms, row.key, row.value, headers[:begin], told)
+    timestamp_ms = int(told.get("timestamp", row.timestamp_ms))
+    return Letter(at, row.offset, timestamp_ms, row.key, row.value, headers[:begin], told)
 
 
 def letters(log: LogReader, job: Job) -> Iterator[Letter]:

@@ -16,7 +16,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     running: bool
     pid: int | None = None
     starts: int = 1
-    crashes: int = 0  # in a row, without a commit in between
+    crashes: int = 0  # in a row, without progress in between
     fenced: bool = False  # another process has its tasks
     halted: bool = False  # it will not be started again: see last_end
     last_end: WorkerEnd | None = None  # until it has committed again

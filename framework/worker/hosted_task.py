@@ -53,6 +53,10 @@ class WorkerTask:
         self._spill: FileSpill | None = None
         self._filling: StoreFilling | None = None
 
+    def store_names(self) -> dict[int, str]:
+        """Return the names of its stores by their ids."""
+        return {number: name for name, number in self._graph.store_ids().items()}
+
     def open(self, owner: int) -> TaskDriver:
         """Open the store, and return a new driver. Raises ConfigError, TransientError."""
         if self.life >= 0:

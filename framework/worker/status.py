@@ -7,6 +7,7 @@ from framework.worker.measures import task_measures
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
 
+ReadUpTo = list[list[int]] | None  # of a task: offsets in external inputs, and in streams; None: no commit is known
 ENDED = ("fenced", "halted", "ended")  # the status of a task that is not there; "ended": it will start again
 
 logger = logging.getLogger("grete")
@@ -25,6 +26,7 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
         else core.idleness.closed(committed.checkpoint_id),  # or left out since
         "covered_t": core.covered_t,
         "positions": _positions(committed),
+        "read_up_to": read_up_to(committed),
         "began": _positions(core.commits.began),  # in this life of the task
         "holes": {}
         if committed is None
@@ -47,6 +49,18 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
         "sink_trouble": None if driver.outbox is None else driver.outbox.trouble,
         "measures": task_measures(driver),
     }
+
+
+def read_up_to(commit: Commit | None) -> ReadUpTo:
+    """Return from where a commit reads on: one that has read nothing more than the one before it is no progress."""
+    if commit is None:
+        return None
+    return [[entry.offset for entry in commit.external], [entry.resume for entry in commit.inputs]]
+
+
+def moved(before: ReadUpTo, now: ReadUpTo) -> bool:
+    """Whether something was read between two commits. The first one of all has read nothing."""
+    return before is not None and now is not None and before != now
 
 
 def _positions(commit: Commit | None) -> dict[str, int]:

@@ -304,7 +304,7 @@ class Supervisor:
             worker.crashes += 1
         if worker.crashes > settings.restarts_max:
             worker.end_for_good(ExitCode.FAILED, self._last_entry(worker.number).get("task"))
-            raise self._halted(worker, f"crashed {worker.crashes} times without a commit between ({code_text(code)})")
+            raise self._halted(worker, f"crashed {worker.crashes} times without progress between ({code_text(code)})")
         wait_ms = restart_wait_ms(settings, worker.crashes + worker.waits_ended)
         worker.restart_at = time.monotonic() + wait_ms / 1000
         if not worker.killed:

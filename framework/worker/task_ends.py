@@ -13,10 +13,9 @@ from framework.halts import HaltCode
 from framework.settings import Settings
 from framework.worker.end_log import kind_of
 from framework.worker.ends import restart_wait_ms
-from framework.worker.status import task_status
+from framework.worker.status import ReadUpTo, moved, read_up_to, task_status
 
 TaskEndReason = Literal["fenced", "halted", "task error", "store corrupted"]
-ReadUpTo = tuple[tuple[int, ...], tuple[int, ...]] | None  # of a task: offsets in external inputs, and in streams
 _AWAY: dict[str, object] = {"settled": False, "idle_in": None, "ended_in": None, "sink_trouble": None}
 
 logger = logging.getLogger("grete")
@@ -30,7 +29,7 @@ class TaskEnds:
         self.halted: Halted | None = None  # likewise: a person must look, so all tasks stop
         self.statuses: dict[str, dict[str, Any]] = {}  # task that is not there → what it said last
         self._settings, self._mono_ms = settings, mono_ms
-        self._in_a_row: dict[str, tuple[int, ReadUpTo]] = {}  # task → its ends without a commit between, its last one
+        self._in_a_row: dict[str, tuple[int, ReadUpTo]] = {}  # task → its ends without progress between, its last one
         self._due_ms: dict[str, float] = {}  # task → when it starts again
         self._last: dict[str, dict[str, Any]] = {}  # task → its last end, until it has committed what it read since
         self._counts: dict[str, Counter[str]] = {}  # task → its ends by reason
@@ -64,7 +63,11 @@ class TaskEnds:
 
     def told(self, name: str, driver: TaskDriver | None) -> dict[str, Any]:
         """Return what is known of a task's ends, for its status; ``driver``: None if it is not there."""
-        if name in self._last and driver is not None and _moved(self._in_a_row[name][1], _progress(driver)):
+        if (
+            name in self._last
+            and driver is not None
+            and moved(self._in_a_row[name][1], read_up_to(driver.core.commits.committed))
+        ):
             del self._last[name]
         return {"end": self._last.get(name), "ends": dict(self._counts.get(name, ()))}
 
@@ -75,7 +78,7 @@ class TaskEnds:
         count = self._counted(name, driver)
         logged, wait_ms = error.plain() | {"kind": kind_of(error)}, None
         if not isinstance(error, Fenced | Halted) and count > self._settings.restarts_max:
-            text = f"{name} ended {count} times without a commit between: {error}"
+            text = f"{name} ended {count} times without progress between: {error}"
             cause, error = error, Halted.from_plain(error.plain() | {"code": HaltCode.GIVEN_UP.value}, text)
             error.__cause__ = cause  # it says what to do
         match error:
@@ -104,22 +107,10 @@ class TaskEnds:
             logger.error("task ended", extra=logged | {"traceback": trace, "ends": count, "restart_ms": wait_ms})
 
     def _counted(self, name: str, driver: TaskDriver) -> int:
-        """Return how often a task has ended without a commit between, this end included."""
-        (count, last), now = self._in_a_row.get(name, (0, None)), _progress(driver)
-        self._in_a_row[name] = 1 if _moved(last, now) else count + 1, now or last
+        """Return how often a task has ended without progress between, this end included."""
+        (count, last), now = self._in_a_row.get(name, (0, None)), read_up_to(driver.core.commits.committed)
+        self._in_a_row[name] = 1 if moved(last, now) else count + 1, now or last
         return self._in_a_row[name][0]
-
-
-def _progress(driver: TaskDriver) -> ReadUpTo:
-    """Return from where the last commit reads on: one that has read nothing more is no progress."""
-    commit = driver.core.commits.committed
-    if commit is None:
-        return None
-    return tuple(entry.offset for entry in commit.external), tuple(entry.resume for entry in commit.inputs)
-
-
-def _moved(before: ReadUpTo, now: ReadUpTo) -> bool:
-    return before is not None and now is not None and before != now
 
 
 def _reason(error: FrameworkError, state: str) -> TaskEndReason:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from framework.api.job import Job
-from framework.errors import ExitCode, LogAway, TransientError
+from framework.errors import ExitCode, LogAway, Refused, TransientError
 from framework.execution.driver import TaskDriver
 from framework.job.directory import JobDirectory
 from framework.job.key_check import JobKeys
@@ -21,6 +21,7 @@ from framework.worker.dropped import DroppedLog
 from framework.worker.hosted_task import Shared
 from framework.worker.hosting import Hosting
 from framework.worker.measures import WorkerMeasures
+from framework.worker.refused import explained
 from framework.worker.status import log_ready, task_status
 from framework.worker.waiting import TaskWaits
 from framework.worker.watchdog import Watchdog
@@ -197,6 +198,8 @@ class Worker:
         """Give each task a turn; return whether there is more to do at once."""
         try:
             more = self._loop.go_round()
+        except Refused as error:
+            raise explained(error, self.hosting.tasks.values()) from error
         except TransientError as error:
             failed = self._loop.turn_of
             silent = failed is not None and self._away.get(failed.wiring.name) == failed.counters["commits"]

@@ -18,6 +18,7 @@ from framework.worker.assignment import HostedState
 from framework.worker.control_pipe import Order, line_of
 from framework.worker.ends import FAULTS, Reason, WorkerEnd
 from framework.worker.last_words import HUNG, LOG_AWAY, traceback_in
+from framework.worker.status import ReadUpTo, moved
 from framework.worker.status_pipe import StatusLines
 from framework.worker.task_news import failures_of_tasks, news_of_tasks
 
@@ -36,8 +37,9 @@ class WorkerProcess:
     pipe: int = -1
     status: dict[str, Any] = field(default_factory=dict)
     checkpoint_id: int = -1  # highest checkpoint that one of its tasks reported
+    read_up_to: dict[str, ReadUpTo] = field(default_factory=dict)  # task → what it has read and committed
     starts: int = 0
-    crashes: int = 0  # in a row, without a commit in between
+    crashes: int = 0  # in a row, without anything read and committed in between: an empty commit is no progress
     waits_ended: int = 0  # the same, of ends because the log did not answer: no fault of the worker's
     restart_at: float = 0.0
     exit_code: int | None = None  # of a process that is not to be restarted
@@ -52,7 +54,7 @@ class WorkerProcess:
     orders: bytes = b""  # that the pipe to it has not taken yet
     fenced: dict[str, dict[str, Any]] = field(default_factory=dict)  # task that another process has → its last status
     ends_told: dict[str, dict[str, int]] = field(default_factory=dict)  # task → its ends alone in this process
-    last_end: WorkerEnd | None = None  # until it has committed again
+    last_end: WorkerEnd | None = None  # until it has committed what it read since
     ends: Counter[Reason] = field(default_factory=Counter)
     states_of: dict[str, Any] | None = None  # the status that ``states`` were taken from
     states: dict[int, set[str]] = field(default_factory=dict)  # of its tasks, by partition
@@ -83,10 +85,17 @@ class WorkerProcess:
         self._keep_fenced(self.fenced | status, ())
         self.status = status | {name: task for name, task in self.fenced.items() if name not in status}
         checkpoint_id = max((task["checkpoint_id"] for task in self.status.values()), default=-1)
-        if checkpoint_id > self.checkpoint_id:
-            self.checkpoint_id, self.crashes, self.waits_ended = checkpoint_id, 0, 0
-            self.last_end = None
+        self.checkpoint_id = max(self.checkpoint_id, checkpoint_id)
+        if self._has_read(status):
+            self.crashes, self.waits_ended, self.last_end = 0, 0, None
         return news
+
+    def _has_read(self, status: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Whether one of its tasks has committed more than it, or a process before this one, had when it last said."""
+        now = {name: task.get("read_up_to") for name, task in status.items()}
+        has_read = any(moved(self.read_up_to.get(name), each) for name, each in now.items())
+        self.read_up_to |= {name: each for name, each in now.items() if each is not None}
+        return has_read
 
     def host(self, partitions: tuple[int, ...], again: Collection[int]) -> None:
         """Tell the process, which runs, to host these partitions from now on; ``again``: although they were fenced."""

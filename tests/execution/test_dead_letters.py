@@ -1,11 +1,14 @@
 """Dead letters: what a record that fails leaves behind, and where it goes."""
 
 import re
+import time
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from framework.job.dead_letters import letter_of
+from framework.ports import LogRow
 from grete import (
     DeadLetter,
     Input,
@@ -44,6 +47,20 @@ def test_a_dead_letter_carries_bytes_and_reason() -> None:
     assert last == "grete.traceback"
     assert re.search(r'line \d+, in process\n *raise ValueError\("told to"\)\nValueError: told to$', shown.decode())
     assert "framework" not in shown.decode()
+
+
+def test_a_letter_is_not_dated_ahead_of_the_clock() -> None:
+    """A broker may refuse a record of the future, and its letter with it: that has the clock's time, and says both."""
+    rig = Rig(Job("j", stages=[CountOrLetter]))
+    begun_ms, future_ms = time.time_ns() // 1_000_000, 4_102_444_800_000  # the year 2100
+    rig.rows("words", [(b"b", b"fail", future_ms)])
+    (letter,) = rig.processor.take_external()
+    assert begun_ms <= letter.timestamp_ms <= time.time_ns() // 1_000_000
+    assert dict(decode_headers(letter.headers or b""))["grete.timestamp"] == b"%d" % future_ms
+    row = LogRow(0, 0, letter.timestamp_ms, letter.key, letter.value, letter.headers)
+    found = letter_of(letter.partition, row)
+    assert found is not None
+    assert found.timestamp_ms == future_ms  # with which it is sent again
 
 
 def test_records_that_cannot_be_decoded_are_dead_letters() -> None:

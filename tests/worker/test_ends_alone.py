@@ -136,7 +136,7 @@ def test_a_task_that_fails_ends_alone_on_kafka(tmp_path: Path, kafka_broker: Bro
 
 
 def test_a_task_that_always_fails_halts_the_job(tmp_path: Path) -> None:
-    """After restarts_max ends without a commit between: the others stop as they were asked to, then the job halts."""
+    """After restarts_max ends without progress between: the others stop as they were asked to, then the job halts."""
     path, broken = tmp_path / "alone.py", tmp_path / "broken"
     path.write_text(JOB.replace("NAME", "alone").replace("BROKEN", str(broken)))
     broken.touch()
@@ -145,7 +145,7 @@ def test_a_task_that_always_fails_halts_the_job(tmp_path: Path) -> None:
         load = Load(local, "alone", broken)
         poll_until(local, lambda: running(local))
         load.say()
-        with pytest.raises(Halted, match=r"split-0 ended 3 times without a commit between: .* be processed") as halted:
+        with pytest.raises(Halted, match=r"split-0 ended 3 times without progress between: .* be processed") as halted:
             poll_until(local, lambda: False)
         assert (halted.value.code, halted.value.task) == (HaltCode.GIVEN_UP, "split-0")
         assert (load.worker.starts, load.worker.ends) == (1, {"task error": 3})  # the last one ended the process

@@ -1,5 +1,6 @@
 """The supervisor over real worker processes: restarts, and the ends that no restart helps."""
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -114,7 +115,7 @@ def test_a_worker_that_was_stopped_by_hand_is_missed(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_always_crashes_is_given_up(tmp_path: Path) -> None:
-    """After restarts_max crashes without a commit in between, with the task's own error as the reason."""
+    """After restarts_max crashes without progress in between, with the task's own error as the reason."""
     path = tmp_path / "broken.py"
     path.write_text(BROKEN)
     settings = Settings(restarts_max=1, restart_backoff_ms=1)
@@ -141,6 +142,33 @@ def test_a_worker_that_a_library_aborts_is_restarted_and_says_why(tmp_path: Path
         assert (worker.last_end.reason, worker.last_end.text) == ("aborted", f"was {why}")
         poll_until(local, lambda: local.drained(local.ends()))
         assert (worker.starts, [why in news for news in local.supervisor.news]) == (2, [True])
+
+
+def test_an_empty_commit_between_two_crashes_is_no_progress(tmp_path: Path) -> None:
+    """Of an idle task, too, checkpoints go on; only what was read and committed begins the count again."""
+    settings = Settings(checkpoint_interval_ms=20, idle_checkpoint_interval_ms=20, restarts_max=2, restart_backoff_ms=1)
+    with LocalJob(job, "tasks.word_count", JobDirectory(tmp_path / "job"), settings) as local:
+        (worker,) = local.supervisor.workers.values()
+
+        def killed_once_it_has_committed() -> None:
+            poll_until(local, lambda: running(local))
+            before = worker.checkpoint_id
+            poll_until(local, lambda: worker.checkpoint_id > before)
+            assert worker.process is not None
+            os.kill(worker.process.pid, signal.SIGKILL)
+            poll_until(local, lambda: not worker.running or worker.status == {})
+
+        for crashes in (1, 2):
+            killed_once_it_has_committed()
+            poll_until(local, lambda: running(local))
+            assert worker.crashes == crashes
+        say(local.metadata, "a b")
+        poll_until(local, lambda: local.drained(local.ends()))
+        assert (worker.crashes, worker.last_end) == (0, None)
+        for _ in range(2):
+            killed_once_it_has_committed()
+        with pytest.raises(Halted, match=r"crashed 3 times without progress between \(killed by SIGKILL\)"):
+            killed_once_it_has_committed()
 
 
 def test_back_off_grows_to_its_bound(tmp_path: Path) -> None:
@@ -178,7 +206,7 @@ def test_thirty_minutes_without_the_log_use_up_no_restart(tmp_path: Path) -> Non
     log.write_text('{"level": "ERROR", "event": "crashed", "error": "disk full"}\n')
     for _ in range(2):
         supervisor._plan_restart(worker, 1)
-    with pytest.raises(Halted, match=r"crashed 3 times without a commit between .* disk full"):
+    with pytest.raises(Halted, match=r"crashed 3 times without progress between .* disk full"):
         supervisor._plan_restart(worker, 1)
     supervisor.close()
 
@@ -238,7 +266,7 @@ def test_a_worker_that_is_killed_again_is_told_of_in_short(tmp_path: Path) -> No
         f"worker 0 was killed by SIGKILL (log: {log}); restart in 0.0 s",
         "worker 0 was killed by SIGKILL, as the last time; restart in 0.2 s",
     ]
-    with pytest.raises(Halted, match=r"crashed 3 times without a commit between \(killed by SIGKILL\) \(log: "):
+    with pytest.raises(Halted, match=r"crashed 3 times without progress between \(killed by SIGKILL\) \(log: "):
         supervisor._plan_restart(supervisor.workers[0], -signal.SIGKILL)
     supervisor.close()
 

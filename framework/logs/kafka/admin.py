@@ -21,12 +21,14 @@ from framework.halts import HaltCode
 from framework.logs.kafka.config import MESSAGE_BYTES_MAX
 from framework.logs.kafka.errors import AWAY, Troubles, failed, logger
 from framework.logs.kafka.metadata_client import BEHIND_S, SLICE_S
+from framework.logs.kafka.refusals import Limits
 from framework.logs.patience import Patience
 from framework.logs.topic_identity import CREATED_AGAIN, more_partitions
 from framework.settings import MiB
 from protocol.ids import TopicPartition
 
 ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well within
+LIMITS_S_MAX = 5.0  # tasks wait meanwhile; without an answer the broker judges a record itself
 WATCH_S = 10.0  # topics are looked at again this often: one that was created again must not be read for long
 
 # Setting of a stream or changelog → (its value, why).
@@ -42,6 +44,7 @@ _REQUIRED = {
 _UNCLEAN = "unclean.leader.election.enable"  # not set by us, as some services refuse it: false by default
 _IN_SYNC = "min.insync.replicas"
 _SIZE = "max.message.bytes"
+_AHEAD = "message.timestamp.after.max.ms"
 _SIZE_LEAST = 1 * MiB  # a frame or a data message of 512 KiB, and one large record
 
 STREAM = {name: value for name, (value, _) in _REQUIRED.items()} | {_SIZE: str(MESSAGE_BYTES_MAX)}
@@ -135,13 +138,23 @@ class Topics:
                 topic=topic,
             )
 
-    def _settings(self, topic: str) -> dict[str, Any]:
+    def timestamp_limits(self, topic: str) -> Limits | None:
+        """Return how far from the broker's clock the topic takes timestamps; None: it gives records its own."""
+        found = self._settings(topic, LIMITS_S_MAX)
+        if found["message.timestamp.type"].value != "CreateTime":
+            return None
+        both = "message.timestamp.difference.max.ms"  # of brokers before 3.6
+        behind, ahead = (name if name in found else both for name in ("message.timestamp.before.max.ms", _AHEAD))
+        return (behind, int(found[behind].value)), (ahead, int(found[ahead].value))
+
+    def _settings(self, topic: str, seconds: float = ANSWER_S_MAX) -> dict[str, Any]:
         """Return the settings of a topic that is there; a broker may know it later than the one that told us."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        deadline = time.monotonic() + ANSWER_S_MAX
+        deadline = time.monotonic() + seconds
         while True:
             try:
-                found: dict[str, Any] = self.client.describe_configs([resource])[resource].result()
+                asked = self.client.describe_configs([resource], request_timeout=seconds)
+                found: dict[str, Any] = asked[resource].result()
             except KafkaException as error:
                 behind = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
                 if not behind or time.monotonic() > deadline:

@@ -3,13 +3,16 @@
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from framework.errors import ConfigError, FrameworkError, Halted, LogAway, OffsetOutOfRange, TransientError
+from framework.errors import ConfigError, FrameworkError, Halted, LogAway, OffsetOutOfRange, Refused, TransientError
+from framework.halts import HaltCode
+from framework.logs.kafka.refusals import REFUSALS, guilty, told
 from framework.logs.kafka.tls_diagnosis import diagnosis
+from framework.ports import ExternalRecord
 
 # a line of librdkafka's that differs in its numbers only is logged this often: it tries 20 times a second
 REPEAT_S = 60.0
@@ -18,15 +21,6 @@ KINDS_MAX = 1_000  # kinds of errors remembered as told: bounds memory
 logger = logging.getLogger("grete.kafka")
 logger.addFilter(lambda record: "enable.gapless.guarantee is experimental" not in record.getMessage())
 
-_TOO_LARGE = (
-    "too large: raise the topic's max.message.bytes (or the broker's message.max.bytes) and the Kafka option "
-    "message.max.bytes, or lower the setting frame_bytes_max; no record may be larger"
-)
-_KEYLESS = (
-    "the topic takes no message without a key, as one whose cleanup.policy is compact. A stream or changelog needs "
-    "delete: kafka-configs.sh --alter --topic TOPIC --add-config cleanup.policy=delete; then start the job again, "
-    "which looks whether anything is missing. Records for a compacted output need keys"
-)
 # What a user needs where the broker says no and the caller has not named it.
 _ACCESS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Write on the topic",
@@ -51,6 +45,37 @@ AWAY = {
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.REQUEST_TIMED_OUT,
 }
+# Some broker answered, and it is not what we have sent that is wrong: a new process may well succeed.
+_PASSING = {
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+    KafkaError.TRANSACTION_COORDINATOR_FENCED,
+    KafkaError.INVALID_TXN_STATE,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    KafkaError.DUPLICATE_SEQUENCE_NUMBER,
+    KafkaError.UNKNOWN_PRODUCER_ID,
+    KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    KafkaError.INVALID_MSG,  # damaged on the way: the sum of its bytes is wrong
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError._PURGE_QUEUE,
+    KafkaError._PURGE_INFLIGHT,
+    KafkaError._FENCED,
+}
+_UNKNOWN = (
+    "Grete knows no remedy for this error, and starts again restarts_max times: the broker's log may say more. If it "
+    "stays, what Kafka's documentation says of this name is the way"
+)
 _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
     code: (kind, advice)
     for kind, advice, codes in (
@@ -94,14 +119,22 @@ _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
             (KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE),
         ),
         (
-            Halted,
-            _TOO_LARGE,
-            (KafkaError.MSG_SIZE_TOO_LARGE,),
+            ConfigError,
+            "the broker or the topic takes no messages that are compressed so: change the option compression.codec",
+            (KafkaError.UNSUPPORTED_COMPRESSION_TYPE, KafkaError._BAD_COMPRESSION),
         ),
         (
-            Halted,
-            _KEYLESS,
-            (KafkaError.INVALID_RECORD,),
+            ConfigError,
+            "the topic keeps messages in a format of before Kafka 0.11: set its message.format.version higher",
+            (KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,),
+        ),
+        (ConfigError, "the broker takes no topic of this name", (KafkaError.TOPIC_EXCEPTION,)),
+        (ConfigError, "set the option acks to all", (KafkaError.INVALID_REQUIRED_ACKS,)),
+        *((Refused, advice, (code,)) for code, advice in REFUSALS.items()),
+        (
+            TransientError,
+            "it passes by itself once the brokers are well again: look whether one of them is down",
+            tuple(_PASSING),
         ),
         (
             Halted,
@@ -114,14 +147,23 @@ _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
 }
 
 
-def failure(error: KafkaError, doing: str, access: str = "") -> FrameworkError:
-    """Return our error for one of Kafka's. ``doing`` begins its text. What is not known passes by itself: try again.
+def failure(error: KafkaError, doing: str, access: str = "", *, sent: Sequence[ExternalRecord] = ()) -> FrameworkError:
+    """Return our error for one of Kafka's. ``doing`` begins its text. What is not known may pass by itself: try again.
 
-    ``access`` is what a user needs for it, as "Write on topic x".
+    ``access`` is what a user needs for it, as "Write on topic x". ``sent``: the records of which one was refused.
     """
-    passing = LogAway if error.code() in AWAY else TransientError
-    kind, advice = _ADVICE.get(_cause(error), (passing, "is the broker up?"))
-    return kind(f"{doing}: {error.str()} ({error.name()}): {advice.format(access=access or _ACCESS.get(error.code()))}")
+    code = _cause(error)
+    unknown = (LogAway, "is the broker up?") if error.code() in AWAY else (TransientError, _UNKNOWN)
+    kind, advice = _ADVICE.get(code, unknown)
+    said = f"{error.str()} ({error.name()}): {advice.format(access=access or _ACCESS.get(error.code()))}"
+    if kind is not Refused:
+        return kind(f"{doing}: {said}")
+    record = guilty(code, sent)
+    if record is None:
+        return Refused(f"{doing}: {said}", code=HaltCode.RECORD_REFUSED)
+    message = record.value if record.key is None else None  # the job's own have no keys
+    text = f"{doing}: {told(record)}: {said}"
+    return Refused(text, code=HaltCode.RECORD_REFUSED, partition=record.partition, message=message or b"")
 
 
 def _cause(error: KafkaError) -> int:
@@ -131,9 +173,11 @@ def _cause(error: KafkaError) -> int:
     return error.code()
 
 
-def failed(exception: KafkaException, doing: str, access: str = "") -> FrameworkError:
+def failed(
+    exception: KafkaException, doing: str, access: str = "", *, sent: Sequence[ExternalRecord] = ()
+) -> FrameworkError:
     """Return our error for the error inside of an exception."""
-    return failure(exception.args[0], doing, access)
+    return failure(exception.args[0], doing, access, sent=sent)
 
 
 class Troubles:

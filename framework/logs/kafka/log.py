@@ -17,6 +17,7 @@ from framework.logs.kafka.job_metadata import KafkaJobMetadata
 from framework.logs.kafka.metadata_client import SPREAD_S_MAX
 from framework.logs.kafka.producer import KafkaWriter
 from framework.logs.kafka.reader import KafkaReader
+from framework.logs.kafka.refusals import TimestampLimits
 from framework.logs.kafka.transactions import Transactions
 from framework.logs.kafka.whole_writer import WholeWriter
 from framework.logs.patience import Patience
@@ -59,6 +60,7 @@ class KafkaLog(KafkaReader):
         self._writer = KafkaWriter(self._producer, troubles)  # first: a producer id takes longest
         self._writers = [self._writer]  # a second one, for plain records, is made when there are some
         self._topics = Topics(admin, troubles, patience)
+        self._timestamps = TimestampLimits(self._topics.timestamp_limits)
         self._positions = GroupPositions(partial(troubles.made, AdminClient, admin), group)
         self._transactions: dict[TopicPartition, Transactions] = {}
         self._ends: dict[tuple[int, int], TopicPartition] = {}  # of what goes to changelogs, by owner and token
@@ -206,8 +208,7 @@ class KafkaLog(KafkaReader):
     ) -> None:
         """Queue one internal message; see framework.ports.Log."""
         self._check(partition)
-        for each in set(map(_PARTITION_OF, outputs)):
-            self._check(each)
+        self._check_records(outputs)
         transactions = self._transactions.get(partition)
         if outputs and transactions is None:
             raise ConfigError(
@@ -223,11 +224,16 @@ class KafkaLog(KafkaReader):
 
     def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
         """Queue plain records; one delivery for all of them (offset: of the last, -1 if there are none)."""
-        for each in set(map(_PARTITION_OF, records)):
-            self._check(each)
+        self._check_records(records)
         if len(self._writers) < 2:
             self._writers.append(KafkaWriter(batching(self._producer), self._troubles))
         self._writers[1].produce(owner, token, records)
+
+    def _check_records(self, records: Sequence[ExternalRecord]) -> None:
+        partitions = set(map(_PARTITION_OF, records))
+        for each in partitions:
+            self._check(each)
+        self._timestamps.check(records, partitions)
 
     def poll(self) -> list[Delivery]:
         """Hand over what is queued and return what became known since the last call.

@@ -35,10 +35,11 @@ _QueuedRecords = tuple[Sequence[ExternalRecord], Sequence[Callback | None]]
 class _Group:
     """Records that share one delivery. ``left``: partitions whose last one is on its way, ``ends``: of the others."""
 
-    __slots__ = ("ends", "left", "owner", "token")
+    __slots__ = ("ends", "left", "owner", "records", "token")
 
-    def __init__(self, owner: int, token: int, left: int) -> None:
+    def __init__(self, owner: int, token: int, records: Sequence[ExternalRecord], left: int) -> None:
         self.owner, self.token, self.left = owner, token, left
+        self.records = records  # which one was refused the broker does not tell
         self.ends: list[tuple[TopicPartition, int]] = []
 
 
@@ -85,7 +86,7 @@ class KafkaWriter:
         if not records:
             self._deliveries.append(Delivery(owner, token, -1, time.time_ns() // 1_000_000))
         last = {record[0]: place for place, record in enumerate(records)}
-        callback = partial(self._grouped, _Group(owner, token, len(last)))
+        callback = partial(self._grouped, _Group(owner, token, records, len(last)))
         callbacks: list[Callback | None] = [None] * len(records)
         for place in last.values():
             callbacks[place] = callback
@@ -117,7 +118,8 @@ class KafkaWriter:
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._FATAL and self._earlier_failed():
                     break
-                raise failed(error, self._what(records[0].partition, records[0].value)) from error
+                first = records[0]
+                raise failed(error, self._what(first.partition, first.value), sent=(first,)) from error
             queue.popleft()
             self._full = -1
             self._unanswered += taken - callbacks[:taken].count(None)
@@ -165,13 +167,21 @@ class KafkaWriter:
     def _what(self, partition: TopicPartition, value: bytes | None) -> str:
         return f"sending {len(value or b'')} bytes to {partition}"
 
-    def _answered(self, error: KafkaError | None, message: Message) -> int | None:
-        """Return the offset of a message that the broker has, else None: then what it failed with is noted."""
+    def _answered(
+        self, error: KafkaError | None, message: Message, sent: Sequence[ExternalRecord] | None = None
+    ) -> int | None:
+        """Return the offset of a message that the broker has, else None: then what it failed with is noted.
+
+        ``sent``: the records that it speaks for; None: itself.
+        """
         self._unanswered -= 1
         offset = message.offset()
         if error is not None and (self._failure is None or self._vague):
             self._vague = error.code() in _GIVEN_UP
-            self._failure = failure(error, self._what(_partition_of(message), message.value()))
+            partition, value = _partition_of(message), message.value()
+            own = [ExternalRecord(partition, None, value, 0)]
+            there = own if sent is None else [each for each in sent if each.partition == partition]
+            self._failure = failure(error, self._what(partition, value), sent=there)
         elif error is None and offset is None and self._failure is None:
             self._failure = unknown_offset(_partition_of(message))
         return offset if error is None else None
@@ -182,7 +192,7 @@ class KafkaWriter:
             self._deliveries.append(Delivery(owner, token, offset, append_time(message)))
 
     def _grouped(self, group: _Group, error: KafkaError | None, message: Message) -> None:
-        offset = self._answered(error, message)
+        offset = self._answered(error, message, group.records)
         if offset is not None:
             group.left -= 1
             group.ends.append((_partition_of(message), offset + 1))

@@ -48,6 +48,10 @@ class _Transaction(NamedTuple):
     messages: Sequence[tuple[int, int, bytes]]
     outputs: Sequence[ExternalRecord]
 
+    def records(self, partition: TopicPartition) -> list[ExternalRecord]:
+        """Return all of it as records; ``partition``: that of the changelog."""
+        return [*(ExternalRecord(partition, None, value, 0) for *_, value in self.messages), *self.outputs]
+
 
 class Transactions:
     """The changelog partition of one sink task. The first transaction, its claim, takes the transactional id over."""
@@ -65,6 +69,7 @@ class Transactions:
         self._deliveries: deque[Delivery] = deque()
         self._failure: Exception | None = None
         self._fenced = False
+        self._under_way: _Transaction | None = None  # which of its messages is refused the broker does not tell
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"transactions {self.id}", daemon=True)
         self._thread.start()
@@ -147,6 +152,7 @@ class Transactions:
         A message that fails makes the commit fail, so the outputs need no callback.
         """
         placed: list[Delivery] = []
+        self._under_way = transaction
         self._call(lambda _: self._producer.begin_transaction(), "beginning")
         for owner, token, value in transaction.messages:
             record = ExternalRecord(self.partition, None, value, 0)
@@ -193,7 +199,8 @@ class Transactions:
         error: KafkaError = exception.args[0]
         if error.code() in _FENCED:
             return _Refusal()
-        return failed(exception, f"{doing}, in a transaction of {self.id}")
+        sent = () if self._under_way is None else self._under_way.records(self.partition)
+        return failed(exception, f"{doing}, in a transaction of {self.id}", sent=sent)
 
     def _abort(self) -> None:
         """End the open transaction, as an abort.

@@ -28,12 +28,14 @@ class WholeWriter:
         """Take the id over. ``config`` is the plain producer's. Raises ConfigError, LogAway, TransientError."""
         self.id = transactional_id
         self._troubles = troubles
+        self._sent: Sequence[ExternalRecord] = ()  # which of them is refused the broker does not tell
         self._producer: Producer = troubles.made(Producer, transactional(config, transactional_id))
         self._call(self._producer.init_transactions, "taking over")
 
     def write(self, records: Sequence[ExternalRecord]) -> None:
-        """Return when all records are committed. Raises Fenced, and what the broker refused them with: none is."""
+        """Return when all records are committed. Raises Fenced, or what they were refused with: none is there."""
         try:
+            self._sent = records
             self._call(lambda _: self._producer.begin_transaction(), "beginning")
             taken = 0
             while taken < len(records):
@@ -43,7 +45,8 @@ class WholeWriter:
                     self._producer.poll(SLICE_S)
                 except KafkaException as error:
                     at = records[taken].partition
-                    raise failed(error, f"sending to {at}, in a transaction of {self.id}") from error
+                    doing = f"sending to {at}, in a transaction of {self.id}"
+                    raise failed(error, doing, sent=(records[taken],)) from error
             self._call(self._producer.commit_transaction, "committing")
         except BaseException:
             with suppress(KafkaException):
@@ -60,7 +63,7 @@ class WholeWriter:
                 if error.args[0].code() in _FENCED:
                     raise Fenced(f"{self.id}: the same command was started elsewhere; this one stops") from error
                 if not error.args[0].retriable():
-                    raise failed(error, f"{doing}, in a transaction of {self.id}") from error
+                    raise failed(error, f"{doing}, in a transaction of {self.id}", sent=self._sent) from error
                 if self._troubles.refused is not None:
                     raise failed(KafkaException(self._troubles.refused), "waiting for the broker") from error
                 if time.monotonic() > deadline:
