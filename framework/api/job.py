@@ -190,6 +190,12 @@ class Job:
                         "declare the Topic once and share it",
                         stage=stage.name,
                     )
+                if topic.null != known.null:
+                    raise GraphError(
+                        f"topic {topic.name!r} has null={known.null!r} in one declaration and {topic.null!r} in "
+                        f"another (stage {stage.name!r}): declare the Topic once and share it",
+                        stage=stage.name,
+                    )
             for topic in stage.dead_letters():
                 if topic.name in read:
                     raise GraphError(

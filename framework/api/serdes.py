@@ -7,6 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 
 import msgspec
 
+from framework.api.json_numbers import has_null, refuse_not_finite
 from framework.api.pydantic_models import functions, holds_model, unread
 from framework.errors import ConfigError, SerdeError
 
@@ -78,14 +79,29 @@ def functions_of(serde: Serde[T]) -> tuple[Callable[[T], bytes], Callable[[bytes
     return encode_checked, serde.decode
 
 
-def encode_error(serde: Serde[Any], value: object, cause: Exception, where: str = "") -> SerdeError:
-    """Return the error for a value that the serde refused. ``where`` says who asked and ends in ": "."""
+def may_be_none(serde: Serde[Any]) -> bool:
+    """Tell whether a serde may read bytes as None: text, numbers and many types of JSON are never."""
+    if isinstance(serde, Codec) and serde.schema is None:
+        return False
+    if not isinstance(serde, Codec) or not serde.name.startswith("json("):
+        return True
+    try:
+        return serde.functions[1](b"null") is None
+    except Exception:  # noqa: BLE001  # a validator of the user's may raise anything
+        return False
+
+
+def encode_error(
+    serde: Serde[Any], value: object, cause: Exception, where: str = "", *, key: object = None
+) -> SerdeError:
+    """Return the error for a value that the serde refused. ``where`` says who asked and ends in ": "; ``key``: its."""
     if value is None:
         return SerdeError(
             f"{where}serde {serde.name} cannot encode None: a record's key or value is None where its producer gave "
             "none: test for it in the task, or let the producer give one"
         )
-    return SerdeError(f"{where}serde {serde.name} cannot encode {shortened(value)}: {type(cause).__name__}: {cause}")
+    what = shortened(value) if key is None else f"{shortened(value)} of key {shortened(key)}"
+    return SerdeError(f"{where}serde {serde.name} cannot encode {what}: {type(cause).__name__}: {cause}")
 
 
 def decode_error(serde: Serde[Any], data: object, cause: Exception, where: str = "") -> SerdeError:
@@ -161,11 +177,17 @@ _encode_unsorted = msgspec.json.Encoder().encode
 
 
 def encode_json(value: object) -> bytes:
-    """Return JSON in which dicts and sets are sorted: equal values have equal bytes, in every process, as keys need."""
+    """Return JSON in which dicts and sets are sorted: equal values have equal bytes, in every process, as keys need.
+
+    Raises ValueError for NaN and infinity, TypeError for what JSON cannot hold at all.
+    """
     try:
-        return _encode_sorted(value)
+        data = _encode_sorted(value)
     except TypeError:  # msgspec sorts only dicts with str keys; what JSON cannot hold at all is refused here again
-        return _encode_unsorted(value)
+        data = _encode_unsorted(value)
+    if has_null(data):
+        refuse_not_finite(value)
+    return data
 
 
 def _json_codec(type_: type[T]) -> Codec[T]:

@@ -1,7 +1,7 @@
 """Topics and the two ends that a task may hold: Input and Output."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, overload
 
@@ -18,6 +18,7 @@ from framework.errors import ConfigError, TaskError
 K = TypeVar("K")
 V = TypeVar("V")
 
+Null = Literal["refuse", "tombstone"]  # of a topic
 Time = Literal["record", "intake"] | Callable[[V], int]  # of an input
 
 
@@ -28,15 +29,21 @@ class Topic(Generic[K, V]):
     Only read in a job: an external source. Only written: an external sink. Written by one stage and read by another: an
     internal stream, partitioned by key, that exists per edge and is not for outside readers; if it is ``public``, each
     record goes to the topic of this name as well, so that readers outside of the job have it, too.
+
+    ``null``: what becomes of bytes that the serde reads as None, such as JSON's text null, in an input. "refuse": the
+    record cannot be decoded. "tombstone": it counts as null, a value as a tombstone, a key as none.
     """
 
     name: str
     key: Serde[K]
     value: Serde[V]
     public: bool = False
+    null: Null = field(default="refuse", kw_only=True)
 
     def __post_init__(self) -> None:
-        """Give a schema registry's serdes their subjects. Raises ConfigError for one that is for stores only."""
+        """Give a schema registry's serdes their subjects. Raises ConfigError: one is for stores only; no such null."""
+        if self.null not in ("refuse", "tombstone"):
+            raise ConfigError(f"topic {self.name}: null={self.null!r}: need 'refuse' or 'tombstone'")
         ends: tuple[End, End] = ("key", "value")
         for end in ends:
             serde = getattr(self, end)

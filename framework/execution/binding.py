@@ -72,7 +72,7 @@ def bind_store(declared: Store[Any, Any], overlay: TaskEntries) -> Store[Any, An
         try:
             raw = encode_value(value)
         except Exception as error:
-            raise encode_error(declared.value, value, error, where) from error
+            raise encode_error(declared.value, value, error, where, key=key) from error
         batch_put(raw_key, raw)
 
     def delete(key: Any) -> None:
@@ -113,11 +113,11 @@ def _many(declared: Store[Any, Any], overlay: TaskEntries, where: str) -> dict[s
     def put_many(items: Iterable[tuple[Any, Any]]) -> None:
         pairs = [*items]
         raw_keys, raws = [*encoded(key for key, _ in pairs)], list[bytes]()
-        for _, value in pairs:
+        for key, value in pairs:
             try:
                 raws.append(encode_value(value))
             except Exception as error:
-                raise encode_error(declared.value, value, error, where) from error
+                raise encode_error(declared.value, value, error, where, key=key) from error
         for raw_key, raw in zip(raw_keys, raws, strict=True):
             batch_put(raw_key, raw)
 

@@ -5,8 +5,8 @@ from itertools import repeat
 from typing import Any
 
 from framework.api.record import Record
-from framework.api.schema_registry import RegistrySerde
-from framework.api.serdes import Serde, decode_error, functions_of
+from framework.api.schema_registry import End, RegistrySerde
+from framework.api.serdes import Serde, decode_error, functions_of, may_be_none
 from framework.api.topic import Input, Topic
 from framework.errors import FrameworkError, SerdeError
 from framework.ports import LogRow
@@ -15,12 +15,14 @@ from protocol.record_batch import RecordBatch
 
 RecordsOf = Callable[[RecordBatch, Iterator[bytes | None]], Iterator[Record[Any, Any]]]
 Decode = Callable[[bytes | None, bytes | None], Any]  # a key or value, and the record's headers; either may be null
+_SHOWN = 40  # of the bytes in an error: JSON's null is four, and may stand among spaces
 _Column = Callable[[RecordBatch, Iterable[bytes | None], bool], Iterator[Any]]  # the last: some of them are null
 
 
 def decoder(declared: Input[Any, Any]) -> RecordsOf:
     """Return what makes the records of a batch, lazily: column by column, so that no Python code runs per record."""
-    topic, key_column, value_column = declared.topic.name, _column(declared.topic.key), _column(declared.topic.value)
+    topic = declared.topic.name
+    key_column, value_column = _column(declared.topic, "key"), _column(declared.topic, "value")
 
     def records_of(batch: RecordBatch, keys: Iterator[bytes | None]) -> Iterator[Record[Any, Any]]:
         return map(
@@ -37,9 +39,29 @@ def decoder(declared: Input[Any, Any]) -> RecordsOf:
     return records_of
 
 
-def decoders(declared: Input[Any, Any]) -> tuple[Decode, Decode]:
-    """Return the functions that decode a key and a value which may be null."""
-    return decode_of(declared.topic.key), decode_of(declared.topic.value)
+def decoders(topic: Topic[Any, Any]) -> tuple[Decode, Decode]:
+    """Return the functions that decode a key and a value of an input's topic, which may be null."""
+    return _end_of(topic, "key"), _end_of(topic, "value")
+
+
+def _end_of(topic: Topic[Any, Any], end: End) -> Decode:
+    """Return what decodes one end of a topic; bytes that its serde reads as None are none of a record (Topic.null)."""
+    serde: Serde[Any] = getattr(topic, end)
+    decode = decode_of(serde)
+    if topic.null == "tombstone" or not may_be_none(serde):
+        return decode
+
+    def not_none(data: bytes | None, cell: bytes | None) -> Any:
+        found = decode(data, cell)
+        if found is None and data is not None:
+            raise SerdeError(
+                f"serde {serde.name} reads the {end} {data[:_SHOWN]!r} as null, and it is not null in the log: as a "
+                f"value it is no tombstone, as a key it is not no key. Let its producer give no {end}; or take both as "
+                f'null: Topic({topic.name!r}, …, null="tombstone")'
+            )
+        return found
+
+    return not_none
 
 
 def decode_of(serde: Serde[Any]) -> Decode:
@@ -83,11 +105,13 @@ def _refusal(topic: Topic[Any, Any], row: LogRow, error: Exception) -> SerdeErro
     return SerdeError(str(error))
 
 
-def _column(serde: Serde[Any]) -> _Column:
+def _column(topic: Topic[Any, Any], end: End) -> _Column:
     """Return what decodes a column; where nothing is null, and no header matters, without a step in Python for each."""
-    slow = decode_of(serde)
+    serde, slow = getattr(topic, end), _end_of(topic, end)
     if isinstance(serde, RegistrySerde):
         return lambda batch, cells, _: map(slow, cells, repeat(None) if batch.headers is None else batch.headers)
+    if topic.null == "refuse" and may_be_none(serde):
+        return lambda _, cells, __: map(slow, cells, repeat(None))
     decode: Callable[[Any], Any] = functions_of(serde)[1]
     return lambda _, cells, nulls: map(slow, cells, repeat(None)) if nulls else map(decode, cells)
 

@@ -35,4 +35,4 @@ def refused(topic: Topic[Any, Any], key: object, value: object, cause: Exception
             topic.key.encode(key)
     except Exception:  # noqa: BLE001  # whatever the serde raised: it was the key
         return encode_error(topic.key, key, cause, where)
-    return encode_error(topic.value, value, cause, where)
+    return encode_error(topic.value, value, cause, where, key=key)

@@ -14,7 +14,7 @@ from framework.api.stateful import Give, Stateful
 from framework.api.timers import Clock, Timer
 from framework.api.topic import DeadLetter, Errors, Input
 from framework.errors import FrameworkError, SerdeError, TaskError
-from framework.execution.decoding import decode_of, headers_of
+from framework.execution.decoding import decoders, headers_of
 from framework.execution.site import Site
 from framework.execution.user_traceback import user_line, user_traceback
 from protocol.record_batch import RecordBatch
@@ -99,9 +99,11 @@ def ways(what: str, declaration: str) -> str:
 def _cause(declared: Input[Any, Any], batch: RecordBatch, index: int, error: Exception) -> Exception:
     """Return the SerdeError if the record cannot be decoded, else the error: loops call bare functions of serdes."""
     cell = None if batch.headers is None else batch.headers[index]
-    for serde, data in ((declared.topic.key, batch.keys[index]), (declared.topic.value, batch.values[index])):
+    topic = declared.topic
+    ends = ((topic.key, batch.keys[index]), (topic.value, batch.values[index]))
+    for decode, (serde, data) in zip(decoders(topic), ends, strict=True):
         try:
-            decode_of(serde)(data, cell)
+            decode(data, cell)
         except Exception as refusal:  # noqa: BLE001  # a serde may raise anything
             if is_ours(refusal):
                 return error

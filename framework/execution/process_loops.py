@@ -101,7 +101,7 @@ def _batches(site: Site, declared: Input[Any, Any], process: ProcessFunction) ->
 def _guarded(site: Site, declared: Input[Any, Any], process: ProcessFunction, method: str = "process") -> Loop:
     """Return the loop of an input that sets aside or drops: a record that fails leaves nothing but its letter."""
     outputs, clock = site.outputs, site.clock
-    topic, (key_of, value_of) = declared.topic.name, decoders(declared)
+    topic, (key_of, value_of) = declared.topic.name, decoders(declared.topic)
     refuse, begin = refuser(site, declared), site.reading.begin
 
     def loop(batch: RecordBatch) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 from framework.api.context import Context
 from framework.api.graph import StageGraph
 from framework.api.input_arguments import MS_MAX
-from framework.api.serdes import functions_of
 from framework.api.topic import Input
 from framework.errors import TaskError
+from framework.execution.decoding import decoders
 from framework.execution.failures import is_ours, refuser
 from framework.execution.process_loops import Loop
 from framework.execution.site import Site
@@ -52,12 +52,12 @@ def time_of(declared: Input[Any, Any]) -> TimeOf | None:
     """Return what tells the time of a record by its value; None: the value does not tell it."""
     if isinstance(declared.time, str):
         return None
-    decode, tell = functions_of(declared.topic.value)[1], declared.time
+    (_, decode), tell = decoders(declared.topic), declared.time
 
     def told(value: bytes | None, timestamp: int) -> int:
         if value is None:  # a tombstone has no field
             return timestamp
-        time = tell(decode(value))
+        time = tell(decode(value, None))
         if type(time) is not int or not 0 <= time < MS_MAX:
             raise TaskError(f"time= gave {time!r}: need milliseconds since 1970 as an int")
         return time

@@ -11,6 +11,7 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 
+from framework.api.json_numbers import has_null, refuse_not_finite
 from framework.api.table import is_malformed, without_password
 from framework.errors import ConfigError, FrameworkError, Halted, TransientError
 from framework.halts import HaltCode
@@ -111,10 +112,21 @@ class PostgresDialect:
             if value is None:
                 return None
             if column in json_columns:
-                return msgspec.json.encode(value).decode()
+                return _json_text(f"{self.name}: {table}.{column}", value)
             if isinstance(value, (str, int, float, *_KEPT)):
                 return value
             plain = msgspec.to_builtins(value, builtin_types=_KEPT)
             return msgspec.json.encode(plain).decode() if isinstance(plain, dict) else plain
 
         return adapted
+
+
+def _json_text(where: str, value: Any) -> str:
+    """Return the text for a json column. Raises Halted for a float that it does not have, where only it is a float."""
+    text = msgspec.json.encode(value)
+    if has_null(text):
+        try:
+            refuse_not_finite(value)
+        except ValueError as error:
+            raise Halted(f"{where}: {error}: or make it a column of floats", code=HaltCode.SINK_REFUSES) from error
+    return text.decode()

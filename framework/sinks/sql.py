@@ -1,13 +1,15 @@
 """A database as a sink: a checkpoint's rows, and that they were applied, are one transaction (S2). Both dialects."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from framework.api.json_numbers import refuse_not_finite
 from framework.api.serdes import encode_error, functions_of
 from framework.api.sink import Entry, Owner, Released
-from framework.api.table import Table
+from framework.api.table import FROM_ENVIRONMENT, POSTGRES, Table
 from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, TransientError
 from framework.halts import HaltCode
 from framework.sinks.sql_dialect import Dialect
@@ -27,11 +29,13 @@ SqlRow = Sequence[Any]
 def row_encoder(target: Table[Any]) -> Callable[[object], bytes]:
     """Return value → bytes of its row. It raises SerdeError if that would not make a row when it is applied."""
     (encode, decode), row_of, where = functions_of(target.value), _row_of(target), f"output to {target!r}: "
+    kept = _kept_as_nan(target)
 
     def encoded(value: object) -> bytes:
         try:
             raw = encode(value)
-            row_of(decode(raw))  # now, when it can still be refused: once committed it can not
+            row = row_of(decode(raw))  # now, when it can still be refused: once committed it can not
+            refuse_not_finite([part for part in row if not isinstance(part, kept)])
         except SerdeError as error:
             raise SerdeError(f"{where}{error}") from error
         except Exception as error:
@@ -39,6 +43,12 @@ def row_encoder(target: Table[Any]) -> Callable[[object], bytes]:
         return raw
 
     return encoded
+
+
+def _kept_as_nan(target: Table[Any]) -> tuple[type, ...]:
+    """Return the types of columns in which the database keeps NaN and infinity; SQLite has null, JSON has none."""
+    url = os.environ.get(target.url.removeprefix(FROM_ENVIRONMENT), target.url)
+    return (float, list) if url.partition("://")[0] in POSTGRES else ()
 
 
 def _row_of(target: Table[Any]) -> Callable[[Any], SqlRow]:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import math
 import uuid
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ import pytest
 from framework.errors import ConfigError, Halted
 from framework.sinks.sql import ACCOUNT_DDL
 from framework.testing import Kit
-from grete import Input, Job, Output, Record, Table, Task, Topic, json, utf8
+from grete import Input, Job, Output, Record, Table, Task, Topic, avro, json, utf8
 from tests.execution.harness import Rig
 from tests.support.postgres import Postgres
 
@@ -137,6 +138,25 @@ def test_values_take_the_types_of_their_columns(postgres_database: str) -> None:
     assert (
         len(database(postgres_database, "SELECT * FROM wide WHERE amount = 2.20 AND at = '2026-01-02 03:04:05Z'")) == 1
     )
+
+
+def test_a_column_of_floats_keeps_what_one_of_json_refuses(postgres_database: str) -> None:
+    """PostgreSQL has NaN and infinity, alone and in arrays; in JSON they would become null."""
+    database(postgres_database, "CREATE TABLE floats (x double precision, many double precision[], told json)")
+    floats = {"type": "array", "items": "double"}
+    fields = [{"name": "x", "type": "double"}, {"name": "many", "type": floats}, {"name": "told", "type": floats}]
+    row = avro({"type": "record", "name": "Floats", "fields": fields})
+    target: Table[Any] = Table(postgres_database, "floats", row, columns=["x", "many", "told"])
+    rig = Rig(job(target))
+    rig.task.out.send(None, {"x": math.inf, "many": [-math.inf, 1.0], "told": [1.5]})
+    rig.commit()
+    assert database(postgres_database, "SELECT x, many, told::text FROM floats") == [
+        (math.inf, [-math.inf, 1], "[1.5]")
+    ]
+    rig.task.out.send(None, {"x": 1.0, "many": [], "told": [math.nan]})
+    with pytest.raises(Halted, match=r"floats.\.told: \$\[0\] is nan, which JSON does not have.*a column of floats"):
+        rig.commit()
+    rig.processor.outbox.abandon()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from protocol.record_batch import RecordBatch
 
 def awaiting_loop(site: Site, declared: Input[Any, Any], process: Callable[[Any], Any], records: Records) -> Loop:
     """Return the loop. ``process`` is the async function of the task."""
-    topic, (key_of, value_of) = declared.topic.name, decoders(declared)
+    topic, (key_of, value_of) = declared.topic.name, decoders(declared.topic)
     refuse, sets_aside = refuser(site, declared), declared.errors != "fail"
 
     def line_up(batch: RecordBatch, index: int) -> None:

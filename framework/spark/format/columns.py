@@ -1,5 +1,6 @@
 """Serdes as Arrow columns: utf8, int64 and json without a Python step for each value; others as bytes."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from framework.api.avro_serde import AvroCodec, avro
+from framework.api.json_numbers import has_null
 from framework.api.serdes import Codec, Serde, int64, ordered_int64, utf8
 from framework.errors import SerdeError
 
@@ -37,7 +39,7 @@ class Column(NamedTuple):
                 return _integers(cells, ordered=self.kind == "ordered")
             if self.kind == "avro":
                 decode = _avro(self.schema).decode
-                texts = [None if cell is None else msgspec.json.encode(decode(cell)).decode() for cell in cells]
+                texts = [None if cell is None else _json_text(decode(cell)) for cell in cells]
                 return pa.array(texts, pa.string())
         except (ValueError, TypeError, pa.ArrowInvalid) as error:
             raise SerdeError(f"column {self.name}: a cell is not {self.kind}: {error}") from error
@@ -93,6 +95,20 @@ def column(name: str, serde: Serde[Any]) -> Column:
 def _avro(schemas: tuple[Any, tuple[Any, ...]]) -> Serde[Any]:
     schema, was = schemas
     return avro(schema, was=was)
+
+
+def _json_text(value: Any) -> str:
+    """Return a value as JSON; NaN and infinity, which JSON does not have, as texts, which Avro takes for a float."""
+    text = msgspec.json.encode(value)
+    return (msgspec.json.encode(_with_texts(value)) if has_null(text) else text).decode()
+
+
+def _with_texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_texts(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_texts(part) for part in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _integers(cells: Sequence[bytes | None], *, ordered: bool) -> Any:

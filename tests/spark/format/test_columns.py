@@ -5,6 +5,7 @@ from typing import Any
 import pydantic
 import pytest
 
+from framework.errors import SerdeError
 from framework.spark.format.columns import column
 from grete import avro, json, protobuf
 from tests.support.messages import field, message
@@ -26,6 +27,26 @@ def test_avro_of_two_schemas_is_one_column() -> None:
     texts = found.array(cells).to_pylist()
     assert (found.ddl, texts) == ("value string", ['{"n":1,"who":"?"}', '{"n":2,"who":"ann"}', None])
     assert found.cells(found.array(cells))[1:] == cells[1:]
+
+
+def test_numbers_that_json_does_not_have_are_texts() -> None:
+    """A null would be another value; written back, Avro takes the text for the number, or refuses it."""
+    floats, maybe = (
+        avro({"type": "record", "name": "Wide", "fields": [{"name": "x", "type": type_}]})
+        for type_ in ("double", ["null", "double"])
+    )
+    values = float("nan"), float("-inf"), 1.5
+    wide = column("value", floats)
+    cells = [floats.encode({"x": value}) for value in values]
+    assert wide.array(cells).to_pylist() == ['{"x":"nan"}', '{"x":"-inf"}', '{"x":1.5}']
+    assert wide.cells(wide.array(cells)) == cells
+    wide = column("value", maybe)
+    assert wide.array([maybe.encode({"x": value}) for value in (*values, None)]).to_pylist()[2:] == [
+        '{"x":1.5}',
+        '{"x":null}',
+    ]
+    with pytest.raises(SerdeError, match="'x': 'nan'"):
+        wide.cells(wide.array([maybe.encode({"x": values[0]})]))
 
 
 @pytest.mark.parametrize(
