@@ -9,6 +9,7 @@ import fastavro
 import msgspec
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
+from framework.api.avro_unions import Branches
 from framework.api.serdes import Codec, Serde, shortened
 from framework.errors import ConfigError
 
@@ -69,21 +70,35 @@ def _parsed(schema: Schema) -> tuple[Any, Any]:
 def _written(parsed: Any, value: Any, tag: bytes = b"") -> bytes:
     out = io.BytesIO(tag)
     out.seek(len(tag))
-    fastavro.schemaless_writer(out, parsed, value, strict=True)
+    fastavro.schemaless_writer(out, parsed, value, strict_allow_default=True)
     return out.getvalue()
 
 
-def _read(data: bytes, start: int, writer: Any, reader: Any) -> Any:
+def _read(data: bytes, start: int, writer: Any, reader: Any, *, names: bool) -> Any:
     stream = io.BytesIO(data)
     stream.seek(start)
-    value = fastavro.schemaless_reader(stream, writer, reader)
+    value = fastavro.schemaless_reader(stream, writer, reader, return_record_name=names)
     if stream.tell() != len(data):
         raise ValueError(f"{len(data) - stream.tell()} bytes are left over")
     return value
 
 
 def _plain(parsed: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    return lambda value: _written(parsed, value), lambda data: _read(data, 0, parsed, None)
+    return _with_branches(
+        parsed,
+        lambda value: _written(parsed, value),
+        lambda data, names: _read(data, 0, parsed, None, names=names),
+    )
+
+
+def _with_branches(
+    parsed: Any, write: Callable[[Any], bytes], read: Callable[[bytes, bool], Any]
+) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """Return the functions that keep the branch of a union which Python's types do not tell, where there is one."""
+    branches = Branches(parsed)
+    if not branches.confusable:
+        return write, lambda data: read(data, False)
+    return lambda value: write(branches.chosen(value)), lambda data: branches.marked(read(data, True))
 
 
 def _with_fingerprints(parsed: Any, older: list[Any]) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
@@ -91,11 +106,13 @@ def _with_fingerprints(parsed: Any, older: list[Any]) -> tuple[Callable[[Any], b
     writers = {_tag(each): each for each in (*older, parsed)}
     tag, oldest = _tag(parsed), older[0]
 
-    def decode(data: bytes) -> Any:
-        writer = writers.get(data[:_TAG_BYTES])
-        return _read(data, 0, oldest, parsed) if writer is None else _read(data, _TAG_BYTES, writer, parsed)
+    def decode(data: bytes, names: bool) -> Any:
+        writer, start = writers.get(data[:_TAG_BYTES]), _TAG_BYTES
+        if writer is None:
+            writer, start = oldest, 0
+        return _read(data, start, writer, parsed, names=names)
 
-    return lambda value: _written(parsed, value, tag), decode
+    return _with_branches(parsed, lambda value: _written(parsed, value, tag), decode)
 
 
 def _tag(parsed: Any) -> bytes:

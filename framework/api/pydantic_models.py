@@ -1,7 +1,8 @@
 """Pydantic models as types of JSON: found, described and written without an import of pydantic where no job uses it."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import inspect
@@ -18,7 +19,7 @@ def is_model(type_: object) -> bool:
 
 def holds_model(type_: Any) -> bool:
     """Tell whether a type is, or is made of, models of pydantic. Raises TypeError if msgspec cannot look into it."""
-    return any(is_model(getattr(part, "cls", None)) for part in _parts(inspect.type_info(type_), set()))
+    return any(is_model(getattr(part, "cls", None)) for part in parts_of(inspect.type_info(type_)))
 
 
 def functions(type_: type[T], encode: Callable[[object], bytes]) -> tuple[Callable[[T], bytes], Callable[[bytes], T]]:
@@ -30,7 +31,7 @@ def functions(type_: type[T], encode: Callable[[object], bytes]) -> tuple[Callab
     from pydantic import TypeAdapter
 
     adapter = TypeAdapter(type_)
-    has_sets = any(isinstance(part, _SETS) for part in _parts(inspect.type_info(type_), set()))
+    has_sets = any(isinstance(part, _SETS) for part in parts_of(inspect.type_info(type_)))
 
     def dumped(value: T) -> bytes:
         plain = adapter.dump_python(value, mode="json", by_alias=True, warnings="error")
@@ -41,8 +42,12 @@ def functions(type_: type[T], encode: Callable[[object], bytes]) -> tuple[Callab
     return dumped, adapter.validate_json
 
 
-def _parts(info: Any, seen: set[object]) -> Iterator[Any]:
+def parts_of(info: Any) -> Iterator[Any]:
     """Yield the descriptions of a type and of all that it is made of, each class once."""
+    yield from _parts(info, set())
+
+
+def _parts(info: Any, seen: set[object]) -> Iterator[Any]:
     cls = getattr(info, "cls", None)
     if cls in seen:
         return
@@ -72,12 +77,41 @@ def unread(type_: Any) -> str:
 
     Such a value comes back without what it had there. Raises TypeError as ``holds_model`` does.
     """
-    parts: list[Any] = [getattr(part, "cls", None) for part in _parts(inspect.type_info(type_), set())]
+    parts: list[Any] = [getattr(part, "cls", None) for part in parts_of(inspect.type_info(type_))]
     for model in filter(is_model, parts):
         for name, (written, field) in zip(model.__pydantic_fields__, fields_of(model), strict=True):
             if not field.exclude and written not in (read := _read_names(config_of(model), name, field)):
                 return f"field {name!r} of {model.__name__} is written as {written!r} and read as {' or '.join(read)}"
     return ""
+
+
+def alike(type_: Any) -> str:
+    """Return two models of one union in a type that are written alike, so that the first is read for each; or nothing.
+
+    Raises TypeError as ``holds_model`` does.
+    """
+    seen: set[type] = set()
+    for part in parts_of(inspect.type_info(type_)):
+        for union in _unions(getattr(part, "cls", None), seen):
+            written: dict[str, str] = {}
+            for model in filter(is_model, get_args(union)):
+                fields = repr(sorted((name, repr(field.annotation)) for name, field in fields_of(model)))
+                if fields in written:
+                    return f"{written[fields]} and {model.__name__}"
+                written[fields] = model.__name__
+    return ""
+
+
+def _unions(type_: Any, seen: set[type]) -> Iterator[Any]:
+    """Yield the unions that a model is made of, as Python has them: msgspec knows none of several models."""
+    if is_model(type_) and type_ not in seen:
+        seen.add(type_)
+        for _, field in fields_of(type_):
+            yield from _unions(field.annotation, seen)
+    if get_origin(type_) in (Union, UnionType):
+        yield type_
+    for part in get_args(type_):
+        yield from _unions(part, seen)
 
 
 def _read_names(config: Any, name: str, field: Any) -> list[str]:

@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import fastavro
 import msgspec
+from msgspec import inspect
 
 from framework.api.avro_serde import avro
+from framework.api.avro_unions import BRANCH, Branches
 from framework.api.protobuf_serde import has_maps, protobuf
-from framework.api.pydantic_models import functions, holds_model
+from framework.api.pydantic_models import functions, holds_model, parts_of
 from framework.api.serdes import Codec, encode_json
 from framework.errors import ConfigError
 
@@ -40,15 +43,54 @@ def avro_format(schema: Mapping[str, Any] | str, type_: Any) -> Format:
     record = str(raw.get("name", raw.get("type")) if isinstance(raw, dict) else raw)
     if isinstance(raw, dict) and raw.get("namespace") and "." not in record:
         record = f"{raw['namespace']}.{record}"
-    to_plain, from_plain = _conversions(type_, _NATIVE)
+    branches = Branches(fastavro.parse_schema(raw))
+    try:
+        _refuse_alike(branches, name, type_)
+        to_plain, from_plain = _conversions(type_, _NATIVE)
+    except TypeError as error:
+        raise ConfigError(f"registry {name}: msgspec cannot decode into {type_}: {error}") from error
+    names = bool(branches.confusable)
+    if names:
+        to_plain, from_plain = _with_branches(branches, to_plain, from_plain)
 
     def make(client: Any, write: Conf, read: Conf) -> tuple[Any, Any]:
         from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 
-        write = {**write, "validate.strict": True}
-        return AvroSerializer(client, text, to_plain, write), AvroDeserializer(client, text, from_plain, conf=read)
+        write = {**write, "validate.strict.allow.default": True}
+        reader = AvroDeserializer(client, text, from_plain, return_record_name=names, conf=read)
+        return AvroSerializer(client, text, to_plain, write), reader
 
     return Format("AVRO", f"registry {name}", text, record, make)
+
+
+def _with_branches(branches: Branches, to_plain: Any, from_plain: Any) -> tuple[Any, Any]:
+    """Return conversions that keep the branch of a union which Python's types do not tell."""
+
+    def chosen(value: Any, context: Any) -> Any:
+        return branches.chosen(value if to_plain is None else to_plain(value, context))
+
+    def marked(plain: Any, context: Any) -> Any:
+        found = branches.marked(plain)
+        return found if from_plain is None else from_plain(found, context)
+
+    return chosen, marked
+
+
+def _refuse_alike(branches: Branches, name: str, type_: Any) -> None:
+    """Raise ConfigError for a type that does not tell the records of a union apart, which look alike."""
+    if type_ is None or not (alike := branches.alike()) or _tags_branches(type_):
+        return
+    pairs = "; ".join(" and ".join(pair) for pair in alike)
+    raise ConfigError(
+        f"registry {name}: {getattr(type_, '__name__', type_)} does not tell the records of a union apart, whose "
+        f'fields are alike ({pairs}): use structs of msgspec with tag_field="{BRANCH}" and tag= the name in the '
+        f'schema; or leave the type out: values are dicts then, with the name under "{BRANCH}"'
+    )
+
+
+def _tags_branches(type_: Any) -> bool:
+    """Tell whether structs in a type say which record they are."""
+    return any(getattr(part, "tag_field", None) == BRANCH for part in parts_of(inspect.type_info(type_)))
 
 
 def json_format(type_: Any) -> Format:

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 import msgspec
 
 from framework.api.json_numbers import has_null, refuse_not_finite
-from framework.api.pydantic_models import functions, holds_model, unread
+from framework.api.pydantic_models import alike, functions, holds_model, unread
 from framework.errors import ConfigError, SerdeError
 
 T = TypeVar("T")
@@ -195,6 +195,11 @@ def _json_codec(type_: type[T]) -> Codec[T]:
     name = "json" if type_ is Any else f"json({getattr(type_, '__name__', type_)})"
     try:
         if holds_model(type_):
+            if pair := alike(type_):
+                raise ConfigError(
+                    f"{name}: {pair} are of one union and have the same fields, so each would come back as the first: "
+                    'give both a field that differs, such as kind: Literal["placed"]'
+                )
             return Codec(name, functions(type_, encode_json), schema=type_)
         decode = msgspec.json.Decoder(type_).decode
     except TypeError as error:
