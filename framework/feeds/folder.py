@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from framework.errors import ConfigError
+from framework.feeds.lines import MARK
 from framework.feeds.listing import SPECIAL, UNREADABLE, VANISHED, Listing, NotRegular, contents
 from framework.feeds.numbers import PlannedNumbers
 from framework.ports import ExternalRecord, JobMetadata
@@ -213,7 +214,7 @@ class FolderFeed:
         else:
             try:
                 data.decode()
-                text = data
+                text = data.removeprefix(MARK)
             except UnicodeDecodeError:
                 reason, text = DAMAGED, data.decode(errors="replace").encode()
             digest = hashlib.blake2b(data, digest_size=16).digest()

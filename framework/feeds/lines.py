@@ -16,6 +16,7 @@ from protocol.partitioner import partition_of
 
 READ_BYTES = 256 << 10  # at once, and so in one transaction
 
+MARK = b"\xef\xbb\xbf"  # of UTF-8: programs on Windows write it at the begin of a text, which it is no part of
 Line = tuple[bytes | None, bytes]  # key, value
 
 
@@ -75,7 +76,8 @@ def read_lines(
         found = []
         for line in lines:
             number += 1
-            key, value = _split(line.rstrip(b"\r"), number) if keys else (None, line.rstrip(b"\r"))
+            text = (line.removeprefix(MARK) if number == 1 else line).rstrip(b"\r")
+            key, value = _split(text, number) if keys else (None, text)
             _check(topic, key, value, number)
             found.append((key, value))
         yield found

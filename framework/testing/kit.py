@@ -214,12 +214,15 @@ class Kit:
         """
         return self._results.records(topic, self._results.partitions(topic.name, partition, written=True))
 
-    def pairs(self, topic: Topic[K, V], partition: int | None = None) -> list[tuple[K, V]]:
-        """Return (key, value) of ``outputs``; a dict of it holds the last value of each key.
+    def pairs(self, of: Topic[K, V] | Store[K, V], partition: int | None = None) -> list[tuple[K, V]]:
+        """Return (key, value) of ``outputs``, of which a dict holds the last value of each key; or those of a store.
 
-        Raises ConfigError as ``outputs`` does.
+        The entries of a store are in key order, and their keys may be what no dict can hold, such as dicts. Raises
+        ConfigError as ``outputs`` and ``state`` do.
         """
-        return [(record.key, record.value) for record in self.outputs(topic, partition)]
+        if isinstance(of, Topic):
+            return [(record.key, record.value) for record in self.outputs(of, partition)]
+        return self._results.entries(of, partition, None)
 
     @overload
     def state(

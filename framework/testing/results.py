@@ -72,6 +72,17 @@ class Results:
 
     def state(self, store: object, partition: int | None, stage: StageRef | None) -> dict[Any, Any]:
         """Return the committed content of a store, of one partition or all. Raises ConfigError."""
+        pairs = self.entries(store, partition, stage)
+        try:
+            return dict(pairs)
+        except TypeError as error:
+            raise ConfigError(
+                f"state: a key such as {pairs[0][0]!r} cannot be the key of a dict in Python ({error}): "
+                "kit.pairs(store) gives the entries as pairs"
+            ) from error
+
+    def entries(self, store: object, partition: int | None, stage: StageRef | None) -> list[tuple[Any, Any]]:
+        """Return the entries of a store in key order. Raises ConfigError."""
         name, declared = self._find_store(store, stage)
         found = self._job.stage(name)
         numbers: Iterable[int] = range(found.partitions)
@@ -87,7 +98,7 @@ class Results:
                         f"state: key {declared.key.decode(key)!r} of store {declared.name!r} is in partitions {other} "
                         f"and {number}: say which partition"
                     )
-        return {declared.key.decode(key): declared.value.decode(value) for key, (_, value) in sorted(rows.items())}
+        return [(declared.key.decode(key), declared.value.decode(value)) for key, (_, value) in sorted(rows.items())]
 
     def _find_store(self, store: object, stage: StageRef | None) -> tuple[str, Store[Any, Any]]:
         stages = self._job.stages if stage is None else [self._job.stage(name_of(stage))]

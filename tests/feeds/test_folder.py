@@ -92,6 +92,13 @@ def test_documents_are_fed_by_relative_name_into_the_partition_of_the_name(log: 
         assert name.encode() in [row.key for row in log.read(partition, 0, 1 << 20)]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_document(log: EmbeddedLog, root: Path) -> None:
+    """A program on Windows writes one before the text."""
+    (root / "a.txt").write_bytes(b"\xef\xbb\xbfalpha")
+    scanned(feed_of(log, root))
+    assert ("a.txt", b"alpha") in fed(log)
+
+
 def test_an_unchanged_folder_feeds_nothing_again(log: EmbeddedLog, root: Path) -> None:
     """A second run, in another process, appends no record."""
     scanned(feed_of(log, root))

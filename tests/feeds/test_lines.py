@@ -61,6 +61,14 @@ def test_keys_stand_before_the_first_tab(log: EmbeddedLog) -> None:
         feed(log, b"k\tv\nnone\n", keys=True)
 
 
+@pytest.mark.parametrize("keys", [False, True])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(log: EmbeddedLog, *, keys: bool) -> None:
+    """Windows writes one before a text. One in the middle is of the text."""
+    feed(log, b"\xef\xbb\xbfk\tv\r\n\xef\xbb\xbfk\tv", keys=keys)
+    lines = [b"\t".join(filter(None, row[1:])) for row in sorted(fed(log), key=lambda row: row[2] or b"")]
+    assert sorted(lines) == [b"k\tv", b"\xef\xbb\xbfk\tv"]
+
+
 def test_a_slow_pipe_never_blocks(log: EmbeddedLog) -> None:
     """While a writer thinks, what is complete is fed, and the caller goes on."""
     reader, writer = os.pipe()

@@ -2,7 +2,7 @@
 
 import doctest
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -25,6 +25,7 @@ from grete import (
     Window,
     bytes_serde,
     int64,
+    json,
     utf8,
 )
 
@@ -157,6 +158,26 @@ def test_partitions_are_chosen_as_everywhere() -> None:
     assert [kit.state(Refuse.seen, partition) for partition in range(3)] == [{"good": 0}, {"good": 1}, {"good": 2}]
     with pytest.raises(ConfigError, match=r"'good' of store 'seen' is in partitions 0 and 1"):
         kit.state(Refuse.seen)
+
+
+def test_a_store_whose_keys_no_dict_can_hold_is_read_as_pairs() -> None:
+    """Keys that are JSON objects, as Debezium has them: a dict of them is refused, with the way that works."""
+    changes = Topic("changes", key=json, value=utf8)
+
+    class Keep(Task):
+        source = Input(changes)
+        rows = Store("rows", key=json, value=utf8)
+
+        def process(self, record: Record[Any, str]) -> None:
+            self.rows.put(record.key, record.value)
+
+    kit = Kit(Job("keep", stages=[Keep]), partitions=2)
+    for number in (2, 1):
+        kit.feed(changes, {"id": number}, f"row {number}")
+    kit.run()
+    assert kit.pairs(Keep.rows) == [({"id": 1}, "row 1"), ({"id": 2}, "row 2")]
+    with pytest.raises(ConfigError, match=r"a key such as \{'id': 1\} cannot be the key of a dict.*kit.pairs\(store\)"):
+        kit.state(Keep.rows)
 
 
 def test_dead_letters_are_outputs() -> None:
