@@ -7,9 +7,10 @@ knows which it has.
 
 import struct
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor
 from functools import partial
+from hashlib import sha256
 from os import urandom
 from typing import Any
 
@@ -20,6 +21,7 @@ from framework.errors import ConfigError, Halted
 from framework.execution.early_plan import EarlyPlan
 from framework.execution.early_release import EarlyReleases
 from framework.execution.outbox_executor import AtOnce, Background, Step, StepPlan
+from framework.execution.reserved_stores import FILES_OWNER
 from framework.execution.sink_targets import (
     FILES,
     MakeSinks,
@@ -154,7 +156,7 @@ class Outbox:
         self._targets, self._applied, self._closing, self._took = [], [], None, {}
         self._open, self._open_bytes, self._size = [], 0, 0
         self._account = msgspec.json.decode(self._store.get(_ACCOUNT) or b"{}", type=dict[str, int])
-        self._nonce = self._store.get(_NONCE) or urandom(8).hex().encode()
+        self._nonce = self._store.get(_NONCE) or self._store.get(FILES_OWNER) or _new_nonce(self._pending).encode()
         self._sinks.declare(outputs)
         if self.early is not None:
             self.early.reload()
@@ -174,6 +176,8 @@ class Outbox:
             for number in range(closed.first, closed.end):
                 self._store.delete(_BLOCK + _NUMBER.pack(number))
             self._store.delete(_CLOSED + _NUMBER.pack(closed.checkpoint_id))
+        if self._applied:
+            self._keep_nonce(only_files=True)
         if self._applied and self._took:
             self._account |= self._took
             self._store.put(_ACCOUNT, msgspec.json.encode(self._account))
@@ -183,8 +187,7 @@ class Outbox:
             self._keep_nonce()
         self._seal()
         if self._next > self._first:
-            if not all(target.startswith(FILES) for target in self._targets):
-                self._keep_nonce()
+            self._keep_nonce(only_files=all(target.startswith(FILES) for target in self._targets))
             self._closing = _Closed(checkpoint_id, self._first, self._next, self._size, self._targets)
             self._store.put(_CLOSED + _NUMBER.pack(checkpoint_id), msgspec.json.encode(self._closing))
             self._first, self._size = self._next, 0
@@ -228,9 +231,10 @@ class Outbox:
         for sink in self._sinks.each:
             sink.close()
 
-    def _keep_nonce(self) -> None:
-        if self._store.get(_NONCE) is None:
-            self._store.put(_NONCE, self._nonce)
+    def _keep_nonce(self, *, only_files: bool = False) -> None:
+        key = FILES_OWNER if only_files else _NONCE
+        if self._store.get(_NONCE) is None and self._store.get(key) is None:
+            self._store.put(key, self._nonce)
 
     def _seal(self) -> None:
         """Put the open block into the store. A new list is begun: ``mark`` may hold the old one."""
@@ -306,3 +310,9 @@ class Outbox:
             found = [(names[index], raw) for index, raw in entries if index in names]
             if found:
                 yield found
+
+
+def _new_nonce(pending: Iterable[_Closed]) -> str:
+    """Return what tells us from a namesake; the same while checkpoints wait that release 0.3.0 closed without one."""
+    waiting = list(pending)
+    return sha256(msgspec.json.encode(waiting)).hexdigest()[:16] if waiting else urandom(8).hex()

@@ -1,5 +1,6 @@
 """The sinks of a task by target: a directory, a name, or the attribute of an Output, whose url may hold a secret."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -32,8 +33,10 @@ def sinks_of(outputs: SinkOutputs) -> dict[str, Sink]:
             sinks[HTTP + name] = HttpSink(name, target)
         elif isinstance(target, External):
             sinks[EXTERNAL + target.name] = target.connect()
-    directories = {target.directory for target in outputs.values() if isinstance(target, Files)}
-    return sinks | {FILES + directory: FilesSink(directory) for directory in sorted(directories)}
+    places: dict[str, Sink] = {}  # one sink a directory, however it is spelled: two would take each other's files
+    for directory in sorted({target.directory for target in outputs.values() if isinstance(target, Files)}):
+        sinks[FILES + directory] = places.setdefault(os.path.realpath(directory), FilesSink(directory))
+    return sinks
 
 
 def no_sinks(outputs: SinkOutputs) -> dict[str, Sink]:

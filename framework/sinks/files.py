@@ -1,5 +1,6 @@
 """Files as a sink: the outputs of one checkpoint of one task become one file, however often they are applied (S2)."""
 
+import filecmp
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from framework.api.files import Files
 from framework.api.serdes import encode_error, functions_of
 from framework.api.sink import Entry, Owner, Released
 from framework.errors import SerdeError, TransientError
+from framework.sinks.files_owner import FilesOwner
 from framework.sinks.released_files import ReleasedFiles, sync_directory
 
 
@@ -33,7 +35,9 @@ def line_encoder(target: Files[object]) -> Callable[[object], bytes]:
 class FilesSink:
     """Writes ``part-{stage}-{partition}-{checkpoint}.jsonl``; a file of that name was made from the same entries.
 
-    Also an EarlySink, whose files are those of ReleasedFiles.
+    For that the directory is claimed with the first file. One without a claim may hold files of a release that
+    claimed none: there a file of that name counts only if it has the same bytes. Also an EarlySink, whose files are
+    those of ReleasedFiles.
     """
 
     def __init__(self, directory: str) -> None:
@@ -44,12 +48,14 @@ class FilesSink:
         self._draft: Path | None = None
         self._file: BinaryIO | None = None
         self._released: ReleasedFiles | None = None
+        self._owner: FilesOwner | None = None
 
     def open(self, owner: Owner) -> int | None:
         """Make the directory, and delete what a crash has left half written."""
         self.close()
         self._stem = f"part-{owner.task}-"
-        self._released = ReleasedFiles(self._directory, owner)
+        self._owner = FilesOwner(self._directory, owner)
+        self._released = ReleasedFiles(self._directory, owner, self._owner)
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             # Also that of an instance that sleeps: its rename will fail, and then it finds the file.
@@ -65,11 +71,10 @@ class FilesSink:
         """Begin a draft: hidden, and without the suffix, so that a listing shows whole files only."""
         self._target = self._directory / f"{self._stem}{checkpoint_id}.jsonl"
         try:
-            if self._target.exists():
+            if self._claimed(checkpoint_id) and self._target.exists():
                 sync_directory(self._directory)  # a crash may have come before the sync
                 return False
-            # A name of its own: an instance that wakes up must not write into ours.
-            self._draft = self._target.with_name(f".{self._target.stem}.{os.urandom(8).hex()}.draft")
+            self._draft = self._new_draft()
             self._file = self._draft.open("xb")
         except OSError as error:
             raise self._trouble(error) from error
@@ -91,6 +96,7 @@ class FilesSink:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
+            self._compare()
             self._draft.rename(self._target)
             sync_directory(self._directory)
         except OSError as error:
@@ -121,6 +127,36 @@ class FilesSink:
             with suppress(OSError):
                 self._draft.unlink(missing_ok=True)
         self._file = self._draft = None
+
+    def _new_draft(self) -> Path:
+        """Return a name of our own: an instance that wakes up must not write into ours."""
+        return self._target.with_name(f".{self._target.stem}.{os.urandom(8).hex()}.draft")
+
+    def _claimed(self, checkpoint_id: int) -> bool:
+        """Claim the directory before the first file; False if the file is there, without a claim. Raises Halted."""
+        assert self._owner is not None
+        if self._owner.is_ours():
+            return True
+        ours = re.compile(rf"{re.escape(self._stem)}(\d+|seq-.*)\.jsonl")
+        found = [match[1] for path in self._directory.iterdir() if (match := ours.fullmatch(path.name))]
+        if found and self._owner.theirs() is not None:
+            raise self._owner.refused()
+        if str(checkpoint_id) in found:
+            return False
+        if ahead := [number for number in found if number.isdecimal() and int(number) > checkpoint_id]:
+            raise self._owner.refused(f"checkpoint {ahead[0]} is there, and ours is {checkpoint_id}")
+        self._owner.claim(self._new_draft())
+        return True
+
+    def _compare(self) -> None:
+        """Take a file for ours without a claim if it has our bytes, and claim the directory. Raises Halted."""
+        assert self._owner is not None
+        assert self._draft is not None
+        if self._owner.is_ours():
+            return
+        if self._owner.theirs() is not None or not filecmp.cmp(self._draft, self._target, shallow=False):
+            raise self._owner.refused(f"{self._target.name} has other lines")
+        self._owner.claim(self._new_draft())
 
     def _trouble(self, error: OSError) -> TransientError:
         return TransientError(f"cannot write {self._target}: {error}: free the disk or fix the directory's permissions")

@@ -19,7 +19,8 @@ def sql_sinks(tables: Mapping[str, Table[Any]]) -> dict[str, SqlSink]:
     """
     by_url: dict[str, dict[str, Table[Any]]] = {}
     for attribute, table in tables.items():
-        by_url.setdefault(_resolved(table), {})[attribute] = table
+        url = _resolved(table)  # one sink a file, however it is spelled: two would take each other's checkpoints
+        by_url.setdefault(url if "://" in url else os.path.realpath(url), {})[attribute] = table
     found: dict[str, SqlSink] = {}
     for url, group in by_url.items():
         sink = SqlSink(_dialect(url), group)

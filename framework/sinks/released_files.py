@@ -5,11 +5,13 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from errno import ENOENT
 from pathlib import Path
 
 from framework.api.sink import Entry, Owner, Released
 from framework.errors import Fenced, Halted
 from framework.halts import HaltCode
+from framework.sinks.files_owner import FilesOwner
 
 _DIGITS = 15  # so that names in their order are releases in their order
 _GONE = ".gone"  # of a directory of drafts that is being deleted
@@ -24,8 +26,9 @@ class ReleasedFiles:
     and a draft of it no directory: nothing can become visible behind the successor's look.
     """
 
-    def __init__(self, directory: Path, owner: Owner) -> None:
+    def __init__(self, directory: Path, owner: Owner, claims: FilesOwner) -> None:
         self._directory = directory
+        self._claims = claims
         self._owner = owner
         self._hidden = f".part-{owner.task}-"
         self._stem = f"part-{owner.task}-seq-"
@@ -33,10 +36,14 @@ class ReleasedFiles:
         self._last = 0
 
     def last_released(self, generation: int) -> Released:
-        """Take over; return how far the files go."""
+        """Take over; return how far the files go: a job that starts afresh counts from 1. Raises Halted, Fenced."""
+        self._claims.is_ours()  # before the directories of another job are taken away
         self._take_over(generation)
-        found = max((released for _, released in self._releases()), default=Released(0, 0, 0))
-        self._claim(found)
+        found = self._newest()
+        if not self._claims.is_ours():
+            if found.seq and self._claims.theirs() is not None:
+                raise self._claims.refused()
+            self._claims.claim(self._drafts / "draft")
         sync_directory(self._directory)  # a crash may have come between a link and its sync
         self._last = found.seq
         return found
@@ -52,6 +59,8 @@ class ReleasedFiles:
             )
         first, draft = after + 1, self._drafts / "draft"
         name = f"{self._stem}{first:0{_DIGITS}}-{upto.seq:0{_DIGITS}}-{upto.t}-{upto.digest:08x}.jsonl"
+        if not self._claims.is_ours():
+            raise FileNotFoundError(ENOENT, "claimed by another life of the job")  # whose the files are is asked again
         with draft.open("xb") as file:
             file.writelines(raw + b"\n" for _, raw in entries)
             file.flush()
@@ -88,32 +97,12 @@ class ReleasedFiles:
             if found := ours.fullmatch(path.name):
                 yield int(found[1]), path
 
-    def _releases(self) -> Iterator[tuple[Path, Released]]:
+    def _newest(self) -> Released:
+        """Return how far the files go."""
         ours = re.compile(rf"{re.escape(self._stem)}\d{{{_DIGITS},}}-(\d+)-(\d+)-([0-9a-f]+)\.jsonl")
-        for path in self._directory.iterdir():
-            if found := ours.fullmatch(path.name):
-                yield path, Released(int(found[1]), int(found[2]), int(found[3], 16))
-
-    def _claim(self, found: Released) -> None:
-        """Note whose files they are: a job that starts afresh counts from 1. Raises Halted: they are another's."""
-        path = self._directory / f"{self._hidden}owner"
-        ours = f"{self._owner.job} {self._owner.nonce}"
-        with suppress(FileNotFoundError):
-            theirs = path.read_text()
-            if theirs == ours:
-                return
-            if found.seq:
-                raise Halted(
-                    f"files {self._directory}: {self._stem}… hold outputs 1 to {found.seq} of another life of the "
-                    f"job, or of another job ({theirs.partition(' ')[0]!r}): move them to another directory, and "
-                    "start again",
-                    code=HaltCode.SINK_OF_ANOTHER_JOB,
-                )
-        draft = self._drafts / "draft"
-        draft.write_text(ours)
-        with draft.open("rb") as file:
-            os.fsync(file.fileno())
-        draft.rename(path)
+        found = [match for path in self._directory.iterdir() if (match := ours.fullmatch(path.name))]
+        releases = [Released(int(each[1]), int(each[2]), int(each[3], 16)) for each in found]
+        return max(releases, default=Released(0, 0, 0))
 
 
 def sync_directory(directory: Path) -> None:

@@ -16,7 +16,7 @@ from framework.api.mode import Mode
 from framework.core.task_topology import TaskWiring, wire
 from framework.core.topology import Topology
 from framework.errors import ConfigError
-from framework.execution.reserved_stores import OUTBOX
+from framework.execution.reserved_stores import OUTBOX, WAITING
 from framework.job.directory import JobDirectory
 from framework.job.topics import missing_topics
 from framework.ports import JobLog
@@ -118,8 +118,8 @@ def _check_drained(log: JobLog, old: Sequence[TaskWiring], gone: Sequence[TaskWi
     check_used_up([(wiring, None if last is None else last.commit) for wiring, last in zip(old, lasts, strict=True)])
     for wiring, last in zip(old, lasts, strict=True):
         if wiring in gone and last is not None:
-            waiting = live(contents(segments(log, last), frozenset({OUTBOX}))[OUTBOX])[0]
-            if waiting:
+            outbox = live(contents(segments(log, last), frozenset({OUTBOX}))[OUTBOX])[0]
+            if any(key.startswith(WAITING) for key in outbox):
                 raise ConfigError(
                     f"{wiring.name} has outputs that its sink has not got yet, and its stage is to be dropped: start "
                     "the code of before, let it process its input, then ask again",

@@ -16,7 +16,7 @@ from framework.execution.calls.kept_results import is_kept
 from framework.execution.deterministic.outputs import AT, is_of_outputs
 from framework.execution.deterministic.processor import CALLS, RECORDS
 from framework.execution.floors import Floor
-from framework.execution.reserved_stores import EVENT_TIME, META, OUTBOX, STREAM_TIME, TURN
+from framework.execution.reserved_stores import EVENT_TIME, FILES_OWNER, META, OUTBOX, STREAM_TIME, TURN
 from framework.job.key_metadata import Placement, Places
 from framework.state.live_entries import event_time_of
 from framework.state.record_keys import RecordKeys, record_keys
@@ -69,7 +69,7 @@ class Route(NamedTuple):
             if not self.moves:
                 return own
             return range(0 if key in _OF_ONE_TASK or is_kept(key) else self.partitions)
-        if not self.moves:
+        if not self.moves or store == OUTBOX:
             return own
         record_key = self.keys.of(store, key)
         if record_key is None:
@@ -79,7 +79,7 @@ class Route(NamedTuple):
 
     def check(self, store: int, key: bytes) -> None:
         """Raise ConfigError for an entry that cannot be moved by its key."""
-        if store == OUTBOX:
+        if store == OUTBOX and key != FILES_OWNER:
             raise ConfigError(f"stage {self.stage} writes files or tables, task by task: {BACKFILL}", stage=self.stage)
         if not self.tells(store, key):
             return
@@ -95,7 +95,7 @@ class Route(NamedTuple):
 
     def tells(self, store: int, key: bytes) -> bool:
         """Whether an entry must tell by its key where it belongs."""
-        return self.moves and store != META and self.keys.of(store, key) is not None
+        return self.moves and store not in (META, OUTBOX) and self.keys.of(store, key) is not None
 
 
 def routes_of(

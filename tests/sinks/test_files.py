@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from framework.api.sink import Owner
-from framework.errors import TransientError
+from framework.errors import Halted, TransientError
+from framework.execution.sink_targets import sinks_of
+from framework.halts import HaltCode
 from framework.sinks.files import FilesSink
+from grete import Files, utf8
 
 OWNER = Owner("job", "stage-3", "nonce")
 
@@ -24,7 +27,7 @@ def test_a_checkpoint_is_a_file_of_lines(tmp_path: Path) -> None:
     sink = FilesSink(str(tmp_path / "deep" / "out"))
     assert sink.open(OWNER) is None
     apply(sink, 7, b"a", b"b")
-    (path,) = (tmp_path / "deep" / "out").iterdir()
+    (path,) = (tmp_path / "deep" / "out").glob("[!.]*")
     assert (path.name, path.read_bytes()) == ("part-stage-3-7.jsonl", b"a\nb\n")
     plain = tmp_path / "plain"
     plain.touch()
@@ -40,9 +43,9 @@ def test_drafts_of_a_crash_are_deleted_and_no_others(tmp_path: Path) -> None:
     other = FilesSink(str(tmp_path))
     other.open(Owner("job", "stage-3-4", "nonce"))
     other.begin(1)
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.glob(".*.draft"))) == 2
     FilesSink(str(tmp_path)).open(OWNER)
-    assert [path.name.split(".")[1] for path in tmp_path.iterdir()] == ["part-stage-3-4-1"]
+    assert [path.name.split(".")[1] for path in tmp_path.glob(".*.draft")] == ["part-stage-3-4-1"]
     sink.close()
     other.close()
 
@@ -74,4 +77,77 @@ def test_a_full_disk_is_transient(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(tmp_path.glob("part-*")) == []
     sink.open(OWNER)
     apply(sink, 1, b"b")
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"b\n"]
+    assert [path.read_bytes() for path in tmp_path.glob("[!.]*")] == [b"b\n"]
+
+
+STRANGERS = [Owner("another", "stage-3", "nonce"), Owner("job", "stage-3", "another nonce")]
+
+
+@pytest.mark.parametrize("stranger", STRANGERS, ids=["another job", "another life"])
+def test_a_directory_takes_one_job_until_its_files_are_moved(tmp_path: Path, stranger: Owner) -> None:
+    """A second job, or the job started afresh, is refused before it writes; the way that the error names works."""
+    out = tmp_path / "out"
+    first, second = FilesSink(str(out)), FilesSink(str(out))
+    first.open(OWNER)
+    apply(first, 1000, b"a")
+    second.open(stranger)
+    with pytest.raises(Halted, match=r"belong to .*job 'job'") as refused:
+        apply(second, 2000, b"b")
+    assert refused.value.code is HaltCode.SINK_OF_ANOTHER_JOB
+    apply(first, 2000, b"c")
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    for path in [*out.glob("part-stage-3-*"), *out.glob(".part-stage-3-*")]:
+        path.rename(kept / path.name)
+    second.open(stranger)
+    apply(second, 2000, b"b")
+    assert [path.read_bytes() for path in out.glob("part-*")] == [b"b\n"]
+    with pytest.raises(Halted, match="belong to"):
+        apply(first, 3000, b"d")
+
+
+def test_an_earlier_life_that_wrote_nothing_is_in_nobodys_way(tmp_path: Path) -> None:
+    """Whose files have all been taken away is followed by the job that was started afresh, and says so itself."""
+    first, second = FilesSink(str(tmp_path)), FilesSink(str(tmp_path))
+    first.open(OWNER)
+    apply(first, 1000, b"a")
+    (tmp_path / "part-stage-3-1000.jsonl").unlink()
+    second.open(STRANGERS[1])
+    apply(second, 2000, b"b")
+    with pytest.raises(Halted, match="an earlier life of job 'job', or another job of its name"):
+        apply(first, 2000, b"c")
+
+
+def test_files_of_a_release_that_claimed_none_go_on(tmp_path: Path) -> None:
+    """A checkpoint that it had applied has the same bytes; others before it are ours, too, and from then on all are."""
+    (tmp_path / "part-stage-3-1000.jsonl").write_bytes(b"a\n")
+    (tmp_path / "part-stage-3-2000.jsonl").write_bytes(b"b\n")
+    sink = FilesSink(str(tmp_path))
+    sink.open(OWNER)
+    apply(sink, 2000, b"b")
+    assert not sink.begin(2000)
+    apply(sink, 3000, b"c")
+    assert [path.read_bytes() for path in sorted(tmp_path.glob("part-*"))] == [b"a\n", b"b\n", b"c\n"]
+    other = FilesSink(str(tmp_path))
+    other.open(STRANGERS[0])
+    with pytest.raises(Halted, match="belong to job 'job'"):
+        apply(other, 4000, b"d")
+
+
+@pytest.mark.parametrize("checkpoint_id", [1000, 2000], ids=["behind", "the same"])
+def test_files_without_a_claim_that_are_not_ours_are_left_alone(tmp_path: Path, checkpoint_id: int) -> None:
+    """A file of the same name with other lines, or one that is ahead, is of another job: none of ours is lost to it."""
+    (tmp_path / "part-stage-3-2000.jsonl").write_bytes(b"a\n")
+    sink = FilesSink(str(tmp_path))
+    sink.open(OWNER)
+    with pytest.raises(Halted, match=r"another job, or an earlier life of job 'job' \("):
+        apply(sink, checkpoint_id, b"b")
+    assert [path.read_bytes() for path in tmp_path.glob("part-*")] == [b"a\n"]
+
+
+def test_two_spellings_of_a_directory_are_one_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two outputs of a task share the checkpoint's file, or the second one's would count as applied."""
+    monkeypatch.chdir(tmp_path)
+    sinks = sinks_of({name: Files(place, utf8) for name, place in [("a", "out"), ("b", "./out"), ("c", "other")]})
+    assert sinks["files:out"] is sinks["files:./out"]
+    assert sinks["files:out"] is not sinks["files:other"]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from framework.errors import ConfigError
 from framework.execution.floors import FLOOR
-from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS
+from framework.execution.reserved_stores import FILES_OWNER, META, OUTBOX, STREAM_TIME, TIMERS
 from framework.spark.moving.rows import EVERYWHERE, numbers_of
 from framework.state.live_entries import event_time_of
 from framework.state.routes import Route, check_floors, times_to_begin_with
@@ -154,11 +154,12 @@ class _Fold:
             self.report.wrong = error.plain()
             return
         stores, sources = rows.column("store").to_numpy(), rows.column("source").to_numpy()
-        wrong = stores == OUTBOX
+        wrong = np.zeros(len(stores), bool)
         if route.moves:
             numbers = numbers_of(route, route.before, stores, rows.column("key"))
             wrong |= (numbers != sources) & (numbers != EVERYWHERE)
-        wrong &= stores != META
+        wrong &= (stores != META) & (stores != OUTBOX)
+        wrong |= (stores == OUTBOX) & pc.not_equal(rows.column("key"), FILES_OWNER).to_numpy(zero_copy_only=False)
         if wrong.any():
             at = int(np.flatnonzero(wrong)[0])
             try:

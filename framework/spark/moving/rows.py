@@ -97,7 +97,7 @@ def _rows(route: Route, messages: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
 
 def _targets(route: Route, stores: Any, keys: Any) -> tuple[Any, Any]:
     """Return (numbers of rows, the partitions that they go to): some go to several, some to none."""
-    alone = (stores == META) | ((stores == OUTBOX) & route.is_whole)  # one by one: they are few
+    alone = (stores == META) | (stores == OUTBOX)  # one by one: they are few
     many = np.flatnonzero(~alone)
     numbers = np.full(len(many), route.partition, np.int32)
     if route.moves:

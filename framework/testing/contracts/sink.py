@@ -156,6 +156,19 @@ class SinkContract(Contract):
         assert apply(second, 5, 2, task="b")
         assert world.content() == {"a": [1], "b": [1, 2]}
 
+    @pytest.mark.parametrize("owner", [Owner("second", "stage-0", "b"), Owner("job", "stage-0", "b")])
+    def test_a_second_job_is_taken_or_refused(self, world: SinkWorld, owner: Owner) -> None:
+        """One whose task has the same name, and the job itself started afresh: nothing counts as applied for both."""
+        first = world.sink()
+        assert apply(first, 1, 1, 2)
+        try:
+            assert apply(world.sink(owner), 1, 3, task="b"), "the first job's checkpoint counts for the second one"
+        except Halted:
+            assert world.content() == {"a": [1, 2]}
+        else:
+            assert world.content() == {"a": [1, 2], "b": [3]}
+        assert apply(first, 2, 4)
+
 
 NOTHING = Released(0, 0, 0)
 

@@ -274,7 +274,7 @@ def test_a_job_that_starts_afresh_is_refused_where_its_earlier_life_released(pla
     kit.advance(50)
     kit.stop()
     again = Kit(job_writing(place.target), settings=EARLY)
-    with pytest.raises(Halted, match=r"outputs 1 to 2|another life"):
+    with pytest.raises(Halted, match=r"outputs 1 to 2|an earlier life"):
         again.advance(50)
     again.crash_all()
 
