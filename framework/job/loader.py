@@ -4,13 +4,19 @@ import ast
 import hashlib
 import importlib
 import importlib.util
+import logging
 import sys
 import traceback
+from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 
 from framework.api.job import Job
 from framework.errors import ConfigError, FrameworkError
+
+logger = logging.getLogger("grete.definition")  # commands show its lines to the person at the terminal
+
+OURS = frozenset({"framework", "grete", "protocol"})
 
 
 def load_job(reference: str, name: str = "job") -> Job:
@@ -75,7 +81,10 @@ def _load_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{path} is not a Python file: its name must end in .py")
-    sys.path.insert(0, str(path.parent.resolve()))
+    if path.stem in sys.stdlib_module_names or path.stem in OURS:
+        raise ConfigError(f"{path} has the name of a module that Python or Grete imports: give the file another name")
+    _append(path.parent)
+    known = {*sys.modules}
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # before it runs: dataclasses and pickle look their module up
     try:
@@ -83,12 +92,30 @@ def _load_file(path: Path) -> ModuleType:
     except BaseException:
         del sys.modules[path.stem]
         raise
+    _tell_of_others(path, {*sys.modules} - known)
     return module
 
 
+def _append(folder: Path) -> None:
+    """Let code of a job import what is beside it if it is nowhere else: a file there cannot replace one of ours."""
+    place = str(folder.resolve())
+    if place not in sys.path and not (place == str(Path.cwd()) and "" in sys.path):
+        sys.path.append(place)
+
+
+def _tell_of_others(path: Path, imported: Collection[str]) -> None:
+    """Warn of modules that lie beside the job's file, where others of their names were imported."""
+    folder = path.parent.resolve()
+    for name in sorted(imported):
+        beside = [folder / f"{name}.py", folder / name / "__init__.py"]
+        origin = getattr(sys.modules.get(name), "__file__", None)
+        found = next((file for file in beside if file.is_file()), None)
+        if origin is not None and found is not None and Path(origin).resolve() not in beside:
+            logger.warning("%s: %s is imported from %s, and not from %s: rename one of them", path, name, origin, found)
+
+
 def _load_module(name: str) -> ModuleType:
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    _append(Path.cwd())
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

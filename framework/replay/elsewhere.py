@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from framework import python_start
 from framework.errors import ConfigError
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress, open_reader
@@ -74,10 +75,10 @@ def replay_elsewhere(spec: ReplaySpec) -> Found:
             "function, or behind if __name__ == '__main__'"
         )
     hashes = random.randint(1, HASHES_MAX)  # noqa: S311  # any but 0, the one of workers
-    path = os.pathsep.join(each for each in sys.path if each)  # a test has its modules from there
-    ran = subprocess.run(  # our own interpreter, and a spec of the same user
-        [sys.executable, "-m", "framework.replay.elsewhere"],
-        env={**os.environ, "PYTHONHASHSEED": str(hashes), "TZ": TIME_ZONE, "PYTHONPATH": path},
+    path = python_start.environment_with_path()  # a test has its modules from there
+    ran = subprocess.run(  # noqa: S603  # our own interpreter, and a spec of the same user
+        python_start.python("framework.replay.elsewhere"),
+        env=path | {"PYTHONHASHSEED": str(hashes), "TZ": TIME_ZONE},
         input=msgspec.json.encode(spec),
         stdout=subprocess.PIPE,
         check=False,

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from framework import python_start
 from framework.errors import ConfigError
 
 JAVA_LEAST = 17  # Spark 4 needs it
@@ -70,7 +71,7 @@ def _pip_install(package: str, target: Path) -> None:
     arguments = ["install", "--quiet", "--target", str(target), package]
     uv = shutil.which("uv")
     if importlib.util.find_spec("pip") is not None:
-        command = [sys.executable, "-m", "pip", *arguments]
+        command = python_start.python("pip", *arguments)
     elif uv is not None:
         command = [uv, "pip", *arguments]
     else:

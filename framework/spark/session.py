@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from framework import python_start
 from framework.spark import register, require_extra
 from framework.spark.java import find_java
 
@@ -71,19 +72,13 @@ def local_session(where: str = "local[*]", settings: dict[str, str] | None = Non
     conf = SparkConf().setMaster(where).setAppName("grete")
     options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 " if where.startswith("local") else ""
     own = {
+        f"spark.executorEnv.{python_start.SAFE}": "1",
         "spark.driver.extraJavaOptions": f"{options}-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         "spark.local.dir": scratch,
         "spark.sql.warehouse.dir": scratch,
     }
     conf.setAll(list((_SETTINGS | own | (settings or {})).items()))
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # the job's code, wherever it is
-    try:
+    with python_start.started_by_others():  # the job's code, wherever it is
         session = SparkSession.builder.config(conf=conf).getOrCreate()
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
     register(session)
     return session

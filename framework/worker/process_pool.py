@@ -2,12 +2,12 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from framework import python_start
 from framework.worker.process_main import WorkerSpec
 
 
@@ -29,7 +29,7 @@ class ProcessPool:
         """``fixed_hashes``: texts are hashed alike in all of them, so that sets have one order (D3)."""
         self._prewarmed: Started | None = None
         self._kept: list[Started] = []
-        self._environment = {**os.environ, "PYTHONHASHSEED": "0"} if fixed_hashes else None
+        self._environment = python_start.environment() | ({"PYTHONHASHSEED": "0"} if fixed_hashes else {})
 
     def start(self, spec: WorkerSpec) -> Started:
         """Start a worker: one that was kept, or the prewarmed one, or another process.
@@ -81,14 +81,14 @@ class ProcessPool:
             self._prewarmed = None
 
 
-def _start(spec: WorkerSpec | None, environment: dict[str, str] | None) -> Started:
+def _start(spec: WorkerSpec | None, environment: dict[str, str]) -> Started:
     """Start a process with its spec, or without: a prewarmed worker waits for it."""
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
     arguments = [] if spec is None else [_encoded(spec, write_end).decode()]
     with Path(os.devnull if spec is None else spec.output).open("ab") as output:
         process = subprocess.Popen(  # noqa: S603  # our own interpreter, and a spec of the same user
-            [sys.executable, "-m", "framework.worker.process_main", *arguments],
+            python_start.python("framework.worker.process_main", *arguments),
             bufsize=0,
             stdin=subprocess.PIPE,  # for its spec, if it has none yet, and for orders
             stdout=output,

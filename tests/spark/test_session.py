@@ -1,14 +1,18 @@
-"""A machine without Java: the session runs on the one that comes from PyPI."""
+"""The session: a machine without Java gets one from PyPI; what executors import."""
 
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from framework.spark.java import FETCH_S_MAX, cache
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(FETCH_S_MAX + 120)]  # fetched once, into the cache
 
@@ -28,6 +32,16 @@ TOOLS = (
     "tr",
     "uname",
 )
+
+
+def test_executors_import_nothing_from_their_working_directory(spark: "SparkSession") -> None:
+    """Spark starts their Python by -m, which looks there first unless a variable says that it shall not."""
+    rows = spark.sparkContext.parallelize([0], 1)
+    ((safe, first),) = rows.map(lambda _: (sys.flags.safe_path, sys.path[0])).collect()
+    assert safe
+    assert first != str(Path.cwd())
+
+
 SCRIPT = """
 from framework.spark.session import local_session
 spark = local_session("local[1]")

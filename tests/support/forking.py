@@ -1,9 +1,10 @@
 """Starts our Python programs by a fork: tests start hundreds of them, and most of a start is the imports.
 
-While it is installed, ``subprocess.Popen([sys.executable, "-m", PROGRAM, …])`` asks a fork server: a process of one
-thread that has imported what the PROGRAMS import, and has opened nothing. What it forks is a process with an id of its
-own and with the arguments, the environment, the directory, the files and the session that were asked for. It is killed
-for real, and it ends as the interpreter ends. Other programs, and options that are not known here, start as ever.
+While it is installed, ``subprocess.Popen([sys.executable, "-m", PROGRAM, …])``, with or without ``-P``, asks a fork
+server: a process of one thread that has imported what the PROGRAMS import, and has opened nothing. What it forks is a
+process with an id of its own and with the arguments, the environment, the directory, the files and the session that
+were asked for. It is killed for real, and it ends as the interpreter ends. Other programs, and options that are not
+known here, start as ever.
 
 A start by exec differs in four things: the parent is the test's process, ``/proc`` shows the program's command line, a
 stack has no calls of the server below it, and each process draws a seed for its hashes. Of the two servers, one has
@@ -59,6 +60,7 @@ class _Request(NamedTuple):
     directory: str
     targets: list[int]
     group: int  # of processes; 0: a session of its own
+    safe: bool  # by -P: nothing is imported from the directory
 
 
 # --- Who starts programs ---
@@ -117,7 +119,9 @@ class ForkingPopen(subprocess.Popen[Any]):
         stdin, _, _, stdout, _, stderr = pipes
         files = {0: stdin, 1: stdout, 2: stderr} | {number: number for number in pass_fds}
         group = 0 if new_session else os.getpgid(0)
-        request = _Request(args[2], [os.fspath(arg) for arg in args[3:]], environment, str(directory), [*files], group)
+        safe, (program, *arguments) = args[1] == "-P", args[args.index("-m") + 1 :]
+        given = [os.fspath(arg) for arg in arguments]
+        request = _Request(program, given, environment, str(directory), [*files], group, safe)
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._server.connect("\0" + _served[_seed(environment)].name)
         sent = [target if number < 0 else number for target, number in files.items()]  # none given: as in this process
@@ -154,7 +158,10 @@ class ForkingPopen(subprocess.Popen[Any]):
 
 def _is_known(args: Any, environment: dict[str, str], directory: Path, *, new_session: bool) -> bool:
     """Whether a fork would do as a start by exec does."""
-    if not isinstance(args, list) or args[:2] != [sys.executable, "-m"] or args[2] not in PROGRAMS:
+    if not isinstance(args, list):
+        return False
+    named = [arg for number, arg in enumerate(args[:4]) if (number, arg) != (1, "-P")][:3]
+    if named[:2] != [sys.executable, "-m"] or named[2] not in PROGRAMS:
         return False
     while _starting:
         _starting.pop()()
@@ -284,7 +291,8 @@ def _be(request: _Request, files: list[int]) -> None:
     os.environ.update(request.environment)
     time.tzset()
     given = filter(None, request.environment.get("PYTHONPATH", "").split(os.pathsep))
-    sys.path[:] = [str(Path.cwd()), *(str(Path(path).absolute()) for path in given), *sys.path[1:]]
+    first = [] if request.safe else [str(Path.cwd())]
+    sys.path[:] = [*first, *(str(Path(path).absolute()) for path in given), *sys.path[1:]]
     for name in [*sys.modules]:
         if name.partition(".")[0] == "tests" or (
             name == request.program and not hasattr(sys.modules[name], "__path__")

@@ -192,10 +192,26 @@ def _code(file: IncidentFile, reference: str | None) -> Iterator[Job]:
     with tempfile.TemporaryDirectory(prefix="grete-incident-") as folder:
         if reference is None:
             found = file.unpack_code(Path(folder))
-            sys.path.insert(0, folder)
+            sys.path.append(folder)
         else:
             found = reference
-        yield load_job(found)
+        job = load_job(found)
+        if reference is None:
+            _require_its_own(Path(folder))
+        yield job
+
+
+def _require_its_own(folder: Path) -> None:
+    """Raise ConfigError if code came from elsewhere: the search finds a module that is installed here before ours."""
+    for path in sorted(folder.rglob("*.py")):
+        names = path.relative_to(folder).with_suffix("").parts
+        name = ".".join(names[:-1] if names[-1] == "__init__" else names)
+        origin = getattr(sys.modules.get(name), "__file__", None)
+        if origin is not None and not Path(origin).resolve().is_relative_to(folder.resolve()):
+            raise ConfigError(
+                f"module {name} is that of {origin}, and not the incident's: run it in an environment without that "
+                "module, or take that code by --job"
+            )
 
 
 def _print(file: IncidentFile, ran: TaskRun) -> None:

@@ -1,5 +1,7 @@
 """`grete new`: a project to start from, which is one of the examples with its test."""
 
+import importlib.util
+import keyword
 import re
 from pathlib import Path
 
@@ -48,6 +50,11 @@ def new(name: str, template: str = DEFAULT) -> None:
     if example not in templates():
         raise ConfigError(f"no template {template!r}: there are {', '.join(templates())}")
     root, module = Path(name), name.replace("-", "_")
+    if keyword.iskeyword(module) or importlib.util.find_spec(module) is not None:
+        raise ConfigError(
+            f"{name!r} cannot name a project: Python has a {'keyword' if keyword.iskeyword(module) else 'module'} "
+            f"{module}, and the project's module would have the same name: choose another one"
+        )
     try:
         root.mkdir()
     except OSError as error:

@@ -4,14 +4,18 @@ import asyncio
 import inspect
 import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any, ClassVar
 
 from tenacity import AsyncRetrying, stop_after_attempt, wait_random_exponential
 
+from framework import python_start
 from framework.api.calls import AnyCall, BatchCall, Call
 from framework.execution.calls.batches import Batches
 from framework.execution.calls.threads import DaemonThreads
@@ -71,11 +75,30 @@ async def _attempts(call: AnyCall, once: Callable[[], Coroutine[Any, Any, Any]])
     return await AsyncRetrying(stop=stop_after_attempt(call.attempts), wait=pauses, reraise=True)(attempt)
 
 
+class _Spawned(SpawnProcess):
+    """A process of a pool, which the library starts by ``-c``."""
+
+    def start(self) -> None:
+        with _safely():
+            super().start()
+
+
+class _Spawn(SpawnContext):
+    """How a pool starts its processes: a fork would copy the locks of the threads that run here."""
+
+    Process: ClassVar[type[SpawnProcess]] = _Spawned
+
+
+def _safely() -> AbstractContextManager[None]:
+    """Return what surrounds a start by multiprocessing, which passes on the ``-P`` of a worker itself."""
+    return nullcontext() if sys.flags.safe_path else python_start.started_by_others()
+
+
 def _pool(call: BatchCall[Any, Any]) -> Executor:
     if call.pool == "threads":
         return DaemonThreads(call.workers)
-    spawned = multiprocessing.get_context("spawn")  # a fork would copy the locks of the threads that run here
-    return ProcessPoolExecutor(call.workers, spawned, initializer=_end_with_parent)
+    with _safely():  # it starts a process that tracks its semaphores
+        return ProcessPoolExecutor(call.workers, _Spawn(), initializer=_end_with_parent)
 
 
 def _end_with_parent() -> None:

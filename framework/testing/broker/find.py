@@ -5,7 +5,6 @@ import fcntl
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from framework import python_start
 from framework.errors import ConfigError
 
 ADDRESS = "GRETE_KAFKA"
@@ -77,12 +77,12 @@ def _start_daemon(directory: Path, *options: str) -> "subprocess.Popen[bytes]":
     """Start the process that owns the broker: in a session of its own, so that Ctrl-C ends its users first."""
     with (directory / LOG).open("wb") as log:
         return subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "framework.testing.broker.daemon", str(directory.absolute()), *options],
+            python_start.python("framework.testing.broker.daemon", str(directory.absolute()), *options),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            env=python_start.environment_with_path(),
         )
 
 

@@ -1,0 +1,48 @@
+"""How a Python of ours is started: what lies in the folder where it happens to run is never imported.
+
+Python's ``-m`` and ``-c`` look for modules in the current folder first, and so does an empty or a relative entry of
+PYTHONPATH. In a shared folder, or in an archive that was unpacked, that is somebody else's code.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+SAFE = "PYTHONSAFEPATH"  # the variable that is -P
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module in this interpreter's environment, not in the current folder."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def environment() -> dict[str, str]:
+    """Return the variables of this process for another Python; of PYTHONPATH what names a place wherever it runs."""
+    return _with_path(os.environ.get("PYTHONPATH", "").split(os.pathsep))
+
+
+def environment_with_path() -> dict[str, str]:
+    """Return the same for a Python that needs all modules that this process finds, in the same order."""
+    return _with_path(sys.path)
+
+
+@contextmanager
+def started_by_others() -> Iterator[None]:
+    """Let a Python that a library starts in here keep to the same, where its command is not ours to write."""
+    before = {name: os.environ.get(name) for name in (SAFE, "PYTHONPATH")}
+    os.environ.update(environment_with_path() | {SAFE: "1"})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _with_path(path: list[str]) -> dict[str, str]:
+    kept = os.pathsep.join(place for place in path if os.path.isabs(place))  # noqa: PTH117  # "" is no path here
+    others = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return others | {"PYTHONPATH": kept} if kept else others
