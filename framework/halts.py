@@ -216,6 +216,32 @@ class HaltCode(Enum):
         "The job: nothing of the backfill counts.",
         "Run it again. If that does not help, Spark's log says which executor failed.",
     )
+    METADATA_DAMAGED = (
+        "GRETE-H024",
+        "an entry of the job's metadata cannot be read",
+        (
+            "What Grete has pinned for the job, or what a feed has noted, is not what Grete writes there. Something "
+            "else wrote to the topic JOB.notes, or bytes were changed on disk or on the way."
+        ),
+        "What is committed. Nothing was started.",
+        (
+            "Find who wrote to the topic, and take its right to write away. Restore it, or start the job under another "
+            "name."
+        ),
+    )
+    BYTES_DAMAGED = (
+        "GRETE-H025",
+        "bytes that cannot be decoded",
+        (
+            "Something that Grete has read in a topic, in a store or in a file is not what Grete writes there: a "
+            "disk that fails, another program that writes there, or a later release of Grete."
+        ),
+        "What is committed. Nothing was made of these bytes.",
+        (
+            "`grete changelog verify` says whether it is a changelog. Delete the state directory if it is the local "
+            "store: it is restored. Else restore the topic or the file."
+        ),
+    )
     MISPLACED_KEYS = (
         "GRETE-H030",
         "keys are in partitions where they do not belong",

@@ -43,6 +43,6 @@ def started_by_others() -> Iterator[None]:
 
 
 def _with_path(path: list[str]) -> dict[str, str]:
-    kept = os.pathsep.join(place for place in path if os.path.isabs(place))  # noqa: PTH117  # "" is no path here
+    kept = os.pathsep.join(place for place in path if os.path.isabs(place))  # noqa: PTH117  # a Path of "" is ".", which is not asked
     others = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return others | {"PYTHONPATH": kept} if kept else others

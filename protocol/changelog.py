@@ -105,6 +105,8 @@ class OutputRelease(NamedTuple):
 
 REWRITTEN: tuple[int, ...] = ()  # as ``reset_stores``
 
+GENERATION_MAX = (1 << 31) - 1  # a header has four bytes for it
+
 _LAYOUT = struct.Struct(">Biqi")
 _V2 = 2  # format version of input decisions and output releases that carry digests
 _TYPES = {_wire.type_byte(kind): kind for kind in ChangelogType}

@@ -18,6 +18,7 @@ from framework.api.schema_registry import RegistrySerde
 from framework.api.serdes import Serde
 from framework.api.shapes import describe_serde, key_changes, shown, value_changes
 from framework.api.versioned import VersionedStore
+from framework.core.damage import entry as reading
 from framework.errors import ConfigError
 
 PLAN = "What each change does, and what can be done: grete plan JOB"
@@ -149,7 +150,19 @@ def decode_definition(raw: bytes) -> Definition:
             f"the job's definition in its metadata has format {found.get('format')}, and this release reads {FORMAT}: "
             "start the job with the release that it ran with"
         )
+    with reading("definition"):
+        _shape(found)
     return found
+
+
+def _shape(definition: Definition) -> None:
+    """Read what ``take_over`` does: it raises something else than ConfigError if that is not there."""
+    for stage in definition["stages"]:
+        assert isinstance(stage["name"], str)
+        for each in _entries(stage):
+            assert each.get("ids") or (each["name"], each["id"])
+    assert isinstance(definition["outputs"], dict)
+    dropped_of(definition)
 
 
 def take_over(definition: Definition, job: Job) -> None:

@@ -5,8 +5,10 @@ import logging
 import sys
 from collections.abc import Callable
 
+from framework.core.damage import named
 from framework.errors import ExitCode, FrameworkError, exit_code
 from framework.worker.open_files import raise_limit
+from protocol.errors import DecodeError
 
 
 def command_line() -> None:
@@ -30,6 +32,7 @@ def report_errors(app: Callable[[], object]) -> None:
     logging.getLogger("grete").addHandler(logging.NullHandler())  # a worker logs; for people, the error says it all
     try:
         app()
-    except FrameworkError as error:
+    except (FrameworkError, DecodeError) as raised:
+        error = named(raised)
         print(f"grete: {error}", file=sys.stderr)
         sys.exit(exit_code(error))

@@ -13,6 +13,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from framework.api.job import Job
 from framework.api.topic import Topic
+from framework.core.damage import entry
 from framework.errors import ConfigError, TransientError
 from framework.job.directory import JobDirectory
 from framework.ports import ExternalRecord, JobLog, JobMetadata
@@ -131,7 +132,8 @@ class _Feed(Generic[K, V]):
     def _position(self) -> str | None:
         """Return the position behind what the topic has."""
         known = self._metadata.meta_get(self._key)
-        return None if known is None else known.decode()
+        with entry(self._key):
+            return None if known is None else known.decode()
 
     def _write(self, records: Sequence[SourceRecord[K, V]], position: str) -> None:
         rows = [self._row(number, record) for number, record in enumerate(records, self._sent)]

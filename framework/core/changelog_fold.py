@@ -8,7 +8,7 @@ all data since a commit: for the last commit (``framework/state/commits.py``) an
 import zlib
 from typing import NamedTuple
 
-from framework.core.damage import DAMAGED, unreadable
+from framework.core.damage import DAMAGED, damaged
 from framework.errors import Halted
 from framework.halts import HaltCode
 from protocol.changelog import (
@@ -130,12 +130,7 @@ class ChangelogFold:
             elif kind is ChangelogType.OUTCOME:
                 return self.settle(*decode_outcome(value))
         except DecodeError as error:
-            raise Halted(
-                f"{self.changelog}, offset {offset}: {unreadable(error)}",
-                partition=self.changelog,
-                offset=offset,
-                code=HaltCode.CHANGELOG_DAMAGED,
-            ) from error
+            raise damaged(self.changelog, offset, error) from error
         return None
 
     def settle(self, bulk_write_id: str, counts: bool) -> Segment | None:

@@ -1,6 +1,6 @@
 """Ownership of a task: its generation, and the check that no other writes between its own messages (C1-C3, C6)."""
 
-from framework.core.damage import unreadable
+from framework.core.damage import check_generation, message
 from framework.errors import Fenced, FrameworkError, Halted, TransientError
 from framework.halts import HaltCode
 from protocol.changelog import (
@@ -11,7 +11,6 @@ from protocol.changelog import (
     decode_claim,
     encode_claim,
 )
-from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
 
 NOWHERE = 1 << 62  # the offset of a message that the log did not take: everything is before it
@@ -32,18 +31,11 @@ class TailCheck:
     def row(self, offset: int, value: bytes, own_claim: Claim | None = None) -> int | None:
         """Return the generation of a message that is newer, and no repeat of the own claim. Raises Halted: damaged."""
         self._read = offset
-        try:
+        with message(self._changelog, offset):
             kind, generation, _, _ = decode_changelog_header(value)
             if offset >= self.offset or generation <= self._highest_own:
                 return None
             repeated = kind is ChangelogType.CLAIM and decode_claim(value) == own_claim
-        except DecodeError as error:
-            raise Halted(
-                f"{self._changelog} offset {offset}: {unreadable(error)}",
-                partition=self._changelog,
-                offset=offset,
-                code=HaltCode.CHANGELOG_DAMAGED,
-            ) from error
         return None if repeated else generation  # the log may hold the own claim twice, and have reported the later one
 
     def done(self) -> None:
@@ -90,6 +82,7 @@ class Ownership:
     def claim_message(self, generation: int) -> bytes:
         """Return the claim of a new generation; its ChangelogSeq is 0."""
         assert self.claim is not None, f"{self.changelog}: no process has started"
+        check_generation(self.changelog, generation)
         self.generation, self.next_seq, self._sent, self._behind = generation, 1, self._sent + self._behind + 1, 0
         return encode_claim(ChangelogHeader(ChangelogType.CLAIM, generation, 0, 0), self.claim)
 

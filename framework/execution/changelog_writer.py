@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import groupby, islice
 
 from framework.core.actions import WriteData
-from framework.core.damage import unreadable
+from framework.core.damage import message, unreadable
 from framework.core.events import DataWritten
 from framework.errors import Halted
 from framework.execution.limits import DELETE_SHARE, MESSAGE_BYTES_MAX, REWRITE_IDLE_BYTES, REWRITE_SHARE, SLICE_KEYS
@@ -174,18 +174,11 @@ def find_outcome(log: LogReader, outcome_changelog: TopicPartition, bulk_write_i
     """
     top = 0
     for row in rows_left(log, outcome_changelog, *log.bounds(outcome_changelog)):
-        try:
+        with message(outcome_changelog, row.offset):
             kind, generation, _, _ = decode_changelog_header(row.value or b"")
             if kind is ChangelogType.OUTCOME and generation >= top:
                 outcome = decode_outcome(row.value or b"")
                 if outcome.bulk_write_id == bulk_write_id:
                     return outcome.counts
-        except DecodeError as error:
-            raise Halted(
-                f"{outcome_changelog} offset {row.offset}: {unreadable(error)}",
-                partition=outcome_changelog,
-                offset=row.offset,
-                code=HaltCode.CHANGELOG_DAMAGED,
-            ) from error
         top = max(top, generation)
     return None

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from framework.core.damage import entry as reading
 from framework.errors import ConfigError
 from framework.feeds.lines import MARK
 from framework.feeds.listing import SPECIAL, UNREADABLE, VANISHED, Listing, NotRegular, contents
@@ -123,9 +124,11 @@ class FolderFeed:
             log.produce_with_meta([], {root_key: root_value})
         decode = msgspec.msgpack.Decoder(FolderEntry).decode
         items = log.meta_items(self._prefix)
-        self._manifest = {key[len(self._prefix) :]: decode(value) for key, value in items}
+        with reading(f"{self._prefix}…"):
+            self._manifest = {key[len(self._prefix) :]: decode(value) for key, value in items}
         self._plan_key = f"feed-plan/{topic}"
-        self._numbers = PlannedNumbers(log.meta_get(self._plan_key))
+        with reading(self._plan_key):
+            self._numbers = PlannedNumbers(log.meta_get(self._plan_key))
         self._doubtful: set[str] = set()  # documents whose newest text may be in the topic: they are written again
         self._clock_ns = clock_ns
         self.report = ScanReport()

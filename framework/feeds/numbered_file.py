@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from framework.core.damage import entry
 from framework.errors import ConfigError
 from framework.feeds.numbers import new_session
 from framework.ports import JobMetadata
@@ -35,7 +36,8 @@ class NumberedFile:
         """Look for what an earlier feed has numbered, under ``key``. The file is open at its beginning."""
         self._log, self._key, self._handle = log, key, handle
         before = log.meta_get(key)
-        self._before = None if before is None else msgspec.msgpack.decode(before, type=NumberedBytes)
+        with entry(key):
+            self._before = None if before is None else msgspec.msgpack.decode(before, type=NumberedBytes)
         self._numbered = NumberedBytes(new_session(), 0, b"", reading)
         self._digest = hashlib.blake2b(digest_size=16)  # of the numbered bytes
         self._read_digest = hashlib.blake2b(digest_size=16)  # of those that were read, which must be the same

@@ -10,11 +10,15 @@ from framework.api.job import Job
 from framework.api.serdes import Serde, bytes_serde, topic_serde, utf8
 from framework.api.topic import DeadLetter
 from framework.api.windows import WindowStore
+from framework.core.damage import entry
 from framework.core.partitioners import Partitioner
+from framework.errors import Halted
+from framework.halts import HaltCode
 from framework.job.key_metadata import pinned, rescaled
 from framework.job.limits import REDRIVE_BYTES, REDRIVE_RECORDS
 from framework.logs.partition_reader import rows_left
 from framework.ports import ExternalRecord, JobLog, LogReader, LogRow, MetadataReader
+from protocol.errors import DecodeError
 from protocol.frames import decode_headers, encode_headers
 from protocol.ids import TopicPartition
 
@@ -46,14 +50,25 @@ class Letter(NamedTuple):
 
 
 def letter_of(at: TopicPartition, row: LogRow) -> Letter | None:
-    """Return the letter in a row of a dead-letter topic, None if the row is another's."""
-    headers = () if row.headers is None else decode_headers(row.headers)
+    """Return the letter in a row of a dead-letter topic, None if the row is another's. Raises Halted: it is damaged."""
+    try:
+        headers = () if row.headers is None else decode_headers(row.headers)
+    except DecodeError as error:
+        raise Halted(
+            f"{at}, offset {row.offset}: the headers of this record cannot be decoded: {error}: restore the topic",
+            partition=at,
+            offset=row.offset,
+            code=HaltCode.BYTES_DAMAGED,
+        ) from error
     names = [name for name, _ in headers]
     if FIRST not in names:
         return None
     begin = len(names) - 1 - names[::-1].index(FIRST)  # the last one: the record may have been a letter itself
     told = {name.removeprefix("grete."): value.decode(errors="replace") for name, value in headers[begin:]}
-    timestamp_ms = int(told.get("timestamp", row.timestamp_ms))
+    if "stage" not in told:
+        return None  # somebody else's header
+    timestamp = told.get("timestamp", "")
+    timestamp_ms = int(timestamp) if timestamp.lstrip("-").isdecimal() else row.timestamp_ms
     return Letter(at, row.offset, timestamp_ms, row.key, row.value, headers[:begin], told)
 
 
@@ -81,7 +96,8 @@ def serdes_of(job: Job, letter: Letter) -> tuple[Serde[Any], Serde[Any]]:
             windows = [w for w in owners if isinstance(w, WindowStore) and w.name == letter.told.get("window")]
             joins = [j for j in owners if isinstance(j, IntervalJoin) and j.name == letter.told.get("join")]
             found = [(window.key, window.value) for window in windows]
-            found += [(join.key, join.serdes[letter.told["side"]]) for join in joins]
+            side = letter.told.get("side", "")
+            found += [(join.key, join.serdes[side]) for join in joins if side in join.serdes]
             if "key_serde" in letter.told:  # else of release 0.2.0, which wrote keys as stores have them
                 found = [(topic_serde(key), value) for key, value in found]
         if found:
@@ -123,7 +139,9 @@ class Offsets:
 
 def redriven(metadata: MetadataReader, at: TopicPartition) -> Offsets:
     """Return the offsets of the letters of a partition that were sent again."""
-    return Offsets(metadata.meta_get(f"{_KEY}{at.topic}/{at.partition}"))
+    key = f"{_KEY}{at.topic}/{at.partition}"
+    with entry(key):
+        return Offsets(metadata.meta_get(key))
 
 
 def _of_several_letters(job: Job) -> set[str]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
+from framework.core.damage import entry as reading
 from framework.core.partitioners import Partitioner
 from framework.errors import ConfigError
 from framework.ports import JobMetadata, MetadataReader
@@ -38,11 +39,12 @@ def rescaled(metadata: MetadataReader, job: Job, stage: StageGraph) -> Rescaled 
 
 def _rescale(metadata: MetadataReader, key: str, partitions: int) -> Rescaled | None:
     raw = metadata.meta_get(key)
-    entry = {} if raw is None else json.loads(raw)
-    if entry.get("partitions") != partitions:
-        return None  # of a rescale that came to nothing
-    ends = {TopicPartition(topic, number): end for topic, number, end in entry["ends"]}
-    return Rescaled(entry.get("before"), ends)
+    with reading(key):
+        entry = {} if raw is None else json.loads(raw)
+        if entry.get("partitions") != partitions:
+            return None  # of a rescale that came to nothing
+        ends = {TopicPartition(topic, number): end for topic, number, end in entry["ends"]}
+        return Rescaled(entry.get("before"), ends)
 
 
 def counts_of_rescale(metadata: MetadataReader, job: Job) -> set[int]:
@@ -50,9 +52,13 @@ def counts_of_rescale(metadata: MetadataReader, job: Job) -> set[int]:
 
     If such a process has died, topics may have one of them, and the job's code another.
     """
-    entries = (metadata.meta_get(key) for key in (RESCALED, *(f"{RESCALED} {stage.name}" for stage in job.stages)))
-    found = (json.loads(raw) for raw in entries if raw is not None)
-    return {count for entry in found for count in (entry.get("partitions"), entry.get("before")) if count is not None}
+    counts = set[int]()
+    for key in (RESCALED, *(f"{RESCALED} {stage.name}" for stage in job.stages)):
+        raw = metadata.meta_get(key)
+        with reading(key):
+            entry = {} if raw is None else json.loads(raw)
+            counts |= {count for count in (entry.get("partitions"), entry.get("before")) if count is not None}
+    return counts
 
 
 def rescale_entry(

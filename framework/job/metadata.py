@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from framework.api.job import Job
+from framework.core.damage import entry as reading
 from framework.errors import ConfigError
 from framework.job.key_metadata import rescale_entry, rescaled
 from framework.ports import JobLog, JobLogReader, JobMetadata, MetadataReader
@@ -43,7 +44,7 @@ def check_guarantee(metadata: MetadataReader, job: str, settings: Settings, mode
     raw = metadata.meta_get(_GUARANTEE)
     if raw is None:
         return text
-    guarantee, before, delivery = _parsed(pinned := raw.decode())
+    guarantee, before, delivery = _parsed(pinned := _text(raw))
     both = all("deterministic" in each for each in (before, modes))
     stages, ours = before.split(","), modes.split(",")
     same = all(one == other for one, other in zip(stages, ours, strict=False))
@@ -67,8 +68,14 @@ def pinned_settings(job: Job, log: JobLogReader, settings: Settings) -> Settings
     pinned = log.read_metadata(job.name).meta_get(_GUARANTEE)
     if pinned is None:
         return settings
-    guarantee, _, delivery = _parsed(pinned.decode())
-    return with_texts(settings, {"processing_guarantee": guarantee, "output_delivery": delivery})
+    guarantee, _, delivery = _parsed(_text(pinned))
+    with reading(_GUARANTEE):
+        return with_texts(settings, {"processing_guarantee": guarantee, "output_delivery": delivery})
+
+
+def _text(raw: bytes) -> str:
+    with reading(_GUARANTEE):
+        return raw.decode()
 
 
 def pin_rescale(

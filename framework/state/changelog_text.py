@@ -1,8 +1,8 @@
 """The messages of a changelog in words."""
 
-import time
 from typing import Any
 
+from framework.clock_text import clock_text
 from framework.state.shown import printable
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data, decode_outcome
 from protocol.commit import decode_commit
@@ -46,4 +46,4 @@ def _said(kind: ChangelogType, value: bytes) -> str:
 
 def clock(time_ms: int) -> str:
     """Return a time in ms since 1970 by the clock of this machine."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ms / 1000)) + f".{time_ms % 1000:03d}"
+    return clock_text(time_ms) + f".{time_ms % 1000:03d}"

@@ -1,30 +1,21 @@
 """Finds commits of one task by their checkpoint, with a few reads of its changelog: they are sorted by it."""
 
-from framework.core.damage import unreadable
+from framework.core.damage import message
 from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError, Halted
-from framework.halts import HaltCode
+from framework.errors import ConfigError
 from framework.logs.partition_reader import rows
 from framework.ports import LogReader, LogRow
 from framework.state.commits import CommittedAt, newest_commit
 from protocol.changelog import ChangelogType, decode_changelog_header
 from protocol.commit import Commit, decode_commit
-from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
 
 
 def commit_in(changelog: TopicPartition, row: LogRow) -> Commit | None:
     """Return the commit in a row, None if it is another message. Raises Halted: damaged, or of a newer build."""
-    try:
+    with message(changelog, row.offset):
         is_commit = decode_changelog_header(row.value or b"").type is ChangelogType.COMMIT
         return decode_commit(row.value or b"") if is_commit else None
-    except DecodeError as error:
-        raise Halted(
-            f"{changelog} offset {row.offset}: {unreadable(error)}",
-            partition=changelog,
-            offset=row.offset,
-            code=HaltCode.CHANGELOG_DAMAGED,
-        ) from error
 
 
 def first_commit(

@@ -7,18 +7,15 @@ from typing import NamedTuple
 
 from framework.api.job import Job
 from framework.core.changelog_fold import is_rolled_back
-from framework.core.damage import unreadable
+from framework.core.damage import message as decoding
 from framework.core.task_topology import TaskWiring, wire
 from framework.core.topology import Topology
-from framework.errors import Halted
 from framework.execution.changelog_writer import find_outcome
-from framework.halts import HaltCode
 from framework.logs.partition_reader import rows_left
 from framework.ports import LogReader, LogRow
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_outcome
 from protocol.commit import Commit, decode_commit
 from protocol.envelope import MessageType, decode_header
-from protocol.errors import DecodeError
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 
@@ -45,7 +42,8 @@ class CommittedAt(NamedTuple):
 class Latest:
     """The last valid commit of the messages fed (C2), a bulk write's after its outcome; their highest generation."""
 
-    def __init__(self) -> None:
+    def __init__(self, changelog: TopicPartition) -> None:
+        self._changelog = changelog  # for errors
         self.found: CommittedAt | None = None
         self.top = 0
         self.count = 0
@@ -58,8 +56,11 @@ class Latest:
         return self._in_doubt
 
     def take(self, row: LogRow, commit: Commit | None = None) -> None:
-        """Take the next message; ``commit``: what it holds, if that was decoded."""
-        value = row.value or b""
+        """Take the next message; ``commit``: what it holds, if that was decoded. Raises Halted: it is damaged."""
+        with decoding(self._changelog, row.offset):
+            self._take(row, row.value or b"", commit)
+
+    def _take(self, row: LogRow, value: bytes, commit: Commit | None) -> None:
         header = decode_changelog_header(value)
         if header.generation < self.top:
             return
@@ -147,9 +148,9 @@ def latest_of(log: LogReader, changelog: TopicPartition, bounds: tuple[int, int]
         start, end = log.bounds(changelog) if bounds is None else bounds
         begin, bounds = max(start, end - window), None
         messages = list(rows_left(log, changelog, begin, end))
-        latest, commits = Latest(), dict[int, CommittedAt]()
+        latest, commits = Latest(changelog), dict[int, CommittedAt]()
         if begin > start:
-            commits = _commits_of(messages)
+            commits = _commits_of(changelog, messages)
             proven = _first_proven(list(commits.values()))
             if proven is None:
                 window *= 8
@@ -162,13 +163,14 @@ def latest_of(log: LogReader, changelog: TopicPartition, bounds: tuple[int, int]
         return latest
 
 
-def _commits_of(messages: Sequence[LogRow]) -> dict[int, CommittedAt]:
+def _commits_of(changelog: TopicPartition, messages: Sequence[LogRow]) -> dict[int, CommittedAt]:
     """Return the commits among these messages by offset. One of a wide job takes a millisecond to decode: once."""
-    return {
-        row.offset: CommittedAt(row.offset, row.append_time_ms, decode_commit(row.value or b""))
-        for row in messages
-        if decode_changelog_header(row.value or b"").type is ChangelogType.COMMIT
-    }
+    found: dict[int, CommittedAt] = {}
+    for row in messages:
+        with decoding(changelog, row.offset):
+            if decode_changelog_header(row.value or b"").type is ChangelogType.COMMIT:
+                found[row.offset] = CommittedAt(row.offset, row.append_time_ms, decode_commit(row.value or b""))
+    return found
 
 
 def _first_proven(commits: Sequence[CommittedAt]) -> CommittedAt | None:
@@ -189,12 +191,7 @@ def newest_commit(log: LogReader, wiring: TaskWiring, bounds: tuple[int, int] | 
 
     ``bounds``: of its changelog, where they are known. Raises Halted: the changelog is damaged, or of a newer build.
     """
-    try:
-        latest = latest_of(log, wiring.changelog, bounds)
-    except DecodeError as error:
-        raise Halted(
-            f"{wiring.changelog}: {unreadable(error)}", partition=wiring.changelog, code=HaltCode.CHANGELOG_DAMAGED
-        ) from error
+    latest = latest_of(log, wiring.changelog, bounds)
     in_doubt = latest.in_doubt
     if in_doubt is not None and find_outcome(log, wiring.outcome_changelog, in_doubt.commit.bulk_write_id or ""):
         return in_doubt
@@ -203,7 +200,7 @@ def newest_commit(log: LogReader, wiring: TaskWiring, bounds: tuple[int, int] | 
 
 def count_commits(log: LogReader, changelog: TopicPartition) -> int:
     """Return the number of valid commits (C2) in what is left of a changelog."""
-    latest = Latest()
+    latest = Latest(changelog)
     for message in rows_left(log, changelog, *log.bounds(changelog)):
         latest.take(message)
     return latest.count

@@ -12,6 +12,7 @@ from typing import Any
 
 from framework.api.definition import PLAN, stage_changes
 from framework.api.job import Job
+from framework.core.damage import entry as reading
 from framework.core.graph_check import WAY_BACK, check_commit
 from framework.core.task_topology import TaskWiring
 from framework.core.topology import Stage, Stream, Topology, stream_topic
@@ -118,6 +119,7 @@ def encode_graph(topology: Topology) -> bytes:
     return json.dumps(described).encode()
 
 
+@reading(GRAPH)
 def decode_graph(job: str, raw: bytes) -> Topology:
     """Return a pinned graph, without the topics from outside. Raises ConfigError: a later release has written it."""
     found: dict[str, Any] = json.loads(raw)

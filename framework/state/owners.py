@@ -11,7 +11,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from framework.clock_text import clock_text
 from framework.core.changelog_fold import ChangelogFold
+from framework.core.damage import message
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
 from framework.logs.partition_reader import batch
@@ -19,6 +21,7 @@ from framework.ports import Log, LogRow
 from framework.settings import Settings
 from framework.state.snapshots import fold_to_end
 from protocol.changelog import ChangelogHeader, ChangelogType, Claim, decode_changelog_header, decode_claim
+from protocol.ids import TopicPartition
 
 WATCH_S_MAX = 60.0  # with a checkpoint interval of many minutes: a person waits no longer
 _INTERVALS = 2  # each task of a live job commits once an interval, also when nothing comes: once an idle one
@@ -57,18 +60,20 @@ def _claim_of(log: Log, wiring: TaskWiring, generation: int) -> Claim | None:
     while low < high:
         middle = (low + high) // 2
         found = batch(log, changelog, middle, 1)
-        if not found or found[0].offset >= high or _header(found[0]).generation >= generation:
+        if not found or found[0].offset >= high or _header(changelog, found[0]).generation >= generation:
             high = middle
         else:
             low = found[0].offset + 1
     found = batch(log, changelog, low, 1) if low < end else []
-    if not found or _header(found[0])[:2] != (ChangelogType.CLAIM, generation):
+    if not found or _header(changelog, found[0])[:2] != (ChangelogType.CLAIM, generation):
         return None
-    return decode_claim(found[0].value or b"")
+    with message(changelog, found[0].offset):
+        return decode_claim(found[0].value or b"")
 
 
-def _header(row: LogRow) -> ChangelogHeader:
-    return decode_changelog_header(row.value or b"")
+def _header(changelog: TopicPartition, row: LogRow) -> ChangelogHeader:
+    with message(changelog, row.offset):
+        return decode_changelog_header(row.value or b"")
 
 
 def _has_ended(fold: ChangelogFold) -> bool:
@@ -118,7 +123,7 @@ def _is_alive(claim: Claim) -> bool:
 def _at_work(wiring: TaskWiring, claim: Claim | None, how: str) -> ConfigError:
     who = "a process whose claim is trimmed"
     if claim is not None:
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(claim.started_ms / 1000))
+        since = clock_text(claim.started_ms)
         who = f"process {claim.pid} on {claim.host}, started {since},"
     return ConfigError(
         f"{wiring.name} has a worker: {who} {how}: stop the job's workers there first, then ask again", task=wiring.name

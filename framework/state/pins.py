@@ -6,6 +6,7 @@ place behind it. So after a kill at any moment a job has all pins of before, or 
 
 import json
 
+from framework.core.damage import entry as reading
 from framework.core.topology import changelog_topic
 from framework.execution.changelog_writer import find_outcome
 from framework.ports import JobLogReader, JobMetadata, MetadataReader
@@ -42,8 +43,8 @@ def _applied(log: JobLogReader, job: str, metadata: MetadataReader) -> dict[str,
     raw = metadata.meta_get(APPLYING)
     if raw is None:
         return {}
-    noted = json.loads(raw)
-    outcomes = TopicPartition(changelog_topic(job, noted["first"]), 0)
-    if not find_outcome(log, outcomes, noted["bulk_write_id"]):
-        return {}
-    return {key: text.encode() for key, text in noted["entries"].items()}
+    with reading(APPLYING):
+        noted = json.loads(raw)
+        outcomes, bulk_write_id = TopicPartition(changelog_topic(job, noted["first"]), 0), noted["bulk_write_id"]
+        entries = {key: text.encode() for key, text in noted["entries"].items()}
+    return entries if find_outcome(log, outcomes, bulk_write_id) else {}

@@ -10,6 +10,7 @@ from framework.api.definition import decode_definition
 from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.api.topic import StartPosition
+from framework.core.damage import entry as reading
 from framework.core.task_topology import wire
 from framework.errors import ConfigError
 from framework.ports import JobLog, JobLogReader, JobMetadata, MetadataReader
@@ -127,13 +128,16 @@ def _entry(metadata: MetadataReader, key: str) -> dict[str, Any]:
 
 
 def _decoded(key: str, raw: bytes | None) -> dict[str, Any]:
-    entry = {"format": _FORMAT, "start": "earliest", "offsets": []} if raw is None else json.loads(raw)
-    if entry["format"] != _FORMAT:
-        raise ConfigError(
-            f"the entry {key!r} of the job's metadata has format {entry['format']}, this release knows "
-            f"{_FORMAT}: start the job with the release that wrote it, or a later one"
-        )
-    return dict(entry)
+    entry: dict[str, Any] = {"format": _FORMAT, "start": "earliest", "offsets": []}
+    with reading(key):
+        entry |= {} if raw is None else json.loads(raw)
+        if entry["format"] != _FORMAT:
+            raise ConfigError(
+                f"the entry {key!r} of the job's metadata has format {entry['format']}, this release knows "
+                f"{_FORMAT}: start the job with the release that wrote it, or a later one"
+            )
+        _place(str(entry["start"]))
+        return entry | {"offsets": [int(offset) for offset in entry["offsets"]]}
 
 
 def _place(text: str) -> int | str:

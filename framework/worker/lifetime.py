@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
+from framework.core.damage import named
 from framework.errors import ConfigError, ExitCode, exit_code
 from framework.worker.end_log import log_end
 from framework.worker.worker import Worker
@@ -43,7 +44,8 @@ def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
         with worker.watchdog(), worker.blocking_watch():
             code = worker.run()
         logger.info("worker done", extra={"code": code})
-    except Exception as error:  # noqa: BLE001  # whatever it is, it decides how the process ends
+    except Exception as raised:  # noqa: BLE001  # whatever it is, it decides how the process ends
+        error = named(raised)
         log_end(error)
         code = exit_code(error, worker=True)
     if worker is not None and worker.gave_up:

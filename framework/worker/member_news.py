@@ -1,10 +1,10 @@
 """Tells a person which members of the job came and went: a few changes at once, more of them once a minute."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from framework.clock_text import clock_text
 from framework.settings import Settings
 from framework.worker.members_client import MemberRow
 
@@ -111,7 +111,7 @@ def _whose(row: MemberRow) -> str:
 
 def shown_time(at_ms: int) -> str:
     """Return a moment in the time of this machine."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms / 1000))
+    return clock_text(at_ms)
 
 
 def _times(count: int) -> str:

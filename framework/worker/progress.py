@@ -50,7 +50,7 @@ class _Changelog:
 
     def __init__(self, log: LogReader, partition: TopicPartition) -> None:
         self._follower = PartitionFollower(log, partition)
-        self._latest = Latest()  # may be ahead of the position: nothing changes by reading it twice
+        self._latest = Latest(partition)  # may be ahead of the position: nothing changes by reading it twice
         self._latest.found, self._latest.top = end_of(log, partition)
 
     @property

@@ -6,8 +6,8 @@ the next record in the order of logical time may come in any (D1).
 
 import logging
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 
+from framework.clock_text import clock_text
 from framework.core.idleness import longest_interval_ms
 from framework.core.ports import Core
 from framework.execution.driver import TaskDriver
@@ -98,4 +98,4 @@ def _time(t: int) -> str:
     """Return a time of the log's clock in µs as a date: a logical time, or that of a checkpoint."""
     if t <= 0:
         return "none yet"
-    return datetime.fromtimestamp(t / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"{clock_text(t / 1_000, utc=True)} UTC"

@@ -247,7 +247,7 @@ def test_who_looks_for_the_last_commit_only_agrees(events: list[tuple[str, int, 
     for offset, message in enumerate(log.messages):
         into.feed(offset, message)
     for start in (0, *(at for at in by_definition(log) if at <= into.last_offset)):
-        latest = Latest()
+        latest = Latest(NAME)
         for offset, message in enumerate(log.messages):
             if offset >= start:
                 latest.take(LogRow(offset, 0, 0, None, message, None))

@@ -331,7 +331,7 @@ def test_a_commit_of_a_newer_build_is_not_guessed(log: Log) -> None:
     log.poll()
     with pytest.raises(Halted, match=r"schema version 9, this build reads 1: upgrade before reading"):
         state(log)
-    with pytest.raises(Halted, match=r"split\.changelog\[1\] offset \d+: .*schema version 9"):
+    with pytest.raises(Halted, match=r"split\.changelog\[1\], offset \d+: .*schema version 9"):
         settled_fold(log, all_wirings(job)[1])
 
 

@@ -6,7 +6,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -16,6 +15,7 @@ from framework.api.job import Job
 from framework.cli.job_target import existing_log, existing_log_to_write
 from framework.cli.reading import print_json
 from framework.cli.tables import print_table
+from framework.clock_text import SECONDS, clock_text
 from framework.errors import ConfigError
 from framework.job.dead_letters import Letter, Offsets, Redrive, letters, redriven, serdes_of
 from framework.job.directory import JobDirectory, directory_of
@@ -184,4 +184,4 @@ def _sent(job: Job, log: JobLogReader) -> Callable[[TopicPartition], Offsets]:
 
 
 def _time(timestamp_ms: int) -> str:
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(" ", "seconds").removesuffix("+00:00") + "Z"
+    return clock_text(timestamp_ms, f"{SECONDS}Z", utc=True)

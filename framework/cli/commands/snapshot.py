@@ -8,6 +8,7 @@ from typing import Any
 
 from framework.cli.job_target import existing_log
 from framework.cli.reading import print_json
+from framework.clock_text import MINUTES, clock_text
 from framework.errors import ConfigError
 from framework.job.directory import JobDirectory, directory_of
 from framework.logs.address import LogAddress
@@ -78,7 +79,7 @@ def _line(found: dict[str, Any]) -> str:
     """Return the same for people."""
     if found["checkpoint_id"] is None:
         return f"{found['task']}\tnothing committed yet"
-    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(found["of_use_until_ms"] / 1000))
+    until = clock_text(found["of_use_until_ms"], MINUTES)
     uploaded = found["uploaded"]
     written = (
         "there already"

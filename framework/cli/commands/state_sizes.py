@@ -1,6 +1,5 @@
 """``grete state sizes``: what the stores of a job hold, store by store and task by task."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -10,6 +9,7 @@ from framework.cli.job_target import existing_log
 from framework.cli.moved_state import say
 from framework.cli.reading import print_json
 from framework.cli.tables import print_table
+from framework.clock_text import clock_text
 from framework.job.directory import directory_of
 from framework.logs.address import LogAddress
 from framework.state.newest import NewestReader
@@ -34,7 +34,4 @@ def state_sizes(reference: str, directory: Path | None, address: LogAddress, *, 
 
 def _text(at: int) -> str:
     """Return an event time in words, or the number of ms if no calendar has it."""
-    try:
-        return datetime.fromtimestamp(at / 1_000, UTC).isoformat(timespec="seconds")
-    except (OverflowError, ValueError, OSError):
-        return f"{at} ms"
+    return clock_text(at, "%Y-%m-%dT%H:%M:%S+00:00", utc=True)

@@ -6,6 +6,7 @@ it feeds that batch again.
 
 from collections.abc import Mapping, Sequence
 
+from framework.core.damage import entry as reading
 from framework.errors import ConfigError
 from framework.logs.kafka.whole_writer import WholeWriter
 from framework.logs.partition_reader import rows
@@ -52,9 +53,11 @@ class KafkaMetadataReader:
                     f"{partition} holds a record without a key: it is not this job's; rename the job",
                     partition=partition,
                 )
-            metadata.pop(row.key.decode(), None)
+            with reading(repr(row.key)):
+                key = row.key.decode()
+            metadata.pop(key, None)
             if row.value is not None:
-                metadata[row.key.decode()] = row.value
+                metadata[key] = row.value
         self._known[number] = metadata
         return metadata
 

@@ -1,0 +1,149 @@
+"""Bytes that something else has written, or a disk has changed: a code, a place and what to do, and no traceback."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from framework.cli import command_line
+from framework.core.damage import named
+from framework.errors import Halted
+from framework.halts import HaltCode
+from framework.job.dead_letters import letter_of
+from framework.job.directory import JobDirectory
+from framework.ports import ExternalRecord, LogRow
+from protocol.changelog import GENERATION_MAX, ChangelogHeader, ChangelogType, Claim, encode_claim
+from protocol.errors import DecodeError
+from protocol.frames import encode_headers
+from protocol.ids import TopicPartition
+from tests.cli.test_run import grete
+
+JOB = "tasks.word_count"
+CHANGELOG = TopicPartition("word-count.count-words.changelog", 0)
+Typed = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder in which the word count has run."""
+    folder = tmp_path_factory.mktemp("ran")
+    grete("run", JOB, "--input", "sentences=-", cwd=folder, stdin="to be\nor not\n")
+    return folder
+
+
+@pytest.fixture
+def typed(ran: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Typed:
+    """Return what runs a command in this process; any error but those that end it with one line is raised here."""
+    monkeypatch.chdir(ran)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["grete", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            command_line()
+        return int(ended.value.code or 0), capfd.readouterr().err
+
+    return run
+
+
+@pytest.fixture
+def log_file(ran: Path) -> Path:
+    """Return the file of the log, which is put back after the test."""
+    return ran / ".grete" / "word-count" / "log.db"
+
+
+def append(ran: Path, value: bytes | None) -> int:
+    """Append a message to the changelog as somebody who may write there; return its offset."""
+    log = JobDirectory(ran / ".grete" / "word-count").open_log(create=False)
+    log.produce(0, 0, [ExternalRecord(CHANGELOG, None, value, 0, None)])
+    while not (sent := log.poll()):
+        log.wait(20)
+    log.close()
+    return sent[-1].offset
+
+
+COMMANDS = ("checkpoints", "state scan", "state sizes", "changelog verify", "run")
+
+
+@pytest.mark.parametrize("value", [b"", None, b"\xff\xfe hello", b'{"a":1}', b"\x28" + 40 * b"\0"])
+def test_foreign_bytes_in_a_changelog_are_named_by_every_command(
+    value: bytes | None, ran: Path, typed: Typed, log_file: Path
+) -> None:
+    """With code, changelog and offset: also by those that only look at its end, and by a start of the job."""
+    before = log_file.read_bytes()
+    offset = append(ran, value)
+    try:
+        for command in COMMANDS:
+            words = command.split()
+            store = ["counts"] if words[-1] == "scan" else []
+            code, error = typed(*words, JOB, *store)
+            assert code == 4, (command, error)
+            assert error.startswith(f"grete: GRETE-H012: {CHANGELOG}, offset {offset}: "), command
+            assert "restore the topic, or start the job under another name" in error
+    finally:
+        restore(log_file, before)
+
+
+def restore(log_file: Path, before: bytes) -> None:
+    """Put the file of the log back as it was."""
+    for extra in log_file.parent.glob("log.db-*"):
+        extra.unlink()
+    log_file.write_bytes(before)
+
+
+def test_the_last_generation_that_a_message_can_have_is_refused(ran: Path, typed: Typed, log_file: Path) -> None:
+    """No successor could claim the task: it says so, and does not crash until it is given up."""
+    before = log_file.read_bytes()
+    claim = Claim(b"x" * 16, "\x1b[2Jelsewhere", 1, 2**62)
+    append(ran, encode_claim(ChangelogHeader(ChangelogType.CLAIM, GENERATION_MAX, 0, 0), claim))
+    try:
+        code, error = typed("run", JOB)
+        assert code == 4
+        assert "GRETE-H012" in error
+        assert f"generation {GENERATION_MAX} has claimed this task" in error
+        assert typed("changelog", "tail", JOB, "count-words", "0")[0] == 0  # its clock is no time that a calendar has
+    finally:
+        restore(log_file, before)
+
+
+@pytest.mark.parametrize("value", [b"\xff\xfe", b"null", b"[]", b"{}", b'{"format":1}', b"7", b""])
+def test_each_entry_of_the_metadata_that_is_damaged_is_named(
+    value: bytes, ran: Path, typed: Typed, log_file: Path
+) -> None:
+    """Whatever a start has pinned: nothing but an error of ours comes of it."""
+    before = log_file.read_bytes()
+    log = JobDirectory(ran / ".grete" / "word-count").open_log(create=False)
+    keys = [key for key, _ in log.meta_items("")]
+    log.close()
+    assert {"definition", "graph", "guarantee"} <= {*keys}
+    for key in [*keys, "rescaled", "applying"]:
+        log = JobDirectory(ran / ".grete" / "word-count").open_log(create=False)
+        log.produce_with_meta([], {key: value})
+        log.close()
+        try:
+            for command in ("plan", "checkpoints", "doctor"):
+                code, error = typed(command, JOB)
+                assert code in (0, 1, 2, 4), (key, command, error)
+                assert "Traceback" not in error, (key, command)
+        finally:
+            restore(log_file, before)
+
+
+def test_a_letter_of_somebody_else_is_none() -> None:
+    """A header of its name is not enough; headers that cannot be decoded have their place in the error."""
+    at = TopicPartition("letters", 0)
+    foreign = LogRow(3, 2**62, 0, b"k", b"v", encode_headers([("grete.error", b"\xff")]))
+    assert letter_of(at, foreign) is None
+    with pytest.raises(Halted, match=r"letters\[0\], offset 3: the headers of this record cannot be decoded"):
+        letter_of(at, foreign._replace(headers=b"\x01"))
+
+
+def test_bytes_that_nothing_could_place_are_a_halt() -> None:
+    """Wherever they are met: the command line and a worker end by it."""
+    found = named(DecodeError("frame: 3 bytes, need 25"))
+    assert isinstance(found, Halted)
+    assert found.code is HaltCode.BYTES_DAMAGED
+    assert "frame: 3 bytes, need 25" in str(found)
+    other = KeyError("x")
+    assert named(other) is other
