@@ -5,6 +5,7 @@ import logging
 import sys
 from collections.abc import Callable
 
+from framework.cli.patient_output import settle, standard_error
 from framework.core.damage import named
 from framework.errors import ExitCode, FrameworkError, exit_code
 from framework.worker.open_files import raise_limit
@@ -26,7 +27,7 @@ def command_line() -> None:
 
 def report_errors(app: Callable[[], object]) -> None:
     """Run a command line. An error of ours becomes one line on standard error and an exit code by its kind."""
-    told = logging.StreamHandler(sys.stderr)
+    told = logging.StreamHandler(standard_error())
     told.setFormatter(logging.Formatter("grete: %(message)s"))
     logging.getLogger("grete.definition").handlers = [told]
     logging.getLogger("grete").addHandler(logging.NullHandler())  # a worker logs; for people, the error says it all
@@ -34,5 +35,7 @@ def report_errors(app: Callable[[], object]) -> None:
         app()
     except (FrameworkError, DecodeError) as raised:
         error = named(raised)
-        print(f"grete: {error}", file=sys.stderr)
+        print(f"grete: {error}", file=standard_error())
         sys.exit(exit_code(error))
+    finally:
+        settle()

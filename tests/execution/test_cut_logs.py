@@ -88,7 +88,7 @@ def test_damage_in_a_restore_halts_with_its_place() -> None:
     task, *_ = driven()
     rows = task.data.partition(INNER.changelog).rows
     rows[1] = rows[1]._replace(value=b"\x19damaged", headers=None)
-    with pytest.raises(Halted, match=r"j\.b\.changelog\[0\] offset 1: .* the changelog is damaged"):
+    with pytest.raises(Halted, match=r"j\.b\.changelog\[0\], offset 1: .* the changelog is damaged"):
         Driven(data=task.data, nonce=b"another process!").start()
 
 

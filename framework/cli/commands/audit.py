@@ -10,6 +10,7 @@ from rich.text import Text
 
 from framework.api.job import Job
 from framework.cli.job_target import JobTarget, existing_log
+from framework.cli.patient_output import standard_output
 from framework.cli.progress import Screen
 from framework.cli.spark_work import of_stages, wanted_of
 from framework.cli.tables import print_table
@@ -37,7 +38,7 @@ def compare(
     makes_calls: bool,
 ) -> bool:
     """Audit a job; return whether nothing differs. Raises ConfigError, TaskError."""
-    screen = Screen(Console())
+    screen = Screen(Console(file=standard_output()))
     with existing_log(reference, directory, address) as (job, log):
         job_directory = JobDirectory(directory_of(job, directory, address), address=address, make=False)
         made = [path for path in (job_directory.directory / "spark", job_directory.directory) if not path.exists()]

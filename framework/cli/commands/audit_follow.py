@@ -11,6 +11,7 @@ from rich.console import Console
 from framework.api.job import Job
 from framework.cli.feeding import LOOK_S
 from framework.cli.job_target import existing_log
+from framework.cli.patient_output import standard_error, standard_output
 from framework.cli.progress import Screen, counted
 from framework.cli.reading import print_json
 from framework.cli.stop_signal import StopSignal
@@ -42,7 +43,7 @@ def follow(
     """Audit until Ctrl-C; return whether nothing differed. Raises ConfigError, TaskError."""
     if not share:
         raise ConfigError("--share 0 draws no key: give a number above 0, up to 1")
-    screen = Screen(Console(stderr=as_json))
+    screen = Screen(Console(file=standard_error() if as_json else standard_output()))
     stop = StopSignal()
     with ExitStack() as opened:
         job, log = opened.enter_context(existing_log(reference, directory, address))

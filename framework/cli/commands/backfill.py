@@ -9,6 +9,7 @@ from rich.console import Console
 
 from framework.api.job import Job
 from framework.cli.job_target import JobTarget
+from framework.cli.patient_output import standard_output
 from framework.cli.progress import Screen, counted
 from framework.cli.spark_work import of_stages, wanted_of
 from framework.errors import ConfigError
@@ -31,7 +32,7 @@ def fill(
     outcome: str | None,
 ) -> None:
     """Backfill a job, or settle a backfill that has died. Raises ConfigError, TaskError, Fenced, Halted."""
-    screen = Screen(Console())
+    screen = Screen(Console(file=standard_output()))
     job, job_directory = found.job, found.job_directory
     if outcome is not None and (sources or until):
         raise ConfigError(f"--{outcome} settles a backfill that has died: give it alone")

@@ -27,6 +27,7 @@ from framework.cli.feeding import (
     warn,
 )
 from framework.cli.job_target import JobTarget
+from framework.cli.patient_output import standard_output
 from framework.cli.progress import Screen, counted
 from framework.cli.starts import starts_of
 from framework.cli.stop_signal import StopSignal
@@ -60,7 +61,7 @@ def run(
     ``drain``: then fire what waits for a later record (E7). ``processes``: how many workers share the partitions,
     None: one for each. ``starts``: what --from says. Return whether an answer of the log is still to come.
     """
-    screen = Screen(Console())
+    screen = Screen(Console(file=standard_output()))
     begin, opened = starts_of(found.job, starts), _open_lines(found.job, lines)
     patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from framework.cli.feeding import POLL_MS, Feeding, step, tell, tell_timers, warn
 from framework.cli.job_target import JobTarget
+from framework.cli.patient_output import standard_output
 from framework.cli.progress import Screen, counted
 from framework.cli.starts import starts_of
 from framework.cli.stop_signal import StopSignal
@@ -38,7 +39,7 @@ def up(
     ``http``: the address at which the page, metrics and health are served; ``hide_values``: without values.
     ``processes``: how many workers share the partitions, None: one for each. ``starts``: what --from says.
     """
-    screen = Screen(Console())
+    screen = Screen(Console(file=standard_output()))
     patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
     with stop.excuses(), ExitStack() as opened:

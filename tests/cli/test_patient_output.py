@@ -1,0 +1,72 @@
+"""A command that goes on for long is not stopped by who does not take what it prints."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from framework.cli.patient_output import BYTES_MAX, PatientOutput
+from tests.cli.test_run import ROOT
+
+LIMIT_S = 60
+JOB = """
+from grete import Input, Job, Record, Store, Task, Topic, utf8
+
+class Loud(Task):
+    lines = Input(Topic("lines", key=utf8, value=utf8))
+    seen = Store("seen", key=utf8, value=utf8)
+
+    def process(self, record: Record[str, str]) -> None:
+        print("x" * 1_000)
+        self.seen.put(record.value, "1")
+
+job = Job("loud", [Loud])
+"""
+
+
+def run(folder: Path, out: int) -> "subprocess.Popen[bytes]":
+    """Start the job, which prints more than a pipe takes."""
+    (folder / "loud.py").write_text(JOB)
+    (folder / "lines.txt").write_text("".join(f"{n}\n" for n in range(300)))
+    command = [sys.executable, "-m", "framework.cli", "run", "loud.py", "--input", "lines=lines.txt"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=subprocess.DEVNULL)
+
+
+def committed(folder: Path) -> int:
+    """Return how many lines the job has counted."""
+    command = [sys.executable, "-m", "framework.cli", "state", "scan", "loud.py", "seen", "--limit", "1000"]
+    return len(subprocess.run(command, cwd=folder, capture_output=True, check=True).stdout.splitlines())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "full", "closed"])
+def test_a_job_ends_although_nobody_takes_what_it_prints(kind: str, tmp_path: Path) -> None:
+    """A pipe that is not read, one whose reader is gone, a full disk: all input is committed, and the code is 0."""
+    reader, writer = os.pipe()
+    if kind == "closed":
+        os.close(reader)
+    out = os.open("/dev/full", os.O_WRONLY) if kind == "full" else writer
+    process = run(tmp_path, out)
+    assert process.wait(LIMIT_S) == 0
+    assert committed(tmp_path) == 300
+
+
+def test_what_was_left_out_is_said_once_there_is_room() -> None:
+    """What a pipe and the memory take comes in order; a line says how many are missing behind it."""
+    reader, writer = os.pipe()
+    output = PatientOutput(writer)
+    for number in range(3_000):
+        output.write(f"{number:0999}\n".encode())
+    output.settle()  # it does not wait for ever
+    with os.fdopen(reader, "rb") as lines:
+        came = [next(lines) for _ in range(BYTES_MAX // 1_000)]
+        assert [int(line) for line in came] == list(range(len(came)))
+        while b"missing" not in (line := next(lines)):
+            assert int(line) == len(came)
+            came.append(line)
+        missing = int(line.split()[0].strip(b"(").replace(b",", b""))
+        assert len(came) + missing == 3_000
+        output.write(b"on\n")
+        assert next(lines) == b"on\n"
