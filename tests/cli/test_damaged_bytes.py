@@ -114,12 +114,12 @@ def test_each_entry_of_the_metadata_that_is_damaged_is_named(
     """Whatever a start has pinned: nothing but an error of ours comes of it."""
     before = log_file.read_bytes()
     log = JobDirectory(ran / ".grete" / "word-count").open_log(create=False)
-    keys = [key for key, _ in log.meta_items("")]
+    keys = [key for key, _ in log.read_metadata("word-count").meta_items("")]
     log.close()
     assert {"definition", "graph", "guarantee"} <= {*keys}
     for key in [*keys, "rescaled", "applying"]:
         log = JobDirectory(ran / ".grete" / "word-count").open_log(create=False)
-        log.produce_with_meta([], {key: value})
+        log.open_metadata("word-count").produce_with_meta([], {key: value})
         log.close()
         try:
             for command in ("plan", "checkpoints", "doctor"):
