@@ -1,9 +1,13 @@
 """The command line: `grete`. `main` declares the commands; a module below `commands` does the work of each."""
 
+import errno
 import io
 import logging
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from framework.cli.patient_output import settle, standard_error
 from framework.core.damage import named
@@ -37,5 +41,31 @@ def report_errors(app: Callable[[], object]) -> None:
         error = named(raised)
         print(f"grete: {error}", file=standard_error())
         sys.exit(exit_code(error))
+    except OSError as error:
+        print(f"grete: {refused_by_system(error)}", file=standard_error())
+        sys.exit(ExitCode.USAGE if isinstance(error, PermissionError) else ExitCode.FAILED)
     finally:
         settle()
+
+
+def refused_by_system(error: OSError) -> str:
+    """Return what the operating system refuses, and what to do, in a line. Raises the error if it names nothing."""
+    where, why = error.filename, error.strerror or str(error)
+    if isinstance(error, PermissionError) and where is not None:
+        return (
+            f"{where}: {why}: this user ({os.geteuid()}) may not use it; {owner(Path(os.fsdecode(where)))}: run the "
+            "command as that user, or choose another --directory"
+        )
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return f"{where or 'standard output or a file'}: {why}: make room, or look after the disk, and start again"
+    if where is None:
+        raise error
+    return f"{where}: {why}: check the path, and start again"
+
+
+def owner(path: Path) -> str:
+    """Return whose a path is, or the first folder above it that can be seen."""
+    for each in (path.absolute(), *path.absolute().parents):
+        with suppress(OSError):
+            return f"{each} belongs to user {each.stat().st_uid}"
+    return "its owner is not known"

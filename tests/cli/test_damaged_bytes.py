@@ -1,5 +1,6 @@
 """Bytes that something else has written, or a disk has changed: a code, a place and what to do, and no traceback."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from protocol.ids import TopicPartition
 from tests.cli.test_run import grete
 
 JOB = "tasks.word_count"
+NOBODY = 65_534  # the user id of nobody
 CHANGELOG = TopicPartition("word-count.count-words.changelog", 0)
 Typed = Callable[..., tuple[int, str]]
 
@@ -147,3 +149,31 @@ def test_bytes_that_nothing_could_place_are_a_halt() -> None:
     assert "frame: 3 bytes, need 25" in str(found)
     other = KeyError("x")
     assert named(other) is other
+
+
+def test_a_directory_of_another_user_is_named_by_every_command(ran: Path, typed: Typed) -> None:
+    """Whose it is, who asks, and what to do: exit code 2, and no traceback."""
+    place, root = ran / ".grete", os.geteuid() == 0
+    for command in COMMANDS:
+        words = [*command.split(), JOB, *["counts"] * command.endswith("scan")]
+        assert typed(*words)[0] == 0, command  # and all that it needs is imported
+        place.chmod(0)
+        ran.chmod(0o755)
+        if root:
+            os.seteuid(NOBODY)
+        try:
+            code, error = typed(*words)
+        finally:
+            if root:
+                os.seteuid(0)
+            place.chmod(0o700)
+        assert code == 2, (command, error)
+        assert error.startswith("grete: .grete/word-count"), command
+        assert f"belongs to user {os.geteuid()}: run the command as that user" in error
+
+
+def test_a_path_that_no_file_can_have_is_named(typed: Typed) -> None:
+    """As is whatever else the system refuses."""
+    code, error = typed("checkpoints", JOB, "--directory", 300 * "x")
+    assert code == 1
+    assert "File name too long: check the path" in error
