@@ -21,7 +21,7 @@ from framework.halts import HaltCode
 from framework.logs.kafka.config import MESSAGE_BYTES_MAX
 from framework.logs.kafka.errors import AWAY, Troubles, failed, logger
 from framework.logs.kafka.metadata_client import BEHIND_S, SLICE_S
-from framework.logs.kafka.refusals import Limits
+from framework.logs.kafka.refusals import TimeBounds
 from framework.logs.patience import Patience
 from framework.logs.topic_identity import CREATED_AGAIN, more_partitions
 from framework.settings import MiB
@@ -138,7 +138,7 @@ class Topics:
                 topic=topic,
             )
 
-    def timestamp_limits(self, topic: str) -> Limits | None:
+    def timestamp_limits(self, topic: str) -> TimeBounds | None:
         """Return how far from the broker's clock the topic takes timestamps; None: it gives records its own."""
         found = self._settings(topic, LIMITS_S_MAX)
         if found["message.timestamp.type"].value != "CreateTime":

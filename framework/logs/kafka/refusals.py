@@ -35,7 +35,7 @@ REFUSALS: dict[int, str] = {
 }
 
 _time = attrgetter("timestamp_ms")
-Limits = tuple[tuple[str, int], tuple[str, int]]  # of a topic: the setting and the ms of a record behind, and ahead
+TimeBounds = tuple[tuple[str, int], tuple[str, int]]  # of a topic: the setting and the ms of a record behind, and ahead
 
 
 def guilty(code: int, sent: Sequence[ExternalRecord]) -> ExternalRecord | None:
@@ -74,10 +74,10 @@ class TimestampLimits:
     A topic is asked for its limits once there is a record ahead of the clock, or an old one.
     """
 
-    def __init__(self, ask: Callable[[str], Limits | None]) -> None:
+    def __init__(self, ask: Callable[[str], TimeBounds | None]) -> None:
         """``ask`` returns what a topic has as its limits, None if it has none."""
         self._ask = ask
-        self._known: dict[str, Limits | None] = {}
+        self._known: dict[str, TimeBounds | None] = {}
 
     def check(self, records: Sequence[ExternalRecord], partitions: Iterable[TopicPartition]) -> None:
         """Raise Refused for a record that will not be taken. ``partitions``: all that the records are for."""
@@ -93,7 +93,7 @@ class TimestampLimits:
                 del self._known[topic]  # it may have been raised since
                 self._find(records, topic, self._of(topic), now)
 
-    def _of(self, topic: str) -> Limits | None:
+    def _of(self, topic: str) -> TimeBounds | None:
         if topic not in self._known:
             try:
                 self._known[topic] = self._ask(topic)
@@ -103,7 +103,7 @@ class TimestampLimits:
                 self._known[topic] = None  # as where this user may not see settings: the broker judges
         return self._known[topic]
 
-    def _beyond(self, limits: Limits | None, timestamp_ms: int, now: int) -> tuple[str, int] | None:
+    def _beyond(self, limits: TimeBounds | None, timestamp_ms: int, now: int) -> tuple[str, int] | None:
         """Return the limit that a timestamp breaks, if it does for certain. Kafka's clients read 0 as "now"."""
         if limits is None or not timestamp_ms:
             return None
@@ -112,7 +112,7 @@ class TimestampLimits:
             return ahead
         return behind if timestamp_ms < now - behind[1] - SKEW_MS else None
 
-    def _find(self, records: Sequence[ExternalRecord], topic: str, limits: Limits | None, now: int) -> None:
+    def _find(self, records: Sequence[ExternalRecord], topic: str, limits: TimeBounds | None, now: int) -> None:
         for record in records:
             limit = self._beyond(limits, record.timestamp_ms, now) if record.partition.topic == topic else None
             if limit is not None:
