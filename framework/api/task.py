@@ -1,9 +1,10 @@
 """The base class of a stage's code."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from framework.api.context import Context
 from framework.api.mode import Mode
+from framework.api.own_names import refuse_hiding
 
 
 class Task:
@@ -26,6 +27,11 @@ class Task:
     partitions: ClassVar[int]  # of the stage, each a task; by default the job's
     in_flight: ClassVar[int] = 64  # records of a task whose async process has begun and has not taken effect
     ctx: Context = Context()  # the time and random numbers to use; each instance has its own
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a class that hides what every task has. Raises GraphError."""
+        super().__init_subclass__(**options)
+        refuse_hiding(cls, vars(Task))
 
     def init(self) -> None:
         """Prepare: stores and timers hold the restored state; sending is not possible yet."""

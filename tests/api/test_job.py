@@ -1,14 +1,17 @@
 """Job: which graph the declarations make, and which are refused."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from framework.api.graph import stage_name
+from framework.api.methods import METHODS
 from framework.core.topology import Stage, Stream
 from framework.errors import ConfigError, GraphError
 from grete import (
+    Call,
     DeadLetter,
     Files,
     Input,
@@ -207,3 +210,30 @@ def test_stages_are_found_by_name() -> None:
     assert job.stage("y").ordinal == 1
     with pytest.raises(GraphError, match="it has x, y"):
         job.stage("z")
+
+
+def _of_a_mixin(own: dict[str, Any]) -> None:
+    """Make a task of a class beside it that has these attributes."""
+    type("Count", (type("Mixin", (), own), Task), {})
+
+
+@pytest.mark.parametrize("name", ["ctx", "name", "renamed_from", "mode", "partitions", "in_flight"])
+@pytest.mark.parametrize("value", [Input(A), Store("s", key=utf8, value=utf8), Timers(), len])
+def test_what_every_task_has_is_not_hidden(name: str, value: object) -> None:
+    """A declaration or a method by the name of a setting is refused where the class is made, also below a mixin."""
+    for make in (lambda: type("Count", (Task,), {name: value}), lambda: _of_a_mixin({name: value})):
+        with pytest.raises(GraphError, match=f"task Count: {name!r} is a .* give yours another name"):
+            make()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_grete_calls_is_not_hidden(name: str) -> None:
+    """A declaration by the name of a method is refused where the class is made; every form of a function is allowed."""
+    for value in (Output(A), Store("s", key=utf8, value=utf8), Call(len, result=int64), "text", 5):
+        with pytest.raises(GraphError, match=f"task Count: {name!r} is a {type(value).__name__}, and by this name"):
+            type("Count", (Task,), {name: value})
+    if hasattr(Task, name):
+        with pytest.raises(GraphError, match=f"{name!r} is a NoneType"):
+            type("Count", (Task,), {name: None})
+    for function in (print, staticmethod(print), functools.partial(print), functools.partialmethod(print)):
+        type("Count", (Task,), {name: function})
