@@ -1,12 +1,11 @@
 """The log line of the error that ends a worker."""
 
-import logging
-
 from framework.errors import ConfigError, Fenced, FrameworkError, Halted, LogAway, StoreCorrupted, TaskError
 from framework.execution.user_traceback import user_traceback
 from framework.halts import HaltCode
+from framework.worker.heard import heard_logger
 
-logger = logging.getLogger("grete")
+logger = heard_logger()
 
 
 def log_end(error: Exception) -> None:

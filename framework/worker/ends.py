@@ -60,13 +60,13 @@ def _reason(entry: Mapping[str, Any], exit_code: int, directory: Path, *, silent
     if exit_code == ExitCode.HALTED:
         given_up = entry.get("code") == HaltCode.GIVEN_UP.value  # then the last error says what to do
         return _BY_ERROR.get(str(entry.get("kind")), "halted") if given_up else "halted"
-    if silent or entry.get("event") == HUNG:
+    if silent or entry.get("id") == HUNG:
         return "hung"
     if exit_code < 0:
         return "aborted" if exit_code in FAULTS else "killed"
     if any(words in str(entry) for words in _OF_THE_DISK) or free_bytes(directory) < FREE_BYTES_MIN:
         return "disk"
-    if entry.get("event") == LOG_AWAY:
+    if entry.get("id") == LOG_AWAY:
         return "log away"
     return _BY_ERROR.get(str(entry.get("kind")), "other")
 

@@ -286,7 +286,7 @@ class Supervisor:
 
     def _note_end(self, worker: WorkerProcess, code: int) -> None:
         entry = self._last_entry(worker.number) if code >= 0 or code in FAULTS or worker.was_silent else {}
-        text = worker.how_ended(code, entry.get("event"))
+        text = worker.how_ended(code, entry.get("id"))
         worker.last_end = end_of(entry, code, self._job_directory.directory, silent=worker.was_silent, text=text)
         worker.ends[worker.last_end.reason] += 1
 
@@ -296,8 +296,8 @@ class Supervisor:
         A worker that has waited in vain for the log is started again and again: it is not what is broken.
         """
         settings = self._settings
-        event = self._last_entry(worker.number).get("event") if code == ExitCode.FAILED else None
-        waited = event == LOG_AWAY
+        said = self._last_entry(worker.number).get("id") if code == ExitCode.FAILED else None
+        waited = said == LOG_AWAY
         if waited:
             worker.waits_ended += 1
         else:
@@ -308,10 +308,10 @@ class Supervisor:
         wait_ms = restart_wait_ms(settings, worker.crashes + worker.waits_ended)
         worker.restart_at = time.monotonic() + wait_ms / 1000
         if not worker.killed:
-            shown, worker.shown = worker.shown, self._told(worker, worker.how_ended(code, event))
+            shown, worker.shown = worker.shown, self._told(worker, worker.how_ended(code, said))
             restart = f"restart in {wait_ms / 1000:.1f} s"
             if worker.shown == shown:
-                text = f"worker {worker.number} {worker.how_ended(code, event)}, as the last time; {restart}"
+                text = f"worker {worker.number} {worker.how_ended(code, said)}, as the last time; {restart}"
             else:
                 text = f"{worker.shown}; {restart}{traceback_in(self._last_entry(worker.number))}"
             self.tell(text)

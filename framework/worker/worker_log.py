@@ -9,9 +9,9 @@ from pythonjsonlogger.json import JsonFormatter
 from framework.execution.driver import TaskDriver
 from framework.execution.trace_context import CURRENT
 from framework.log_events import event_of
+from framework.worker.heard import OURS, OwnHandler, set_own
 
 CLIENT = "grete.kafka"  # logs what all tasks share
-OURS = "grete"  # the loggers of Grete; those of user code and of libraries have other names
 
 
 class Whose(logging.Filter):
@@ -48,11 +48,16 @@ class Whose(logging.Filter):
 
 
 def configure_logs(partitions: Sequence[int], worker: int) -> Whose:
-    """Let this process, worker number ``worker``, log to standard error; return what says whose its lines are."""
-    handler, whose = logging.StreamHandler(sys.stderr), Whose(partitions, worker)
+    """Let this process, worker number ``worker``, log to standard error; return what says whose its lines are.
+
+    The lines of user code and of libraries have a handler of their own, which user code may replace.
+    """
+    own, others, whose = OwnHandler(sys.stderr), logging.StreamHandler(sys.stderr), Whose(partitions, worker)
     names = {"levelname": "level", "message": "event"}
-    handler.setFormatter(JsonFormatter("%(levelname)s %(message)s", rename_fields=names, timestamp=True))
-    handler.addFilter(whose)
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    for handler in (own, others):
+        handler.setFormatter(JsonFormatter("%(levelname)s %(message)s", rename_fields=names, timestamp=True))
+        handler.addFilter(whose)
+    logging.basicConfig(level=logging.INFO, handlers=[others], force=True)
+    set_own(own)
     logging.getLogger("grete.definition").handlers.clear()  # its lines are among the others
     return whose

@@ -177,12 +177,12 @@ class WorkerProcess:
             self.last_end = replace(self.last_end, code=str(error.code.value))
         return error
 
-    def how_ended(self, code: int, event: str | None) -> str:
-        """Return how its process has ended; ``event``: the last that it has logged."""
+    def how_ended(self, code: int, said: str | None) -> str:
+        """Return how its process has ended; ``said``: the id of the last line that it has logged."""
         if self.was_silent:
             return f"said nothing for {self.silent_s:.0f} s (is its process stopped?), and was killed"
         known = {LOG_AWAY: "gave up waiting for the log", HUNG: "hung, and was ended"}
-        return known.get(event or "", f"was {code_text(code)}" if code < 0 else f"crashed, {code_text(code)}")
+        return known.get(said or "", f"was {code_text(code)}" if code < 0 else f"crashed, {code_text(code)}")
 
 
 def _partition(task: str) -> int:

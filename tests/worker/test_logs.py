@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from framework.errors import ExitCode
+from framework.logs.embedded import EmbeddedLog
+from framework.ports import ExternalRecord
+from protocol.ids import TopicPartition
 from tests.cli.test_run import start
 from tests.worker.workers import LIMIT_S, WorkerUnderTest, say, until_committed, word_log
 
@@ -66,6 +69,42 @@ def test_the_log_has_the_traceback(failed: Failed) -> None:
     assert first["traceback"] == second["traceback"]
     assert (first["job"], first["stage"], first["partition"], first["offset"]) == ("payments", "add-up", 0, 0)
     assert second["generation"] > first["generation"] > 0
+
+
+CONFIGURED = """
+import logging.config
+
+logging.config.dictConfig({
+    "version": 1,
+    "disable_existing_loggers": True,
+    "formatters": {"mine": {"format": '{"mine": "%(message)s"}'}},
+    "handlers": {"out": {"class": "logging.StreamHandler", "stream": "ext://sys.stdout", "formatter": "mine"}},
+    "root": {"level": "WARNING", "handlers": ["out"]},
+})
+MORE
+"""
+
+
+@pytest.mark.parametrize("more", ["", "logging.disable(logging.CRITICAL)", "logging.getLogger('grete').handlers = []"])
+def test_a_configuration_of_logging_hides_no_end_of_a_worker(tmp_path: Path, more: str) -> None:
+    """A service's own, as it stands in its module: the line of the end is there, of Grete's form, once."""
+    path, log = tmp_path / "payments.py", EmbeddedLog(tmp_path / "job" / "log.db")
+    path.write_text(CONFIGURED.replace("MORE", more) + PAYMENTS)
+    log.create_topic("payments", 1)
+    log.produce(0, 0, [ExternalRecord(TopicPartition("payments", 0), None, b'{"dollars": 5}', 1)])
+    log.poll()
+    log.close()
+    with WorkerUnderTest(tmp_path / "job", reference=str(path), task="add-up-0") as worker:
+        assert worker.ends() == ExitCode.FAILED
+    lines = [json.loads(line) for line in worker.log_path.read_text().splitlines() if line.startswith("{")]
+    assert not [line for line in lines if "mine" in line]  # its own handler gets its own lines
+    assert [line["id"] for line in lines if line["id"] in ("worker-started", "crashed")] == [
+        "worker-started",
+        "crashed",
+    ]
+    (crashed,) = [line for line in lines if line["id"] == "crashed"]
+    assert (crashed["job"], crashed["offset"], crashed["level"]) == ("payments", 0, "ERROR")
+    assert "KeyError: 'cents'" in crashed["traceback"]
 
 
 def test_lines_say_whose_they_are_and_ready_is_an_event_of_its_own(tmp_path: Path) -> None:

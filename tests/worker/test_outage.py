@@ -69,12 +69,12 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "FIRST_S", 0.5)
 
 
-def target(cluster: Cluster, folder: Path, name: str, settings: Settings) -> JobTarget:
-    """Return the job, under a name of its own, in a folder; its input is there."""
+def target(cluster: Cluster, folder: Path, name: str, settings: Settings, first: str = "") -> JobTarget:
+    """Return the job, under a name of its own, in a folder; its input is there. ``first``: lines of its module."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(f"{name}-ticks", 1)])[f"{name}-ticks"].result(LIMIT_S)
     file = folder / f"{name}.py"
-    file.write_text(COUNT.replace("NAME", name))
+    file.write_text(first + COUNT.replace("NAME", name))
     address = LogAddress(f"kafka://{cluster.bootstrap}")
     return JobTarget(load_job(str(file)), str(file), JobDirectory(folder / "job", address=address), settings)
 
@@ -113,11 +113,15 @@ def until(local: LocalJob, condition: Callable[[], bool]) -> None:
 
 @pytest.mark.usefixtures("soon")
 def test_a_broker_that_is_away_costs_only_time(cluster: Cluster, tmp_path: Path) -> None:
-    """Frozen, then killed, each for longer than workers wait, and more often than they may crash: each input once."""
+    """Frozen, then killed, each for longer than workers wait, and more often than they may crash: each input once.
+
+    The job's module switches all logging off, which is not to hide from the supervisor why a worker has ended.
+    """
     settings = Settings(
         checkpoint_interval_ms=50, send_timeout_ms=500, restarts_max=1, restart_backoff_ms=10, restart_backoff_ms_max=50
     )
-    found, said = target(cluster, tmp_path, "away", settings), list[str]()
+    found = target(cluster, tmp_path, "away", settings, "import logging\nlogging.disable(logging.CRITICAL)\n")
+    said = list[str]()
     with LocalJob(
         found.job,
         found.reference,

@@ -193,7 +193,9 @@ def test_thirty_minutes_without_the_log_use_up_no_restart(tmp_path: Path) -> Non
     settings = Settings(restarts_max=2)
     supervisor = Supervisor(job_directory, "x", Assignment(frozenset({0})), settings)
     worker, log = supervisor.workers[0], job_directory.worker_log(0)
-    log.write_text('{"level": "ERROR", "event": "log away", "error": "Kafka at b:1 did not answer for 60 s"}\n')
+    log.write_text(
+        '{"level": "ERROR", "id": "log-away", "event": "log away", "error": "Kafka at b:1 did not answer for 60 s"}\n'
+    )
     supervisor._plan_restart(worker, 1)
     assert supervisor.news[-1].startswith(
         "worker 0 gave up waiting for the log: Kafka at b:1 did not answer for 60 s (log: "
@@ -203,7 +205,7 @@ def test_thirty_minutes_without_the_log_use_up_no_restart(tmp_path: Path) -> Non
     assert (worker.crashes, worker.exit_code) == (0, None)
     assert worker.restart_at - time.monotonic() <= settings.restart_backoff_ms_max / 1000
     assert supervisor.news[-1] == "worker 0 gave up waiting for the log, as the last time; restart in 10.0 s"
-    log.write_text('{"level": "ERROR", "event": "crashed", "error": "disk full"}\n')
+    log.write_text('{"level": "ERROR", "id": "crashed", "event": "crashed", "error": "disk full"}\n')
     for _ in range(2):
         supervisor._plan_restart(worker, 1)
     with pytest.raises(Halted, match=r"crashed 3 times without progress between .* disk full"):
@@ -240,10 +242,19 @@ def test_a_fenced_worker_ends_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ('{"level": "ERROR", "event": "crashed", "error": "disk full"}\n', "disk full (log: "),
-        ('{"level": "ERROR", "event": "old"}\n{"level": "INFO", "event": "worker started"}\n', "(log: "),
-        ('{"level": "INFO", "event": "worker started"}\nSegmentation fault\n', "Segmentation fault"),
-        ('{"level": "ERROR", "event": "crashed", "error": "disk full"}\n{"level": "ERROR", "eve', "disk full (log: "),
+        ('{"level": "ERROR", "id": "crashed", "event": "crashed", "error": "disk full"}\n', "disk full (log: "),
+        (
+            '{"level": "ERROR", "event": "old"}\n{"level": "INFO", "id": "worker-started", "event": "it started"}\n',
+            "(log: ",
+        ),
+        (
+            '{"level": "INFO", "id": "worker-started", "event": "worker started"}\nSegmentation fault\n',
+            "Segmentation fault",
+        ),
+        (
+            '{"level": "ERROR", "id": "crashed", "event": "crashed", "error": "disk full"}\n{"level": "ERROR", "eve',
+            "disk full (log: ",
+        ),
         ("", "(log: "),
     ],
 )

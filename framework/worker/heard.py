@@ -1,0 +1,62 @@
+"""The lines of a worker that say how it begins and ends: no configuration of logging silences them.
+
+A job's module configures logging as any program does. What a supervisor reads, to know why a worker has ended, is not
+for it to switch off; all other lines of Grete are.
+"""
+
+import logging
+from typing import Any
+
+_SAID = "_said"  # set on a line that the handler has written
+
+OURS = "grete"  # the loggers of Grete; those of user code and of libraries have other names
+
+
+class OwnHandler(logging.StreamHandler[Any]):
+    """The handler of Grete's own lines in a worker's process. What it gets twice it writes once."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        if not hasattr(record, _SAID):
+            super().emit(record)
+            setattr(record, _SAID, True)
+
+
+class HeardLogger(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose lines go to the OwnHandler of the process, if it has one, and then where the logger sends them."""
+
+    own: OwnHandler | None = None  # of this process
+
+    def log(self, level: int, msg: object, *_: object, exc_info: Any = None, extra: Any = None, **__: Any) -> None:
+        """Log a line."""
+        logger = self.logger
+        if isinstance(exc_info, BaseException):
+            exc_info = type(exc_info), exc_info, exc_info.__traceback__
+        record = logger.makeRecord(logger.name, level, "", 0, msg, (), exc_info, extra=extra)
+        if HeardLogger.own is not None:
+            HeardLogger.own.handle(record)
+        if logger.isEnabledFor(level):
+            logger.handle(record)
+
+
+def set_own(handler: OwnHandler) -> None:
+    """Let Grete's lines go to this handler alone, whatever becomes of the handlers of the root."""
+    HeardLogger.own = handler
+    ours = logging.getLogger(OURS)
+    ours.handlers, ours.propagate = [handler], False
+    ours.setLevel(logging.INFO)
+
+
+def hear() -> None:
+    """Switch Grete's loggers on again after the job's module was loaded: by default a configuration disables all.
+
+    One that names a logger of Grete's has it as it says.
+    """
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.partition(".")[0] == OURS and isinstance(logger, logging.Logger):
+            logger.disabled = False
+
+
+def heard_logger() -> HeardLogger:
+    """Return the logger of such lines."""
+    return HeardLogger(logging.getLogger(OURS))
