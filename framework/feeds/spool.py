@@ -5,7 +5,6 @@ The file is a SQLite database, which finds and drops what a crash has left half 
 a number that the log may have seen is never given to another record, even after a power loss.
 """
 
-import fcntl
 import os
 import sqlite3
 import threading
@@ -18,6 +17,7 @@ import msgspec
 
 from framework.errors import ConfigError, FrameworkError, Halted, TransientError
 from framework.feeds.numbers import Numbers, cell_of, new_session
+from framework.file_lock import open_lock, try_lock
 from framework.halts import HaltCode
 from framework.ports import ExternalRecord
 from protocol.ids import TopicPartition
@@ -205,11 +205,11 @@ def _claimed(path: Path) -> int:
     """Become the one process that uses a spool: the lock ends with the process. Raises ConfigError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = open_lock(path)
     except OSError as error:
         raise ConfigError(f"cannot open {path}: {error.strerror}: name a directory that you may write") from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try_lock(handle)
     except OSError as error:
         os.close(handle)
         raise ConfigError(

@@ -1,12 +1,12 @@
 """The directory of a job on this machine: its log, its state, the logs of its workers."""
 
-import fcntl
 import hashlib
 import os
 from pathlib import Path
 
 from framework.api.job import Job
 from framework.errors import ConfigError
+from framework.file_lock import open_lock, try_lock
 from framework.logs.address import (
     IN_DIRECTORY,
     LogAddress,
@@ -93,13 +93,13 @@ class JobDirectory:
     def _lock(self, name: str, said: str) -> int:
         path = self.directory / name
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            handle = open_lock(path)
         except OSError as error:
             raise ConfigError(
                 f"cannot open {path}: {error.strerror}: check its owner, or choose another --directory"
             ) from error
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try_lock(handle)
         except OSError as error:
             other = os.pread(handle, 32, 0).decode() or "unknown"
             os.close(handle)

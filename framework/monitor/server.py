@@ -17,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from framework.errors import ConfigError
+from framework.file_lock import keep_from_children
 from framework.monitor.causes import findings_of
 from framework.monitor.health import Pulse, not_ready
 from framework.monitor.job_view import Ended, JobView
@@ -107,6 +108,7 @@ def serving(monitor: Served, address: str) -> Iterator[str]:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
+            keep_from_children(listener.fileno())
         except OSError as error:
             raise ConfigError(f"--http {address}: {error.strerror or error}: choose another address") from error
         server = uvicorn.Server(

@@ -1,11 +1,11 @@
 """The directory of one store: private, owned by one process at a time, emptied by a rename."""
 
-import fcntl
 import os
 import shutil
 from pathlib import Path
 
 from framework.errors import ConfigError, TransientError
+from framework.file_lock import open_lock, try_lock
 
 
 def make_private(directory: Path) -> None:
@@ -35,11 +35,11 @@ class StoreDirectory:
         make_private(path.parent)
         lock = path.with_name(path.name + ".lock")
         try:
-            self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = open_lock(lock)
         except OSError as error:
             raise ConfigError(f"cannot open the lock file {lock}: {error}") from error
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try_lock(self._lock)
         except OSError as error:
             os.close(self._lock)
             raise TransientError(

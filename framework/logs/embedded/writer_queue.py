@@ -1,6 +1,5 @@
 """The queue before SQLite's one writer, in place of SQLite's sleeping busy handler, under which a writer can starve."""
 
-import fcntl
 import os
 import re
 import time
@@ -8,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from framework.errors import LogAway
+from framework.file_lock import open_lock, try_lock, unlock
 
 HOLD_S_MAX = 10.0  # far above any transaction: a process that holds a lock for longer is stopped, or its disk is
 PAUSE_MIN_S, PAUSE_MAX_S = 0.00002, 0.001  # between tries of the process that is next
@@ -26,9 +26,9 @@ class WriterLock:
         """Open or make the lock files ``<path>-lock`` and ``<path>-queue``, mode 0600. Raises OSError."""
         self.path = path.with_name(path.name + "-lock")
         self._queue_path = path.with_name(path.name + "-queue")
-        self._queue = _open(self._queue_path)
+        self._queue = open_lock(self._queue_path)
         try:
-            self._writer = _open(self.path)
+            self._writer = open_lock(self.path)
         except OSError:
             os.close(self._queue)
             raise
@@ -39,13 +39,13 @@ class WriterLock:
         try:
             _wait(self._writer, self.path, PAUSE_MIN_S, PAUSE_MAX_S)
         finally:
-            fcntl.flock(self._queue, fcntl.LOCK_UN)
+            unlock(self._queue)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Let the next one write."""
-        fcntl.flock(self._writer, fcntl.LOCK_UN)
+        unlock(self._writer)
 
     def close(self) -> None:
         """Close the lock files; what is held is released."""
@@ -53,16 +53,12 @@ class WriterLock:
         os.close(self._queue)
 
 
-def _open(path: Path) -> int:
-    return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-
-
 def _wait(file: int, path: Path, pause_s: float, pause_s_max: float) -> None:
     """Take one of the locks. Raises LogAway after HOLD_S_MAX, with the process that holds it."""
     deadline = time.monotonic() + HOLD_S_MAX
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try_lock(file)
         except BlockingIOError:
             if time.monotonic() > deadline:
                 raise LogAway(

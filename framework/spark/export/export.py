@@ -4,7 +4,6 @@ Files are written under names that no manifest has, then the manifest names them
 named by none, and the next one removes it.
 """
 
-import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.api.store import Store
 from framework.errors import ConfigError
+from framework.file_lock import open_lock, try_lock
 from framework.ports import JobLogReader
 from framework.spark.export.manifest import (
     NAME,
@@ -175,12 +175,15 @@ class _NoChangesError(Exception):
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
     """Refuse a second export into a directory. The lock ends with the process."""
-    with (directory / ".lock").open("w") as file:
+    handle = open_lock(directory / ".lock")
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try_lock(handle)
         except BlockingIOError as error:
             raise ConfigError(f"another export writes into {directory}: wait until it has ended") from error
         yield
+    finally:
+        os.close(handle)
 
 
 def _newest(log: JobLogReader, job: Job, stage: StageGraph, *, aligned: bool) -> int:
