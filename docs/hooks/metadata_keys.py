@@ -9,11 +9,12 @@ from framework.feeds.numbers import PlannedNumbers
 from framework.job import key_metadata, metadata
 from framework.job.directory import JobDirectory  # noqa: F401  # job before state: the order of the packages
 from framework.logs.topic_identity import pin_topics
-from framework.state import graph_pinning, pinning, pins
+from framework.state import graph_pinning, pinning, pins, unbound
 
 KEYS: dict[str, Callable[..., object] | type] = {
     metadata._GUARANTEE: metadata.pin_guarantee,
     pinning.DEFINED: pinning.pin_definition,
+    unbound.BEFORE: unbound.note_before,
     graph_pinning.GRAPH: graph_pinning.pin_graph,
     pins.APPLYING: pins.note_apply,
     key_metadata._key("TOPIC"): key_metadata.pin,

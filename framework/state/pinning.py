@@ -28,6 +28,7 @@ from framework.state.commits import all_wirings, ends_of, last_commit
 from framework.state.local_reader import DEFINITION
 from framework.state.pins import pin_of
 from framework.state.snapshots import Snapshot, contents, live, segments, settled_fold
+from framework.state.unbound import BEFORE, definition_before, note_before
 from framework.stores.store_directory import make_private
 from protocol.ids import TopicPartition
 
@@ -95,13 +96,14 @@ def pin_definition(
 
     The job's topics are there. ``lost``: its metadata held nothing at this start.
     """
-    raw, before = encode_definition(define(job, output_counts(job, log))), metadata.meta_get(DEFINED)
+    raw, pinned = encode_definition(define(job, output_counts(job, log))), metadata.meta_get(DEFINED)
+    before = _counting(job, log)
     if before is not None:
         dropped_of(decode_definition(before)).refuse_again(job.stages)  # grete apply has, since this start compared
     used = None if before is None else _without_unused(decode_definition(before), job, log)
     if before is not None and used is not None and len(used["stages"]) > len(job.live):
         raw = before  # this is the code before stages were added, beside workers that have them
-    if raw != before:
+    if raw != pinned:
         if before is None and _has_run(job, log):
             logger.warning(
                 "the metadata of job %s is gone, though the job has run (was it deleted, or is this another job of "
@@ -112,7 +114,8 @@ def pin_definition(
                 "and each later start is held against it (said once)",
                 job.name,
             )
-        metadata.produce_with_meta([], {DEFINED: raw})
+        noted = None if before is None or pinned is None else note_before(log, job.name, before, pinned, raw)
+        metadata.produce_with_meta([], {DEFINED: raw, BEFORE: None if raw == before else noted})
     take_over(decode_definition(raw), job)
     if state is not None:
         copy_definition(raw, state)
@@ -166,8 +169,27 @@ def pinned_definition(job: Job, log: JobLogReader) -> Definition | None:
 
 
 def _definition_of(job: Job, log: JobLogReader) -> Definition | None:
-    raw = pin_of(log, job.name, DEFINED)
+    raw = _counting(job, log)
     return None if raw is None else decode_definition(raw)
+
+
+def _counting(job: Job, log: JobLogReader) -> bytes | None:
+    """Return the definition that counts for this code: the pinned one; or the one before it, while that binds not."""
+    pinned = pin_of(log, job.name, DEFINED)
+    if pinned is None or _fits(pinned, job, log):
+        return pinned
+    before = definition_before(log, job.name, pinned)
+    return before if before is not None and _fits(before, job, log) else pinned
+
+
+def _fits(raw: bytes, job: Job, log: JobLogReader) -> bool:
+    definition = _without_unused(decode_definition(raw), job, log)
+    return not changes_of_broadcast(definition, job) and not changes_of_job(definition, job)
+
+
+def takes_back(job: Job, log: JobLogReader) -> bool:
+    """Tell whether a start with this code would pin the definition again that was before the pinned one."""
+    return _counting(job, log) != pin_of(log, job.name, DEFINED)
 
 
 def _without_unused(definition: Definition, job: Job, log: JobLogReader) -> Definition:

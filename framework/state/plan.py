@@ -20,6 +20,7 @@ from framework.errors import ConfigError
 from framework.job.metadata import check_guarantee, pinned_settings
 from framework.ports import JobLogReader
 from framework.settings import Settings
+from framework.state.ahead import ahead
 from framework.state.graph_pinning import edges_of, pinned_graph, way_to_count
 from framework.state.pinning import know_dropped, pinned_definition
 
@@ -81,7 +82,7 @@ def plan_of(job: Job, log: JobLogReader, settings: Settings) -> list[Planned]:
     ]
     if not rows:
         rows += _guarantee(job, log, settings)
-    return rows
+    return [*rows, *_ahead(pinned, log)]
 
 
 def pinned_of(job: Job, log: JobLogReader) -> tuple[Definition, Topology]:
@@ -289,6 +290,19 @@ def _guarantee(job: Job, log: JobLogReader, settings: Settings) -> Iterator[Plan
         check_guarantee(log.read_metadata(job.name), job.name, settings, job.modes)
     except ConfigError as error:
         yield Planned("the processing guarantee or output_delivery", By.REFUSED, _REFUSED, _NOTHING, str(error))
+
+
+def _ahead(pinned: Topology, log: JobLogReader) -> Iterator[Planned]:
+    """Yield the tasks whose outputs are ahead of their commit: other code may make others of the same records."""
+    for wiring in ahead(log, pinned):
+        yield Planned(
+            f"task {wiring.name} has processed records since its last commit, and others may see their outputs",
+            By.START,
+            "is that of the last commit",
+            "are processed again: code that makes other outputs of them halts (GRETE-H031)",
+            "if the changed code makes other outputs, let the code of before stop gracefully first: run it once more, "
+            "or send SIGTERM to its grete up",
+        )
 
 
 def _number(topology: Topology, name: str) -> int:

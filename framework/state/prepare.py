@@ -14,8 +14,17 @@ from framework.job.topics import missing_topics
 from framework.logs.topic_identity import check_topics, pin_topics
 from framework.ports import JobLog, JobLogReader, JobMetadata
 from framework.settings import Settings
+from framework.state.commits import all_wirings
 from framework.state.graph_pinning import check_graph, pin_graph
-from framework.state.pinning import check_broadcast, check_definition, copy_pinned, pin_definition, take_state_of
+from framework.state.owners import refuse_if_owned
+from framework.state.pinning import (
+    check_broadcast,
+    check_definition,
+    copy_pinned,
+    pin_definition,
+    take_state_of,
+    takes_back,
+)
 from framework.state.pins import put_in_place
 from framework.state.start_pinning import pin_starts
 
@@ -47,6 +56,8 @@ def prepare(
     check_graph(job, log, tasks)
     if check_definition(job, log) is None and state_of is not None:
         take_state_of(state_of, job)
+    if takes_back(job, log):  # a worker of the newer code would commit under this definition
+        refuse_if_owned(log, [each for each in all_wirings(job) if log.partitions(each.changelog.topic)], settings)
     topology = job.topology()
     changelogs = (topology.changelog(stage.ordinal) for stage in topology.stages if stage.partitions)
     read = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))

@@ -141,7 +141,7 @@ def test_an_aligned_job_goes_on(end: str, tmp_path: Path) -> None:
     assert len([*database.execute(f"SELECT job, task, owner, version FROM {ACCOUNT}")]) == PARTITIONS
     database.close()
     decode = json(aligned.Total).decode
-    lines = [line for path in (stored.folder / "files").iterdir() for line in path.read_bytes().splitlines()]
+    lines = [line for path in (stored.folder / "files").glob("[!.]*") for line in path.read_bytes().splitlines()]
     assert sorted((total.word, total.total) for total in map(decode, lines)) == each
 
 
