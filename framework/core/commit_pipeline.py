@@ -189,6 +189,16 @@ class CommitPipeline:
             for o in (pending.outputs if pending.marks else ())
         ]
 
+    def last_markers(self) -> list[Action]:
+        """Say the marker of the last checkpoint again: no other comes before the next start (R6)."""
+        last = self.committed
+        assert last is not None
+        ours = self.task.producer, self._ownership.generation, last.checkpoint_id
+        return [
+            self._sender.send(TopicPartition(o.topic, o.partition), encode_marker(*ours, o.next_seq, last.at_end))
+            for o in last.outputs
+        ]
+
     def _trims(self, pending: PendingCommit, commit: Commit) -> list[Action]:
         actions: list[Action] = [Trim(TopicPartition(i.topic, i.partition), i.resume) for i in pending.inputs]
         retention_ms = self._changelog_retention_ms

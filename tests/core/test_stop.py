@@ -17,9 +17,10 @@ def test_a_source_closes_commits_and_exits() -> None:
     task.step(on.Stop())
     assert (task.core.status, task.exit) == (TaskStatus.STOPPED, do.Exit("stopped at checkpoint 1001"))
     assert task.committed[1_001] == ["x"]
-    assert [(h.type, h.checkpoint_id) for h in task.sent(T)][-2:] == [
+    assert [(h.type, h.checkpoint_id) for h in task.sent(T)][-3:] == [
         (MessageType.FRAME, 1_001),
         (MessageType.MARKER, 1_001),
+        (MessageType.MARKER, 1_001),  # again: it is the last
     ]
 
 
@@ -100,6 +101,47 @@ def test_an_inner_task_waits_for_the_checkpoints_in_its_buffer() -> None:
     task.read()
     assert task.exit == do.Exit("stopped at checkpoint 2")
     assert task.state == ["early"]
+
+
+def test_an_inner_task_ends_with_what_is_complete_behind_a_producer_that_has_stopped() -> None:
+    """A marker that comes again is the last of its producer: what was sent beyond it is left to the next start (R6)."""
+    task, a0, a1 = running()
+    a0.send(1, "x")
+    a0.mark(1)
+    a0.send(2, "y")
+    a0.mark(2)
+    task.read()
+    task.step(on.Stop())
+    a1.mark(1)
+    task.read()
+    assert task.committed[1] == ["x"]
+    assert not task.all(do.Exit), "a-1 may close 2, too"
+    a1.mark(1)
+    task.read()
+    assert task.exit == do.Exit("stopped at checkpoint 1")
+    assert [h.checkpoint_id for h in task.sent(OUT[0]) if h.type is MessageType.MARKER] == [1, 1]
+    after = task.successor().start()
+    a1.mark(2)
+    after.read()
+    assert after.state == ["x", "y"]
+
+
+def test_a_producer_that_starts_again_has_not_stopped() -> None:
+    """Its rollback marker says so (R6)."""
+    task, a0, a1 = running()
+    a0.mark(1)
+    a1.mark(1)
+    a1.mark(1)
+    a0.send(2, "y")
+    a1.rollback_marker(1)
+    task.read()
+    task.step(on.Stop())
+    assert not task.all(do.Exit)
+    a0.mark(2)
+    a1.mark(2)
+    task.read()
+    assert task.exit == do.Exit("stopped at checkpoint 2")
+    assert task.state == ["y"]
 
 
 def test_an_inner_task_with_nothing_open_exits_at_once() -> None:

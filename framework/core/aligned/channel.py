@@ -20,11 +20,29 @@ class Channel:
     generation: int = 0  # announced last
     marker: int = 0  # all records up to this checkpoint have been read
     ended: bool = False  # the last marker said that its producer's inputs have ended (A2b)
+    said: tuple[int, int, int] = -1, 0, -1  # generation, checkpoint and offset of the last marker, or rollback marker
+    last: int | None = None  # the checkpoint of a marker that came again: its producer has stopped there (R6)
     skip_checkpoint: int | None = None  # checkpoint id of the first skipped record (A5)
     skip_offset: int = 0
     future: list[tuple[int, int]] = field(
         default_factory=list
     )  # (checkpoint, offset) of markers that a restart must read again
+
+    def announced(self, generation: int, restored: int, offset: int) -> None:
+        """Note that a generation has begun, with what it goes back to."""
+        self.generation, self.said, self.last = generation, (generation, restored, offset), None
+
+    def says(self, generation: int, checkpoint_id: int, offset: int) -> None:
+        """Note a marker; one that says again what the one before has said is the last (R6), unless it is read again."""
+        if offset > self.said[2]:
+            self.last = checkpoint_id if self.said[:2] == (generation, checkpoint_id) else None
+            self.said = generation, checkpoint_id, offset
+
+    def rewind(self, commit: ChannelCommit) -> None:
+        """Go back to a commit. Whether its producer has stopped stays known: both its last markers may lie before."""
+        self.next_seq, self.included = commit.seq + 1, commit.seq
+        self.generation, self.marker, self.ended = commit.generation, max(commit.checkpoint_id, 0), False
+        self.skip_checkpoint, self.skip_offset, self.future = None, 0, []
 
     def proves(self, checkpoint_id: int, offset: int, frozen: int) -> None:
         """Note that all records up to ``checkpoint_id`` are before ``offset``."""

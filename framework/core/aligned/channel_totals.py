@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from framework.core.aligned.channel import Channel
+from protocol.control import Marker
 from protocol.ids import TopicPartition
 
 
@@ -31,11 +32,16 @@ class ChannelTotals:
         if self._at_least and before == self._least < channel.marker:
             self._at_least -= 1
 
-    def ends(self, channel: Channel, checkpoint_id: int, *, at_end: bool) -> None:
-        """Note whether a producer's inputs have ended, as its marker says. To be called before ``proves``."""
-        if checkpoint_id >= channel.marker:  # an older one comes late from a process that was frozen
+    def ends(self, channel: Channel, marker: Marker, offset: int) -> None:
+        """Note whether a producer's inputs have ended, or it stops, as its marker says. To be called before ``proves``.
+
+        One that stops says its last marker again (R6).
+        """
+        header, at_end = marker.header, marker.at_end
+        if header.checkpoint_id >= channel.marker:  # an older one comes late from a process that was frozen
             self._open += channel.ended - at_end
             channel.ended = at_end
+            channel.says(header.generation, header.checkpoint_id, offset)
 
     def skips(self, channel: Channel, checkpoint_id: int, offset: int) -> None:
         """Note the first record that is skipped (A5)."""

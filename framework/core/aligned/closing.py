@@ -55,10 +55,18 @@ class AlignedClosing:
         """Whether the inputs have ended, as far as is known (A2b)."""
         return self._external.all_ended and self._inputs.all_ended
 
-    @property
-    def stopped(self) -> bool:
-        """Whether a graceful stop has nothing left to close (R6)."""
-        return self.stopping and (self._last_is_closed if self.by_timer else not self._inputs.holds_input)
+    def stopped(self, frozen: int) -> bool:
+        """Whether a graceful stop has nothing left to close (R6).
+
+        What a producer that has stopped keeps from being aligned is read again by the next start.
+        """
+        if not self.stopping or self.by_timer:
+            return self.stopping and self._last_is_closed
+        if not self._inputs.holds_input:
+            return True
+        is_last = any(each.last is not None and each.last <= frozen for each in self._inputs.channels.values())
+        self._seen["stops with input that is not complete"] += is_last
+        return is_last
 
     def sent(self, frames: Sequence[tuple[TopicPartition, int, bytes]]) -> None:
         """Count frames, (partition, records, body), that were sent to other tasks."""

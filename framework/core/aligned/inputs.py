@@ -76,8 +76,7 @@ class Inputs:
                 self.progress(partition, offset, decode_progress(value))
                 return None
             self.taken_back = self.rollback_marker(partition, offset, decode_rollback_marker(value), frozen)
-            dropped = self.early.take_dropped()
-            return DropSpilled(dropped) if dropped else None
+            return DropSpilled(dropped) if (dropped := self.early.take_dropped()) else None
         except DecodeError as error:
             raise undecodable(self.name, partition, offset, error) from error
 
@@ -185,7 +184,7 @@ class Inputs:
         channel.check_complete(offset, marker.header, "marker")
         self.seen["duplicate markers"] += marker.header.checkpoint_id <= channel.marker
         self.greatest_marker = max(self.greatest_marker, marker.header.checkpoint_id)
-        self._totals.ends(channel, marker.header.checkpoint_id, at_end=marker.at_end)
+        self._totals.ends(channel, marker, offset)
         self._totals.proves(channel, marker.header.checkpoint_id, offset, frozen)
 
     def rollback_marker(self, partition: TopicPartition, offset: int, marker: RollbackMarker, frozen: int) -> bool:
@@ -202,13 +201,14 @@ class Inputs:
         if generation <= channel.generation:
             self.seen["stale rollback markers"] += 1
             if generation == channel.generation and self.aligned:
+                channel.said = generation, restored, offset
                 self._totals.proves(channel, restored, offset, frozen)  # read again after a commit below it (0013)
             return False
         fresh = self.rollbacks.is_new(header)
         if fresh and (other := self.rollbacks.other_graph(marker)) is not None:
             # one that is not fresh is superseded by one that was ours
             raise self._halted(partition, offset, header, other)
-        channel.generation = generation
+        channel.announced(generation, restored, offset)
         if fresh:
             self._learn_rollback(partition, offset, marker, frozen)
         if channel.skip_checkpoint is not None and channel.skip_checkpoint > restored:
@@ -321,10 +321,8 @@ class Inputs:
             partition = TopicPartition(entry.topic, entry.partition)
             self.position[partition] = entry.resume
             for c in entry.channels:
-                if (c.producer, partition) in self.channels:
-                    self.channels[c.producer, partition] = Channel(
-                        self.name, c.producer, partition, c.seq + 1, c.seq, c.generation, max(c.checkpoint_id, 0)
-                    )
+                if (channel := self.channels.get((c.producer, partition))) is not None:
+                    channel.rewind(c)
         self._totals.forget()
 
     def check_invariants(self, frozen: int) -> None:

@@ -55,6 +55,7 @@ class TaskCore:
         self.idleness = self.closing.idleness
         self._flushing: int | None = None  # checkpoint to freeze when the outputs are flushed
         self._processing = False
+        self._told_last: tuple[int, int] | None = None  # generation and checkpoint with which it stops
         self._mono_ms = 0
 
     # --- what the driver may ask ---
@@ -175,7 +176,7 @@ class TaskCore:
             return self._process(self.inputs.include(frame))
         if self.commits.pending is not None:
             return []
-        return self._exit() if self.closing.stopped else self._close_due()
+        return self._exit() if self.closing.stopped(self.frozen) else self._close_due()
 
     # --- the own changelog ---
 
@@ -319,6 +320,9 @@ class TaskCore:
         return self._announce()
 
     def _exit(self) -> list[do.Action]:
+        told, self._told_last = self._told_last, (self.generation, self.frozen)
+        if self.aligned and told != self._told_last and (markers := self.commits.last_markers()):
+            return markers
         if not self.sender.all_acked:
             return []
         self._become(TaskStatus.STOPPED)
