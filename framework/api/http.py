@@ -49,6 +49,12 @@ def check_url(url: str, what: str) -> None:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise GraphError(f"{what}: url must be http://host/path, https://host/path or env:NAME")
+    try:
+        plain = url.isascii() and url.isprintable() and " " not in url and parts.port != 0
+    except ValueError:  # the port; its text says what the url says
+        plain = False
+    if not plain:  # never the url itself: a part of it may be secret
+        raise GraphError(f"{what}: url must be ASCII without spaces, with a number as its port: encode the rest by %")
     if parts.username is not None:
         raise GraphError(f"{what}: there is a password in the url: put it into a header, from the environment")
 

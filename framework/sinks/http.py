@@ -2,7 +2,10 @@
 
 import hashlib
 import http.client
+import io
 import os
+import socket
+import time
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +19,7 @@ from framework.halts import HaltCode
 KEY = "Idempotency-Key"
 _KEY_MAX = 255  # characters; services keep no longer ones
 _TOLD_MAX = 300  # bytes of an answer that an error shows
+_READ_BYTES, _ANSWER_BYTES_MAX = 1 << 16, 1 << 20  # of more, the connection is ended: a service has little to say
 _PASSES = frozenset({408, 409, 425, 429})  # and 5xx: the same request may be taken later
 _TYPES = {"json": "application/json", "utf8": "text/plain; charset=utf-8"}  # by the beginning of the serde's name
 
@@ -113,11 +117,16 @@ class HttpSink:
             kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
             assert self._url.hostname is not None
             self._connection = kind(self._url.hostname, self._url.port, timeout=self._timeout_s)
+            self._connection.response_class = _Answer
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(self._timeout_s)  # of the answer before, less was left
         self._connection.request("POST", self._path, body, headers)
         answer = self._connection.getresponse()
         told = answer.read(_TOLD_MAX).decode(errors="replace")
-        while answer.read(1 << 16):  # to its end: else the connection cannot be used again
-            pass
+        for _ in range(_ANSWER_BYTES_MAX // _READ_BYTES):
+            if not answer.read(_READ_BYTES):  # to its end: else the connection cannot be used again
+                return answer.status, told
+        self.close()
         return answer.status, told
 
     def _key(self) -> str:
@@ -126,11 +135,50 @@ class HttpSink:
         return key if len(key) <= _KEY_MAX else hashlib.sha256(key.encode()).hexdigest()
 
 
+class _Answer(http.client.HTTPResponse):
+    """An answer that has its time-out as a whole: of each byte alone, it could drip for ever."""
+
+    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
+        super().__init__(sock, *arguments, **options)
+        self.fp.close()
+        self.fp = io.BufferedReader(_Until(sock))
+
+
+class _Until(io.RawIOBase):
+    """What comes from a socket until its time-out has passed since now."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket, self._bytes = sock, sock.makefile("rb", buffering=0)
+        self._by_s = time.monotonic() + (sock.gettimeout() or 0.0)
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, into: Any, /) -> int | None:
+        """Read what is there. Raises TimeoutError."""
+        left_s = self._by_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("its answer has not ended in time")
+        self._socket.settimeout(left_s)
+        return self._bytes.readinto(into)
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        self._bytes.close()
+        super().close()
+
+
 def _resolved(text: str, what: str) -> str:
-    """Return a text, from the environment if that is where it is. Raises ConfigError."""
+    """Return a text, from the environment if that is where it is, without a newline at its end. Raises ConfigError."""
     if not text.startswith(FROM_ENVIRONMENT):
         return text
     name = text.removeprefix(FROM_ENVIRONMENT)
-    if not (value := os.environ.get(name, "")):
+    if not (value := os.environ.get(name, "").rstrip("\r\n")):  # a secret that is mounted as a file ends in one
         raise ConfigError(f"{what}: environment variable {name} is not set: set it for the worker")
+    if not (value.isprintable() and value.isascii()):
+        raise ConfigError(
+            f"{what}: environment variable {name} holds a newline within its text, or another character that no header "
+            "may have: set it to one line of ASCII"  # never the value: it is a secret
+        )
     return value

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,9 +34,10 @@ def _resolved(table: Table[Any]) -> str:
     if not table.url.startswith(FROM_ENVIRONMENT):
         return table.url
     name = table.url.removeprefix(FROM_ENVIRONMENT)
-    url = os.environ.get(name, "")
+    url = os.environ.get(name, "").rstrip("\r\n")  # a secret that is mounted as a file ends in one
     scheme, colon, _ = url.partition("://")
-    if not url or (colon and scheme not in POSTGRES):
+    settings = not colon and re.match(r"\w+ *=", url)  # of libpq, with a password perhaps: it is no file's name
+    if not url or settings or not url.isprintable() or (colon and scheme not in POSTGRES):
         what = "holds no url of a database" if url else "is not set"
         raise ConfigError(f"{table!r}: environment variable {name} {what}: set it to a file's path or postgresql://…")
     return url
