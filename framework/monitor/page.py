@@ -7,6 +7,7 @@ may resolve to this machine), nothing but GET is answered, and no other site may
 import asyncio
 import ipaddress
 import platform
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
@@ -99,25 +100,25 @@ class Page:
     async def _events(self, _request: Request) -> Response:
         if self._clients >= CLIENTS_MAX:
             return _json({"error": f"{CLIENTS_MAX} browsers look at this job already: close one"}, 503)
-        return StreamingResponse(self._stream(), media_type="text/event-stream")
+        self._clients += 1  # now: a stream begins later, and many may ask at once
+        return _Events(self._stream(), self._leave)
+
+    def _leave(self) -> None:
+        self._clients -= 1
 
     async def _stream(self) -> AsyncIterator[bytes]:
         """Yield what is new, at most some times a second; a browser that is slow misses what was between."""
-        self._clients += 1
         sent: bytes | None = None
-        try:
-            while True:
-                now, view = self._now(), self._view
-                if now is not None and now is not sent:
-                    sent = now
-                    yield b"data: " + now + b"\n\n"
-                elif now is None:
-                    yield b": it starts\n\n"
-                if view is not None and view.ended is not None:
-                    return
-                await asyncio.sleep(TICK_S)
-        finally:
-            self._clients -= 1
+        while True:
+            now, view = self._now(), self._view
+            if now is not None and now is not sent:
+                sent = now
+                yield b"data: " + now + b"\n\n"
+            elif now is None:
+                yield b": it starts\n\n"
+            if view is not None and view.ended is not None:
+                return
+            await asyncio.sleep(TICK_S)
 
     def _now(self) -> bytes | None:
         """Return what is live, encoded once for all who ask."""
@@ -145,10 +146,25 @@ class Page:
             self._questions -= 1
 
 
+class _Events(StreamingResponse):
+    """A stream of events; ``leave`` is called at its end, whether or not it has begun."""
+
+    def __init__(self, content: AsyncIterator[bytes], leave: Callable[[], None]) -> None:
+        super().__init__(content, media_type="text/event-stream")
+        self._leave = leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._leave()
+
+
 class HostGuard:
     """Answers only what is asked under a name of this machine, and tells browsers to keep other sites out.
 
-    ``strict``: also metrics and health, which other machines may ask by any name unless only this one is served.
+    ``/livez`` says nothing of a job, and who asks for it may know the machine by any name, unless only this one is
+    served.
     """
 
     def __init__(self, app: ASGIApp, *, host: str) -> None:
@@ -156,16 +172,18 @@ class HostGuard:
         self._app = app
         self._strict = _loopback(host)
         node = platform.node().lower()
-        self._names = {"localhost", host.lower(), node, node.partition(".")[0]}
+        self._names = {"localhost", host.lower(), node, node.partition(".")[0], socket.getfqdn().lower(), _DOCKER}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or refuse."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        path = scope["path"]
-        page = path == "/" or path.startswith("/page/")
-        if (page or self._strict) and not self._known(dict(scope["headers"]).get(b"host", b"").decode("latin-1")):
-            text = "this host name is not this machine's: open the page by its address, or by localhost\n"
+        open_to_all = scope["path"] == "/livez" and not self._strict
+        if not open_to_all and not self._known(dict(scope["headers"]).get(b"host", b"").decode("latin-1")):
+            text = (
+                "this host name is not this machine's: ask by its address or by its host name, or serve it under this "
+                "name: --http NAME:PORT\n"
+            )
             return await Response(text, 421, headers=_HEADERS, media_type="text/plain")(scope, receive, send)
 
         async def with_headers(message: Any) -> None:
@@ -181,6 +199,7 @@ class HostGuard:
         return name.lower().rstrip(".") in self._names or _address(name) is not None
 
 
+_DOCKER = "host.docker.internal"  # this machine, as a container knows it: nobody can own a name below .internal
 _RAW = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
 
 

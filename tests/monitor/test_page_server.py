@@ -1,8 +1,10 @@
 """What the page's server answers, and what it refuses: without a browser."""
 
+import contextlib
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -14,10 +16,12 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from starlette.testclient import TestClient
 
 from framework.errors import TransientError
 from framework.job.loader import load_job
 from framework.logs.embedded.reader import EmbeddedReader
+from framework.monitor import bounded_connection
 from framework.monitor.browse import HIDDEN, ROWS_MAX, BoundedReader, Browse
 from framework.monitor.hiding import without_values
 from framework.monitor.job_graph import graph_of
@@ -236,6 +240,59 @@ def test_a_foreign_name_of_this_machine_is_refused(url: str, name: str, code: in
         connection.endheaders()
         assert connection.getresponse().status == code, path
         connection.close()
+
+
+@pytest.mark.parametrize(("name", "code"), NAMES.items())
+def test_what_is_served_to_other_machines_is_refused_under_a_foreign_name(
+    directory: Path, name: str, code: int
+) -> None:
+    """Status and metrics quote records: a page of any site could read them. Whether it lives, any name may ask."""
+    app = TestClient(monitor_of(directory).app("0.0.0.0"))
+    for path in ("/status.json", "/readyz", "/metrics", "/"):
+        found = app.get(path, headers={"host": name}).status_code
+        assert found == code or (path, code, found) == ("/readyz", 200, 503), path
+    assert app.get("/livez", headers={"host": name}).status_code == 200
+
+
+def test_more_streams_than_some_are_refused_also_if_they_come_at_once(directory: Path) -> None:
+    """They are counted when they ask, and not when they begin; those that leave make room."""
+    monitor = monitor_of(directory)
+    page = monitor.page
+    assert page is not None
+    with serving(monitor, "0") as url:
+        monitor.show(view({"split-0": status()}))
+        host, port = url.removeprefix("http://").split(":")
+        asking = [socket.create_connection((host, int(port)), LIMIT_S) for _ in range(2 * CLIENTS_MAX)]
+        for each in asking:
+            each.sendall(b"GET /page/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        codes = [each.recv(12)[9:] for each in asking]
+        assert (codes.count(b"200"), codes.count(b"503")) == (CLIENTS_MAX, CLIENTS_MAX)
+        for each in asking:
+            each.close()
+        until(lambda: page._clients == 0)
+        assert get(url, "/livez")[0] == 200
+
+
+def test_connections_have_a_bound_and_a_deadline(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a request is not waited for; of too many connections the last are ended; then the server answers again."""
+    monkeypatch.setattr(bounded_connection, "REQUEST_S_MAX", 0.5)
+    monkeypatch.setattr(bounded_connection, "CONNECTIONS_MAX", 20)
+    with serving(monitor_of(directory), "0") as url:
+        host, port = url.removeprefix("http://").split(":")
+        asking = [socket.create_connection((host, int(port)), LIMIT_S) for _ in range(60)]
+        for each in asking:
+            with contextlib.suppress(OSError):  # it was refused
+                each.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ")
+        for each in asking:
+            with contextlib.suppress(ConnectionResetError), each:
+                assert each.recv(100) == b""
+        assert get(url, "/livez")[0] == 200
+        with socket.create_connection((host, int(port)), LIMIT_S) as one:  # the second request has its time, too
+            one.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET /li")
+            assert one.recv(100).startswith(b"HTTP/1.1 200")
+            with contextlib.suppress(ConnectionResetError):
+                while one.recv(1_000):
+                    pass
 
 
 def test_a_read_has_a_bound(directory: Path) -> None:
