@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 from framework.api.joins import How, Join, Pair
 from framework.api.key_times import KeyTimes, has
 from framework.api.serdes import Codec, Serde, functions_of, topic_serde
+from framework.api.spans import check_spans
 from framework.api.stateful import TIME_MAX, TIME_MIN, TIMED_KEY, KeySlice, ResultLetter, timed_key_serde
 from framework.api.store import Store
 from framework.api.topic import Errors
@@ -83,6 +84,7 @@ class IntervalJoin(Join[K, L, R]):
         the record (see Input).
         """
         super().__init__(name, key, left, right, how)
+        check_spans(f"join {name!r}", before_ms=before_ms, after_ms=after_ms, grace_ms=grace_ms)
         if before_ms + after_ms < 0 or grace_ms < 0 or matches_max < 1:
             raise ConfigError(
                 f"join {name!r}: before_ms = {before_ms}, after_ms = {after_ms}, grace_ms = {grace_ms}, matches_max = "

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from framework.api.key_times import KeyTimes
 from framework.api.serdes import Codec, Serde, functions_of, key_serde
+from framework.api.spans import check_spans
 from framework.api.stateful import TIME_MAX, TIME_MIN, TIMED_KEY, KeySlice, Stateful, timed_key_serde
 from framework.api.store import Store
 from framework.errors import ConfigError
@@ -38,6 +39,7 @@ class VersionedStore(Stateful, Generic[K, V]):
     def __init__(self, name: str, key: Serde[K], value: Serde[V], retention_ms: int) -> None:
         """Declare the store. Raises ConfigError on a ``retention_ms`` below 0."""
         super().__init__(name)
+        check_spans(f"versioned store {name!r}", retention_ms=retention_ms)
         if retention_ms < 0:
             raise ConfigError(f"versioned store {name!r}: retention_ms = {retention_ms}: need 0 or more")
         self.key = key_serde(key)

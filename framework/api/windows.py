@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import msgspec
 
 from framework.api.serdes import Codec, Serde, functions_of, key_serde, topic_serde
+from framework.api.spans import check_spans
 from framework.api.stateful import KeySlice, ResultLetter, Stateful
 from framework.api.store import Store
 from framework.api.topic import Errors
@@ -77,10 +78,13 @@ class WindowStore(Stateful, Generic[K, V]):
         errors: Errors,
     ) -> None:
         """``sizes``: argument → ms. Raises ConfigError on a size below 1, a negative grace_ms, another ``emit``."""
+        check_spans(f"window {name!r}", **sizes, grace_ms=grace_ms)
         if min(sizes.values()) < 1 or grace_ms < 0:
             given = ", ".join(f"{each} = {ms}" for each, ms in {**sizes, "grace_ms": grace_ms}.items())
             needed = ", ".join(f"{each} >= 1" for each in sizes)
             raise ConfigError(f"window {name!r}: {given}: need {needed}, grace_ms >= 0")
+        if isinstance(emit, Every):
+            check_spans(f"window {name!r}: emit = Every", ms=emit.ms)
         if emit not in ("final", "update") and not (isinstance(emit, Every) and emit.ms >= 1):
             raise ConfigError(f"window {name!r}: emit = {emit!r}: need 'final', 'update' or Every(ms) of 1 ms or more")
         super().__init__(name)

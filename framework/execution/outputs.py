@@ -249,7 +249,7 @@ class Outputs:
             if timestamp is None:
                 timestamp = outputs.timestamp
             elif type(timestamp) is not int or not -_INT64_MAX <= timestamp <= _INT64_MAX:
-                raise TaskError(f"output to {name}: timestamp {timestamp!r}: need milliseconds since 1970 as an int")
+                raise TaskError(f"output to {name}: timestamp {timestamp!r}: need milliseconds since 1970 as an INT64")
             append(target, raw_key, raw_value, timestamp, headers)
 
         return send

@@ -59,7 +59,10 @@ def time_of(declared: Input[Any, Any]) -> TimeOf | None:
             return timestamp
         time = tell(decode(value, None))
         if type(time) is not int or not 0 <= time < MS_MAX:
-            raise TaskError(f"time= gave {time!r}: need milliseconds since 1970 as an int")
+            raise TaskError(
+                f"time= gave {time!r}: need an int, milliseconds since 1970, from 0 to {MS_MAX - 1}: for a record that "
+                "tells an earlier time, or none, let time= return another one, or raise"
+            )
         return time
 
     return told

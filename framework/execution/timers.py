@@ -170,7 +170,7 @@ class TimerQueue:
 def _encode(owner: str, at: int, key: str) -> bytes:
     """Return at, length of the owner's name, owner, key: sorted by time, then owner, then key."""
     if type(at) is not int or not -_SIGN <= at < _SIGN:
-        raise TaskError(f"timer at {at!r}: need milliseconds since 1970 as an int")
+        raise TaskError(f"timer at {at!r}: need an int, milliseconds since 1970, of 64 bits with its sign")
     if not isinstance(key, str):
         raise TaskError(f"timer key {key!r}: need a str")
     name = owner.encode()

@@ -10,6 +10,7 @@ from framework.settings import Settings
 from framework.state.bulk_write import begin, check_used_up, commit
 from framework.state.commits import all_wirings
 from framework.state.entries import ROWS, Moved, give_up
+from framework.state.key_origin import check_origin
 from framework.state.mover import InProcess, Mover
 from framework.state.rescale import check_inputs
 from framework.state.routes import routes_of
@@ -39,12 +40,14 @@ def fork(
     mover = mover or InProcess(log, target_log)
     _check_fit(job, target)
     _refuse_broadcast(target)
+    unchecked: tuple[str, ...] = ()
     spread = _counts(target)[: len(job.stages)] != _counts(job)
     places = placed_by(log.read_metadata(job.name), job) if spread else {}
     routes = routes_of(job, target, snapshots, places, is_whole=not spread)
     if spread:
         check_inputs(log, [snapshot.commit for snapshot in snapshots])
         mover.check(routes, assume_keyed=assume_keyed)
+        unchecked = check_origin(log, job, routes)
     check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), snapshots, strict=True)])
     for wiring in all_wirings(target):
         if target_log.bounds(wiring.changelog)[1] and fold_to_end(target_log, wiring).last is not None:
@@ -64,7 +67,7 @@ def fork(
         give_up(target_log, bulk_write)
         raise
     mover.committed(changelog_positions)
-    return Moved(bulk_write.checkpoint_id, entries)
+    return Moved(bulk_write.checkpoint_id, entries, unchecked)
 
 
 def _counts(job: Job) -> list[int]:

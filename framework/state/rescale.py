@@ -19,6 +19,7 @@ from framework.state.bulk_write_attempt import BulkWrite
 from framework.state.commits import all_wirings
 from framework.state.entries import Moved, give_up
 from framework.state.graph_pinning import check_whole, pin_graph
+from framework.state.key_origin import check_origin
 from framework.state.mover import InProcess, Mover
 from framework.state.owners import refuse_if_owned
 from framework.state.pinning import repin_outputs
@@ -90,6 +91,7 @@ def rescale(
         _check_topics(log, new)
     routes = routes_of(old, new, lasts, places)
     mover.check(routes, assume_keyed=assume_keyed)
+    unchecked = check_origin(log, old, routes)
     _note_ends(log, old, new, before, stage)
     _grow(log, new)
     bulk_write = begin(log, new, settings)
@@ -114,7 +116,7 @@ def rescale(
         _grow_outside(log, new)
     repin_outputs(new, log, metadata)  # all was committed and processed: no output comes a second time
     mover.committed(changelog_positions)
-    return Moved(bulk_write.checkpoint_id, entries)
+    return Moved(bulk_write.checkpoint_id, entries, unchecked)
 
 
 def _refuse_kinds(job: Job, partitions: int) -> None:

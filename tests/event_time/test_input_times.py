@@ -86,7 +86,7 @@ def test_a_value_without_a_time_stops_the_task(mode: Mode) -> None:
         kit.run()
     kit = Kit(counting(mode, time=lambda _: "noon", partitions=1))
     kit.feed(CLICKS, "a", {})
-    with pytest.raises(TaskError, match=r"offset 0.*time= gave 'noon': need milliseconds since 1970 as an int"):
+    with pytest.raises(TaskError, match=r"offset 0.*time= gave 'noon': need an int, milliseconds since 1970"):
         kit.run()
 
 

@@ -33,6 +33,8 @@ from tests.joins.test_versioned import as_of
         (lambda: interval(0, 0, matches_max=0), "matches_max = 0: need .* matches_max >= 1"),
         (lambda: interval(0, 0, how="right"), "how = 'right': need 'inner', 'left' or 'outer'; for a right join swap"),
         (lambda: tables("full"), "how = 'full': need 'inner', 'left' or 'outer'"),
+        (lambda: interval(0, (1 << 63) - 1), "join .*: after_ms = 9223372036854775807: need an int of at most"),
+        (lambda: VersionedStore("s", utf8, utf8, retention_ms=(1 << 63) - 1), "store 's': retention_ms = 9223372036"),
         (lambda: VersionedStore("s", utf8, utf8, retention_ms=-1), "retention_ms = -1: need 0 or more"),
     ],
 )

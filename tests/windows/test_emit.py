@@ -113,12 +113,23 @@ def test_late_records_go_where_the_task_sends_them_and_are_counted() -> None:
     assert [r.value for r in results(kit)] == ["1", "1+2+in the newer window", "2"]
 
 
+FOR_EVER = (1 << 63) - 1  # Java's Long.MAX_VALUE
+
+
 @pytest.mark.parametrize(
     ("declare", "text"),
     [
         (lambda: Hopping("w", 5, 0, utf8, int64), "size_ms = 5, advance_ms = 0, grace_ms = 0: need size_ms >= 1"),
         (lambda: Hopping("w", 5, 6, utf8, int64), "records between two windows would be in none"),
         (lambda: Sliding("w", 0, utf8, int64), "need difference_ms >= 1, grace_ms >= 0"),
+        (
+            lambda: Hopping("w", 5, 1, utf8, int64, grace_ms=FOR_EVER),
+            r"grace_ms = 9223372036854775807: .*\(2\*\*60, for",
+        ),
+        (
+            lambda: Session("w", FOR_EVER, utf8, int64, max),
+            "window 'w': gap_ms = 9223372036854775807: need an int of at",
+        ),
         (lambda: Session("w", 0, utf8, int64, max), "need gap_ms >= 1, grace_ms >= 0"),
         (lambda: Session("w", 1, utf8, int64, max, grace_ms=-1), "need gap_ms >= 1, grace_ms >= 0"),
         (lambda: Tumbling("w", 1, utf8, int64, emit="early"), "need 'final', 'update' or Every"),  # type: ignore[arg-type]  # that is the test

@@ -1,0 +1,90 @@
+"""A rescale from one partition: there, no key can tell that it is the record's, and the inputs are asked."""
+
+import pytest
+
+from framework.errors import ConfigError
+from framework.state import rescale as rescale_module
+from grete import Input, Job, Output, Record, Store, Task, Topic, Window, int64, utf8
+from grete import TumblingWindow as Tumbling
+from protocol.ids import TopicPartition
+from tests.state.moving_host import SETTINGS, MovableJob
+
+DELIVERIES = Topic("deliveries", key=utf8, value=int64)
+ONE = b"\0\0\0\0\0\0\0\1"
+
+
+@pytest.fixture(autouse=True)
+def not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not look for live workers of these jobs: theirs are in this process."""
+    monkeypatch.setattr(rescale_module, "refuse_if_owned", lambda *_: None)
+
+
+class ByShop(Task):
+    """Has the record's key, in a store and a window."""
+
+    deliveries = Input(DELIVERIES)
+    pieces = Store("pieces", key=utf8, value=int64)
+    days = Tumbling("days", 86_400_000, key=utf8, value=int64)
+    out = Output(Topic("by-shop", key=utf8, value=int64))
+
+    def process(self, record: Record[str, int]) -> None:
+        self.pieces.put(record.key, self.pieces.get(record.key, 0) + record.value)
+        self.days.update(record.key, record.timestamp, lambda n: (n or 0) + 1)
+        self.out.send(record.key, record.value)
+
+    def on_window(self, window: Window[str, int]) -> None: ...
+
+
+class ByArticle(ByShop):
+    """Has keys of its own, which begin with the record's."""
+
+    name = "by-shop"
+    days = Tumbling("days", 86_400_000, key=utf8, value=int64)
+
+    def process(self, record: Record[str, int]) -> None:
+        self.pieces.put(f"{record.key}/tea", record.value)
+
+
+class Behind(Task):
+    """Reads a stream alone."""
+
+    pieces = Input(Topic("by-shop", key=utf8, value=int64))
+    kept = Store("kept", key=utf8, value=int64)
+
+    def process(self, record: Record[str, int]) -> None:
+        self.kept.put(record.key, record.value)
+
+
+def run(*stages: type[Task], shops: int = 8) -> MovableJob:
+    """Return a job of one partition that has processed a delivery to each shop."""
+    job = MovableJob(Job("stock", [*stages]))
+    return job.feed("deliveries", [(b"shop%d" % number, ONE, 1_700_000_000_000) for number in range(shops)]).run()
+
+
+def test_keys_that_records_have_are_moved() -> None:
+    """All of them are still in the input: none is lost, and each record finds its state."""
+    moved = run(ByShop).moved(4)
+    moved.feed("deliveries", [(b"shop%d" % number, ONE, 1_700_000_000_001) for number in range(8)]).run()
+    counted = {key: value for number in range(4) for (_, key), value in moved.state(number).items() if b"shop" in key}
+    assert sum(value == ONE[:-1] + b"\2" for value in counted.values()) == 2 * 8  # in the store, and in the window
+
+
+def test_keys_of_the_tasks_own_are_refused() -> None:
+    """ "shop1/tea" would go elsewhere than the records of shop1, though --assume-keyed says that it is known."""
+    with pytest.raises(ConfigError, match=r"store by-shop/pieces: no record .* in deliveries has the key b'shop0/tea'"):
+        run(ByArticle).moved(4)
+
+
+def test_keys_of_records_that_are_gone_are_refused() -> None:
+    """Nothing shows any more whose they are."""
+    trimmed = run(ByShop)
+    trimmed.log.trim(TopicPartition("deliveries", 0), 1)
+    with pytest.raises(ConfigError, match=r"still in deliveries has the key b'shop0'.*grete backfill"):
+        trimmed.moved(2)
+
+
+def test_keys_behind_a_stream_are_named_as_not_checked() -> None:
+    """A stream keeps no past, so the caller's word counts, and what it counts for is told."""
+    job = run(ByShop, Behind)
+    moved = rescale_module.rescale(job.log, job.job, 2, SETTINGS, embedded=True, assume_keyed=True)
+    assert moved.unchecked == ("behind/kept",)
