@@ -1,12 +1,15 @@
 """The commands that run a job's code over its history again: backfill and audit."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from framework.cli.options import AsJson, Directory, JobName, KafkaConfig, LogOption, Set, SettingsPath
 from framework.cli.settings_file import address_of, settings_of
 from framework.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from framework.spark.backfill.history_checks import Accepted
 
 Cluster = Annotated[
     str, typer.Option("--spark", help="The address of Spark: local[*] for this machine, or spark://…, yarn, k8s://….")
@@ -25,6 +28,37 @@ From = Annotated[
         help="Where the history of a topic is: Parquet or JSON files, or 'kafka' for all that the log still holds.",
     ),
 ]
+
+MaxLate = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="How many records of files may come after records of a higher time, in jobs that go by event time.",
+    ),
+]
+MaxRefused = Annotated[
+    int,
+    typer.Option(
+        min=0, help="How many records may become dead letters, or be dropped, where the history comes from files."
+    ),
+]
+AcceptOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept",
+        metavar="overlap|holes|fewer",
+        help="What is meant to be so: files and the log overlap; offsets are in no file; the history has fewer records "
+        "than that of the backfill before.",
+    ),
+]
+
+
+def _accepted(late: int, refused: int, kinds: list[str] | None) -> "Accepted":
+    from framework.spark.backfill.history_checks import Accept, Accepted
+
+    if wrong := sorted(set(kinds or []) - set(Accept)):
+        raise ConfigError(f"--accept {wrong[0]}: write one of {', '.join(Accept)}")
+    return Accepted(late, refused, frozenset(map(Accept, kinds or [])))
 
 
 def backfill(
@@ -48,6 +82,9 @@ def backfill(
     abort: Annotated[
         bool, typer.Option("--abort", help="Roll back a backfill that died: nothing of it counts.")
     ] = False,
+    max_late: MaxLate = 0,
+    max_refused: MaxRefused = 0,
+    accept: AcceptOption = None,
     cluster: Cluster = "local[*]",
     work: Work = None,
     directory: Directory = None,
@@ -67,7 +104,8 @@ def backfill(
 
     found = target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
     outcome = "resume" if resume else "abort" if abort else None
-    fill(found, source or [], until, outputs=outputs, cluster=cluster, work=work, outcome=outcome)
+    accepted = _accepted(max_late, max_refused, accept)
+    fill(found, source or [], until, accepted, outputs=outputs, cluster=cluster, work=work, outcome=outcome)
 
 
 MakeCalls = Annotated[
@@ -107,6 +145,9 @@ def audit(
     *,
     source: From = None,
     make_calls: MakeCalls = False,
+    max_late: MaxLate = 0,
+    max_refused: MaxRefused = 0,
+    accept: AcceptOption = None,
     cluster: Cluster = "local[*]",
     work: Work = None,
     follow: Follow = False,
@@ -124,10 +165,11 @@ def audit(
     if follow:
         from framework.cli.commands.audit_follow import follow as follow_job
 
-        if source or make_calls or cluster != "local[*]" or work is not None:
+        of_files = bool(source or max_late or max_refused or accept)
+        if of_files or make_calls or cluster != "local[*]" or work is not None:
             raise ConfigError(
-                "--follow goes on from the newest checkpoint, without Spark: leave --from, --make-calls, --spark and "
-                "--work out"
+                "--follow goes on from the newest checkpoint, without Spark: leave --from, --max-late, --max-refused, "
+                "--accept, --make-calls, --spark and --work out"
             )
         found = settings_of(set, settings)
         if not follow_job(job, directory, address, found, share=share, http=http, as_json=json):
@@ -149,5 +191,6 @@ def audit(
         cluster=cluster,
         work=work,
         makes_calls=make_calls,
+        accepted=_accepted(max_late, max_refused, accept),
     ):
         raise typer.Exit(ExitCode.FAILED)

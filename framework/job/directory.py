@@ -55,6 +55,10 @@ class JobDirectory:
         """Return the directory in which a backfill leaves a task's state for its worker."""
         return self.directory / "prebuilt" / task
 
+    def history(self) -> Path:
+        """Return the file in which a backfill leaves how many records its history had."""
+        return self.directory / "history.json"
+
     def snapshots(self) -> Path:
         """Return the directory in which snapshots are made, before they go to their folder."""
         return self.directory / "snapshots"

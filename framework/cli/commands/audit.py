@@ -19,6 +19,7 @@ from framework.job.metadata import pinned_settings
 from framework.logs.address import LogAddress
 from framework.settings import Settings
 from framework.spark.backfill.audit import Audited, StateDifference, audit
+from framework.spark.backfill.history_checks import Accepted
 from framework.spark.backfill.ranges import LOG
 from framework.spark.session import local_session
 from framework.state.shown import printable
@@ -36,6 +37,7 @@ def compare(
     cluster: str,
     work: str | None,
     makes_calls: bool,
+    accepted: Accepted,
 ) -> bool:
     """Audit a job; return whether nothing differs. Raises ConfigError, TaskError."""
     screen = Screen(Console(file=standard_output()))
@@ -46,7 +48,7 @@ def compare(
             settings = pinned_settings(job, log, settings)
             found = JobTarget(job, reference, job_directory, settings)
             aligned = settings.processing_guarantee == "exactly-once"
-            wanted = wanted_of(found, sources or [LOG], work)
+            wanted = wanted_of(found, sources or [LOG], work)._replace(accepted=accepted)
             spark = local_session(cluster)
             with screen:
                 result = audit(spark, wanted, log, screen, aligned=aligned, makes_calls=makes_calls)

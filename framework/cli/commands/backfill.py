@@ -15,6 +15,7 @@ from framework.cli.spark_work import of_stages, wanted_of
 from framework.errors import ConfigError
 from framework.job.directory import JobDirectory, directory_of
 from framework.spark.backfill.backfill import Done, backfill
+from framework.spark.backfill.history_checks import Accepted
 from framework.spark.backfill.ranges import LOG, parse_until
 from framework.spark.session import local_session
 from framework.state.bulk_write import settle
@@ -25,6 +26,7 @@ def fill(
     found: JobTarget,
     sources: Sequence[str],
     until: str | None,
+    accepted: Accepted,
     *,
     outputs: bool,
     cluster: str,
@@ -40,7 +42,7 @@ def fill(
         raise ConfigError(
             f"--from is missing: a path of Parquet or JSON files, or {LOG} for the records that the log still holds"
         )
-    wanted = wanted_of(found, sources or [LOG], work)._replace(outputs=outputs)
+    wanted = wanted_of(found, sources or [LOG], work)._replace(outputs=outputs, accepted=accepted)
     log = job_directory.open_log()
     try:
         prepare(job, log, job_directory, found.settings)

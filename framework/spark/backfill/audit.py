@@ -11,6 +11,7 @@ from framework.batch.check import check_calls, left_out
 from framework.errors import ConfigError
 from framework.ports import JobLogReader, LogReader
 from framework.spark.backfill.backfill import Plans, Wanted, check_starts, histories_of
+from framework.spark.backfill.history_checks import check_reports
 from framework.spark.backfill.plans import TaskInput, TaskReport
 from framework.spark.backfill.ranges import LOG, check_placed, cover
 from framework.spark.backfill.schema import STATE
@@ -106,6 +107,8 @@ def audit(
                 lambda name: telling.say(f"stage {name} …"),
                 left_out=reasons,
             )
+            for remark in check_reports(log, job, reports, covered.begins, wanted.accepted):
+                telling.say(remark)
             for stage in compared:
                 rows, room = stages.rows(stage, STATE), SHOWN_MAX - len(differences)
                 differences += (shown := list(_shown(stage, rows, room)))

@@ -18,6 +18,16 @@ from framework.job.directory import JobDirectory
 from framework.ports import ExternalRecord, JobLog
 from framework.settings import Settings
 from framework.spark.backfill.history import TopicHistory, read_files
+from framework.spark.backfill.history_checks import (
+    Accepted,
+    check_fewer,
+    check_log_whole,
+    check_reports,
+    covered_by,
+    read_covered,
+    taken_of,
+    write_covered,
+)
 from framework.spark.backfill.plans import StagePlan, TaskReport
 from framework.spark.backfill.ranges import LOG, Cover, Until, check_placed, cover
 from framework.spark.backfill.results import leave_files
@@ -47,6 +57,7 @@ class Wanted(NamedTuple):
     sources: Mapping[str, str]
     work: str
     outputs: bool = False  # of the history are sent, too
+    accepted: Accepted = Accepted()
 
 
 class Done(NamedTuple):
@@ -67,6 +78,7 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, t
     ends = {topic: history.ends for topic, history in histories.items()}
     covered = cover(log, [(task.wiring, task.base) for task in bulk_write.tasks], ends, until)
     check_placed(log, wanted.job, covered, ends)
+    check_log_whole(log, bulk_write.tasks, ends, wanted.accepted)
     for remark in covered.remarks:
         telling.say(remark)
     work = f"{wanted.work}/{bulk_write.bulk_write_id}"
@@ -79,11 +91,16 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, t
                 lambda stage: plans.of(stage, bulk_write.checkpoint_id, bulk_write=bulk_write),
                 lambda name: telling.say(f"stage {name} …"),
             )
+        for remark in check_reports(log, wanted.job, reports, covered.begins, wanted.accepted):
+            telling.say(remark)
+        kept, now = JobDirectory(wanted.where.directory).history(), covered_by(taken_of(reports), covered.tails)
+        check_fewer(read_covered(kept), now, wanted.accepted)
         written = [report.written for report in reports if report.written is not None]
         sent = list(outputs_of(stages, wanted)) if wanted.outputs else []
         changelog_positions = commit(
             log, bulk_write, written, settings=wanted.settings, full=True, external=covered.resume, outputs=sent
         )
+        write_covered(kept, now)
         _publish(wanted, bulk_write, changelog_positions, reports, telling)
     finally:
         shutil.rmtree(work, ignore_errors=True)

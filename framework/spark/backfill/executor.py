@@ -18,11 +18,13 @@ from framework.batch.logical_order import LogicalOrder, recorded_order
 from framework.batch.passes import HISTORY_ALONE
 from framework.batch.record_order import Piece, piece_of_message
 from framework.batch.task import BatchTask
+from framework.core.deterministic.logical_watermarks import NEVER
 from framework.core.task_topology import wire
 from framework.execution.event_time import OUTSIDE
 from framework.job.loader import load_job
 from framework.ports import ExternalRecord
 from framework.spark.backfill.external_pieces import external_pieces
+from framework.spark.backfill.file_rows import FileRows
 from framework.spark.backfill.plans import StagePlan, TaskReport
 from framework.spark.backfill.results import Recorded, counted, handed_on, write
 from framework.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, batch
@@ -96,6 +98,8 @@ def cut_pieces(plan: StagePlan, source: TopicPartition, partition: int, batches:
             offsets=[offsets],
             refused=[piece.refused],
         )
+    for account in report.taken:  # behind all pieces, since a task adds up what was counted here
+        yield batch(1, kind=PIECE, partition=partition, start=[NEVER], offsets=[msgspec.json.encode(account)])
 
 
 # --- Input ---
@@ -148,20 +152,25 @@ def _pieces(
     ]
     sources = {number: source for (_, source), number in channels.items()}
     logical = job.stages[plan.stage].mode == "deterministic"
-    return merge(_read_pieces(batches, sources, logical=logical), *logs, idle, key=_place)
+    return merge(_read_pieces(batches, sources, report, logical=logical), *logs, idle, key=_place)
 
 
 def _place(piece: Piece) -> tuple[int, int, int]:
     return piece[:3]
 
 
-def _read_pieces(batches: Iterable[Any], sources: Mapping[int, TopicPartition], *, logical: bool) -> Iterator[Piece]:
+def _read_pieces(
+    batches: Iterable[Any], sources: Mapping[int, TopicPartition], report: TaskReport, *, logical: bool
+) -> Iterator[Piece]:
     """Yield the pieces of sorted batches of SCHEMA; ``sources``: by channel."""
     for found in batches:
         names = ("start", "channel", "first", "value", "offsets", "refused")
         for start, channel, first, message, offsets, refused in zip(
             *(found.column(name).to_pylist() for name in names), strict=True
         ):
+            if message is None:
+                report.taken.append(msgspec.json.decode(offsets, type=FileRows))
+                continue
             piece = piece_of_message(sources[channel], start, channel, first, message, logical=logical)
             if offsets is None:
                 yield piece

@@ -12,9 +12,10 @@ from framework.batch.logical_order import LogicalOrder
 from framework.batch.record_order import InputPieces, Piece, before_others
 from framework.core.deterministic.logical_watermarks import NEVER
 from framework.execution.event_time import OUTSIDE
-from framework.execution.record_times import TimeOf, order_of
+from framework.execution.record_times import order_of
 from framework.logs.partition_reader import rows
 from framework.spark.backfill.blocks import rows_of
+from framework.spark.backfill.file_rows import FileRows
 from framework.spark.backfill.plans import StagePlan, TaskInput, TaskReport
 from framework.spark.backfill.schema import cells
 from protocol.frames import encode_headers
@@ -37,9 +38,14 @@ def external_pieces(
     stage, topic = job.stages[plan.stage], source.topic
     reader: TaskInput = producer_id(plan.stage, partition), source
     number = channels_of(job.topology(), plan.stage, partition)[OUTSIDE, source]
-    channel = InputPieces(source, number, plan.settings.batch_bytes_max, _orders(plan, job).get(topic))
+    declared = {each.topic.name: each for each in stage.inputs.values()}[topic]
+    channel = InputPieces(source, number, plan.settings.batch_bytes_max, order_of(declared))
     placed, first = topic in plan.placed, topic in stage.topics_read_first()
     found = _row_pieces(channel, _of_the_job(plan, reader, rows_of(batches), placed=placed), report)
+    if topic in plan.files:
+        account = FileRows(topic, source.partition, next_offset=plan.begins.get(reader, 0) if placed else None)
+        report.taken.append(account)
+        found = account.watch(found, None if placed or declared.time == "intake" else declared.out_of_order_ms)
     tail = _tail_pieces(plan, reader, channel)
     if stage.mode == "deterministic":
         history, taken = ((), chain(found, tail)) if placed else (found, tail)
@@ -71,11 +77,6 @@ def _of_the_job(plan: StagePlan, reader: TaskInput, parts: Iterable[Any], *, pla
 def _tail_pieces(plan: StagePlan, reader: TaskInput, channel: InputPieces) -> Iterator[Piece]:
     for offsets, _, timestamps, keys, values, headers in _log_batches(plan, reader):
         yield from channel.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)
-
-
-def _orders(plan: StagePlan, job: Job) -> dict[str, TimeOf | None]:
-    """Return topic → the time to order its records by, if it is not their timestamps (``time=``)."""
-    return {declared.topic.name: order_of(declared) for declared in job.stages[plan.stage].inputs.values()}
 
 
 def _row_pieces(channel: InputPieces, parts: Iterable[Any], report: TaskReport) -> Iterator[Piece]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from framework.errors import ConfigError
 from framework.spark.backfill.blocks import DDL, ORDER, cutter
+from framework.spark.backfill.lake_tables import check_plain
 from protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -60,8 +61,9 @@ def read_files(spark: "SparkSession", path: str, partitions: int) -> TopicHistor
     from pyspark.sql import functions as f
 
     try:
+        check_plain(spark, path)
         if path.rstrip("/").endswith(_JSON) or _holds_json(spark, path):
-            found = spark.read.json(path)
+            found = _read_json(spark, path)
         else:
             found = spark.read.parquet(path)
     except AnalysisException as error:
@@ -101,6 +103,20 @@ def read_files(spark: "SparkSession", path: str, partitions: int) -> TopicHistor
         reason.alias("refused"),
     )
     return TopicHistory(rows, _ends(path, rows, partitions) if archived else None)
+
+
+def _read_json(spark: "SparkSession", path: str) -> "DataFrame":
+    """Read JSON lines; keys and values have the very text of the file, which Spark would make anew of what it infers.
+
+    Else 9007199254740993 beside 2.5 becomes 9.007199254740992E15, and 7 becomes 7.0.
+    """
+    from pyspark.sql.types import StringType, StructType
+
+    inferred = spark.read.json(path).schema
+    schema = StructType()
+    for field in inferred:
+        schema.add(field.name, StringType() if field.name in ("key", "value") else field.dataType)
+    return spark.read.schema(schema).json(path)
 
 
 def _check_columns(path: str, types: dict[str, str], *, archived: bool) -> None:

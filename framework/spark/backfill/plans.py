@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from framework.settings import Settings
+from framework.spark.backfill.file_rows import FileRows
 from framework.spark.format.options import Where
 from framework.state.bulk_write_attempt import BulkWrite, Written
 from framework.state.snapshots import Snapshot
@@ -64,3 +65,4 @@ class TaskReport(msgspec.Struct):
     written: Written | None = None  # the attempt that wrote it to the changelog
     built: str = ""  # where that attempt left the same as files
     files: list[SstFile] = []
+    taken: list[FileRows] = []  # from files, of each external partition

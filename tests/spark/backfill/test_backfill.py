@@ -178,7 +178,7 @@ def test_a_backfill_whose_driver_is_killed_before_the_outcome_is_settled(spark: 
         "k.Deadly.left = 9; o.EmbeddedLog = k.Deadly; command_line()"  # 4 claims, 4 commits, the outcome
     )
     command = [sys.executable, "-c", deadly, "backfill", scene.reference, f"--from={path}", "--spark=local[1]"]
-    command += [f"--directory={scene.job_directory.directory}"]
+    command += [f"--directory={scene.job_directory.directory}", "--max-refused=100", "--accept=overlap"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     shutil.copytree(scene.job_directory.directory, tmp_path / "other")

@@ -17,6 +17,7 @@ from framework.api.mode import Mode
 from framework.errors import ConfigError
 from framework.spark.backfill.audit import Audited, audit
 from framework.spark.backfill.backfill import Wanted, backfill
+from framework.spark.backfill.history_checks import Accept, Accepted
 from framework.spark.backfill.ranges import Until
 from framework.spark.format.options import Where
 from framework.state.commits import all_wirings
@@ -62,7 +63,9 @@ class Side(ParityJob):
         paths = {f"{topic}{self.suffix}": path for topic, path in history.items()}
         sources = {topic: path for topic, path in paths.items() if topic in self.read}
         work = str(self.directory.directory / "spark")
-        return Wanted(self.job, self.reference, self.where, SETTINGS, sources, work, outputs=True)
+        # the history has late records and letters, and what follows it has times of its own
+        accepted = Accepted(late=1_000, refused=1_000, kinds=frozenset({Accept.OVERLAP}))
+        return Wanted(self.job, self.reference, self.where, SETTINGS, sources, work, outputs=True, accepted=accepted)
 
     def damaged(self) -> set[tuple[str, int, bytes]]:
         """Change an entry of each task that has any; return stage, partition and key of each."""

@@ -1,0 +1,81 @@
+"""The account of the rows that a task takes from files: a log says itself what it holds and in which order."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from framework.batch.record_order import Piece
+from protocol.ids import TopicPartition
+
+EXAMPLES_MAX = 3  # of each kind: enough to find the file
+
+
+class Hole(msgspec.Struct, frozen=True):
+    """Offsets that are in no file: begin <= offset < end."""
+
+    begin: int
+    end: int
+
+
+class FileRows(msgspec.Struct):
+    """What one task has taken of one partition of an external input from files.
+
+    ``reached_ms``: the highest time of a record. ``late``: records that came after one of a higher time, by more than
+    the input's ``out_of_order_ms``; only of files without offsets. ``next_offset``: behind the last row of an archive.
+    """
+
+    topic: str
+    partition: int
+    records: int = 0
+    reached_ms: int | None = None
+    late: int = 0
+    first_late: str = ""
+    refused: list[str] = []
+    next_offset: int | None = None
+    holes: list[Hole] = []
+
+    @property
+    def source(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    def watch(self, pieces: Iterable[Piece], out_of_order_ms: int | None) -> Iterator[Piece]:
+        """Yield the pieces, and count; ``out_of_order_ms`` None: their order is the log's."""
+        for piece in pieces:
+            count = len(piece.batch.keys)
+            if self.next_offset is not None:
+                self._offsets(piece)
+            if piece.refused is None:
+                self.records += count
+                self._times(piece, out_of_order_ms)
+            elif len(self.refused) < EXAMPLES_MAX:
+                self.refused.append(f"{piece.refused}: {(piece.batch.values[0] or b'')[:80]!r}")
+            yield piece
+
+    def _times(self, piece: Piece, out_of_order_ms: int | None) -> None:
+        times = list(piece.batch.timestamps)
+        reached = times[0] if self.reached_ms is None else self.reached_ms
+        self.reached_ms = max(reached, *times)
+        if out_of_order_ms is None or (times[0] >= reached and times == sorted(times)):
+            return
+        for index, at in enumerate(times):
+            if at < reached - out_of_order_ms:
+                if not self.late:
+                    self.first_late = f"row {piece.batch.offset_at(index):,} has {at}, and a row before it {reached}"
+                self.late += 1
+            reached = max(reached, at)
+
+    def _offsets(self, piece: Piece) -> None:
+        for index in range(len(piece.batch.keys)):
+            offset, expected = piece.batch.offset_at(index), self.next_offset or 0
+            if offset > expected:
+                self.holes.append(Hole(expected, offset))
+            self.next_offset = max(expected, offset + 1)
+
+
+def by_partition(taken: Iterable[FileRows]) -> dict[TopicPartition, FileRows]:
+    """Return the account of each partition; tasks that read the same one have counted the same."""
+    found: dict[TopicPartition, FileRows] = {}
+    for each in taken:
+        found.setdefault(each.source, each)
+    return dict(sorted(found.items()))

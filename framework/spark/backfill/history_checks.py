@@ -1,0 +1,197 @@
+"""What of a history in files a backfill or an audit refuses, unless an option says that it is meant.
+
+A log says itself in which order its records came and which there are. Files do not: what is late, missing or twice in
+them would make a wrong state.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from framework.api.job import Job
+from framework.errors import ConfigError
+from framework.execution.record_times import order_of
+from framework.logs.partition_reader import rows
+from framework.ports import LogReader
+from framework.spark.backfill.file_rows import EXAMPLES_MAX, FileRows, Hole, by_partition
+from framework.spark.backfill.plans import Tail, TaskInput, TaskReport
+from framework.state.task_claim import Claimed
+from protocol.ids import TopicPartition
+
+
+class Accept(StrEnum):
+    """What may be so in the history of a backfill, or of an audit: the values of ``--accept``."""
+
+    OVERLAP = "overlap"  # files without offsets reach past the first record that is read from the log
+    HOLES = "holes"  # offsets are in no file of an archive
+    FEWER = "fewer"  # the history holds fewer records than the one that made the state before
+
+
+class Accepted(NamedTuple):
+    """What a person has said is meant; by default nothing is. ``late``, ``refused``: how many records at most."""
+
+    late: int = 0
+    refused: int = 0
+    kinds: frozenset[Accept] = frozenset()
+
+
+def check_reports(
+    log: LogReader, job: Job, reports: Sequence[TaskReport], begins: Mapping[TaskInput, int], accepted: Accepted
+) -> list[str]:
+    """Return what a person should know of the files that tasks have read.
+
+    Raises ConfigError for what ``accepted`` does not have.
+    """
+    found = by_partition(taken_of(reports))
+    if found:
+        _check_refused(found.values(), sum(report.letters + report.failed for report in reports), accepted)
+    remarks = _check_late(job, found.values(), accepted)
+    if Accept.HOLES not in accepted.kinds:
+        _check_holes(log, found.values())
+    if Accept.OVERLAP not in accepted.kinds:
+        _check_overlap(log, job, found.values(), begins)
+    return remarks
+
+
+def taken_of(reports: Iterable[TaskReport]) -> list[FileRows]:
+    """Return what the tasks have taken from files."""
+    return [taken for report in reports for taken in report.taken]
+
+
+def _check_refused(taken: Iterable[FileRows], refused: int, accepted: Accepted) -> None:
+    if refused <= accepted.refused:
+        return
+    examples = [text for each in taken for text in each.refused][:EXAMPLES_MAX]
+    shown = f" The first: {'; '.join(examples)}." if examples else ""
+    raise ConfigError(
+        f"{refused:,} records of the history go to no store: they are dead letters, or dropped.{shown} If that is "
+        f"meant: --max-refused {refused}"
+    )
+
+
+def _check_late(job: Job, taken: Iterable[FileRows], accepted: Accepted) -> list[str]:
+    late = [each for each in taken if each.late]
+    count = sum(each.late for each in late)
+    if not late:
+        return []
+    text = (
+        f"{count:,} of {sum(each.records for each in late):,} records come after records of a higher time "
+        f"({late[0].source}: {late[0].first_late}, in ms)"
+    )
+    if not any(stage.goes_by_time for stage in job.live):
+        return [f"{text}: files are taken in the order of their paths; where state depends on the order, sort them"]
+    if count <= accepted.late:
+        return [text]
+    raise ConfigError(
+        f"{text}. Files without offsets are taken in the order of their paths, and windows, timers, joins and ttl_ms "
+        "would take these for late. Sort the history by time (in Spark: orderBy), or give the columns partition and "
+        f"offset; if they may be late: --max-late {count}"
+    )
+
+
+def _check_holes(log: LogReader, taken: Iterable[FileRows]) -> None:
+    for each in taken:
+        start, end = log.bounds(each.source)
+        found = [hole for hole in each.holes if not _is_empty(log, each.source, hole, (start, end))]
+        if found:
+            shown = ", ".join(f"{hole.begin:,} to {hole.end - 1:,}" for hole in found[:EXAMPLES_MAX])
+            more = ", …" if len(found) > EXAMPLES_MAX else ""
+            raise ConfigError(
+                f"{each.source}: {sum(hole.end - hole.begin for hole in found):,} offsets are in no file: {shown}"
+                f"{more}. The log has {start:,} to {end:,}. Add the files that are missing; if no record is missing "
+                "(marks of transactions, a compacted topic, an archive that began later): --accept holes",
+                partition=each.source,
+            )
+
+
+def _is_empty(log: LogReader, partition: TopicPartition, hole: Hole, bounds: tuple[int, int]) -> bool:
+    """Tell whether the log, which still has these offsets, has no record there: marks of transactions take some."""
+    start, end = bounds
+    return start <= hole.begin and hole.end <= end and not any(True for _ in rows(log, partition, hole.begin, hole.end))
+
+
+def _check_overlap(log: LogReader, job: Job, taken: Iterable[FileRows], begins: Mapping[TaskInput, int]) -> None:
+    """Raise ConfigError if files without offsets reach past the first record that the log adds to them."""
+    firsts = {partition: first for (_, partition), first in begins.items()}
+    times = {each.topic.name: order_of(each) for stage in job.stages for each in stage.inputs.values()}
+    for each in taken:
+        if each.next_offset is not None or each.reached_ms is None:
+            continue
+        start, end = log.bounds(each.source)
+        first = next(rows(log, each.source, max(start, firsts.get(each.source, start)), end), None)
+        if first is None:
+            continue
+        told = times.get(each.topic)
+        at = first.timestamp_ms if told is None else told(first.value, first.timestamp_ms)
+        if at <= each.reached_ms:
+            raise ConfigError(
+                f"{each.source}: the files reach to {each.reached_ms} ms, and the log begins at offset "
+                f"{first.offset:,} with {at} ms: what is in both would count twice. End the files before {at}, or give "
+                "them the columns partition and offset; if nothing is in both: --accept overlap",
+                partition=each.source,
+            )
+
+
+class Covered(msgspec.Struct, frozen=True):
+    """How many records the history of each partition had: rows of files, and offsets of the log."""
+
+    records: dict[str, int]
+
+
+def covered_by(taken: Iterable[FileRows], tails: Mapping[TaskInput, Tail]) -> Covered:
+    """Return how many records a history has."""
+    found: Counter[TopicPartition] = Counter({source: each.records for source, each in by_partition(taken).items()})
+    found.update({partition: tail.end - tail.begin for (_, partition), tail in tails.items()})
+    return Covered({str(partition): count for partition, count in sorted(found.items())})
+
+
+def read_covered(path: Path) -> Covered | None:
+    """Return what the last backfill has left, None if there is nothing. Raises ConfigError: the file is damaged."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Covered)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise ConfigError(
+            f"{path} is damaged ({error}): delete it if this backfill may replace the last one"
+        ) from error
+
+
+def write_covered(path: Path, covered: Covered) -> None:
+    """Leave it for the next backfill."""
+    scratch = path.with_suffix(".new")
+    scratch.write_bytes(msgspec.json.encode(covered))
+    scratch.replace(path)
+
+
+def check_fewer(before: Covered | None, now: Covered, accepted: Accepted) -> None:
+    """Raise ConfigError if a partition's history is shorter than that of the last backfill."""
+    for place, count in {} if before is None or Accept.FEWER in accepted.kinds else before.records.items():
+        if (found := now.records.get(place, 0)) < count:
+            raise ConfigError(
+                f"{place}: this history has {found:,} records, and that of the last backfill had {count:,}: the state "
+                "would lose the others. Add the files that are missing, or an archive of what the log has deleted "
+                "since; if that is meant: --accept fewer"
+            )
+
+
+def check_log_whole(log: LogReader, tasks: Iterable[Claimed], from_files: Collection[str], accepted: Accepted) -> None:
+    """Raise ConfigError if the log has lost records of which the state that a backfill replaces is made.
+
+    ``tasks``: claimed, with their last commits. ``from_files``: the topics whose history does not come from the log.
+    """
+    for wiring, base in () if Accept.FEWER in accepted.kinds else ((task.wiring, task.base) for task in tasks):
+        for at in () if base is None else base.external:
+            partition = TopicPartition(at.topic, at.partition)
+            first, start = wiring.starts.get(partition, 0), log.bounds(partition)[0]
+            if partition.topic not in from_files and first < start and first < at.offset:
+                raise ConfigError(
+                    f"{partition}: the job has taken records up to offset {at.offset:,}, and the log begins at "
+                    f"offset {start:,}: a state made of what it still has would lose those before. Give an archive of "
+                    f"the topic, --from {partition.topic}=PATH; if the job never had them: --accept fewer",
+                    partition=partition,
+                )

@@ -1,0 +1,151 @@
+"""What files would make a wrong state of is an error with its numbers, unless it is said to be meant."""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from framework.errors import ConfigError
+from framework.spark.backfill.history import read_files
+from framework.spark.backfill.history_checks import Accept, Accepted
+from framework.state.commits import all_wirings
+from framework.state.snapshots import settled_fold
+from protocol.ids import TopicPartition
+from tests.spark.backfill.scene import NOW_MS, Records, Scene, external, parquet
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
+
+NOTHING = Accepted()
+BY_TIME = [
+    ('Store("seen", key=utf8, value=int64)', 'Store("seen", key=utf8, value=int64, ttl_ms=1_000_000)'),
+]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    scene = Scene(tmp_path, "-checked", changes=BY_TIME)
+    scene.accepted = NOTHING
+    yield scene
+    scene.log.close()
+
+
+def numbers(count: int, first: int = 0) -> Records:
+    return [(f"key-{number % 7}", "1", NOW_MS + number) for number in range(first, first + count)]
+
+
+def partition(key: str) -> int:
+    return external("events", key, "", 0).partition.partition
+
+
+def refused(spark: "SparkSession", scene: Scene, path: str, accepted: Accepted, *words: str) -> None:
+    """Look that a backfill ends with these words and has changed nothing; ``accepted`` makes it count."""
+    before = [settled_fold(scene.log, wiring).last for wiring in all_wirings(scene.job)]
+    with pytest.raises(ConfigError) as error:
+        scene.backfill(spark, path)
+    assert [word for word in words if word not in str(error.value)] == [], error.value
+    assert [settled_fold(scene.log, wiring).last for wiring in all_wirings(scene.job)] == before
+    scene.accepted = accepted
+    scene.backfill(spark, path)
+    scene.accepted = NOTHING
+
+
+def test_files_that_are_not_in_the_order_of_time(spark: "SparkSession", scene: Scene, tmp_path: Path) -> None:
+    """Each file of a table spans the day: its records are late where event time counts, and told elsewhere."""
+    rows = list(numbers(400))
+    random.Random(1).shuffle(rows)
+    path = parquet(tmp_path / "history" / "0.parquet", rows)
+    late = sum(
+        time < max(at for key, _, at in rows[: index + 1] if partition(key) == partition(own))
+        for index, (own, _, time) in enumerate(rows)
+    )
+    refused(spark, scene, path, Accepted(late=late), f"{late:,} of 400 records come after", f"--max-late {late}")
+    with pytest.raises(ConfigError, match="--max-late"):
+        scene.audit(spark, path)
+    (tmp_path / "other").mkdir()
+    timeless = Scene(tmp_path / "other", "-timeless")
+    timeless.accepted = NOTHING
+    timeless.backfill(spark, path)
+    assert any("sort them" in text for text in timeless.told.said)
+    timeless.log.close()
+
+
+def test_files_and_a_log_that_overlap(spark: "SparkSession", scene: Scene, tmp_path: Path) -> None:
+    """The topic still has records that the files have, too: both bounds are named, and nothing counts twice."""
+    path = parquet(tmp_path / "history" / "0.parquet", numbers(300))
+    scene.feed(numbers(110, 200))
+    first = next(at for key, _, at in numbers(110, 200) if partition(key) == 0)
+    words = "events-checked[0]", str(first), "offset 0", "--accept overlap"
+    refused(spark, scene, path, Accepted(kinds=frozenset({Accept.OVERLAP})), *words)
+
+
+def test_offsets_that_are_in_no_file(spark: "SparkSession", scene: Scene, tmp_path: Path) -> None:
+    """A file of an archive is missing: its offsets are named."""
+    rows = [row for row in numbers(80) if partition(row[0]) == 0][:30]
+    scene.feed(rows)
+    there = [*range(10), *range(20, 30)]
+    path = parquet(tmp_path / "a" / "0.parquet", [rows[i] for i in there], partition=[0] * 20, offset=there)
+    words = "events-checked[0]: 10 offsets are in no file: 10 to 19", "The log has 0 to 30", "--accept holes"
+    refused(spark, scene, path, Accepted(kinds=frozenset({Accept.HOLES})), *words)
+
+
+def test_a_history_that_has_become_shorter(spark: "SparkSession", scene: Scene, tmp_path: Path) -> None:
+    """A file has gone since the last backfill: its state is not replaced by a smaller one."""
+    for number in range(2):
+        parquet(tmp_path / "history" / f"{number}.parquet", numbers(100, 100 * number))
+    scene.backfill(spark, str(tmp_path / "history"))
+    (tmp_path / "history" / "1.parquet").unlink()
+    words = "that of the last backfill had", "--accept fewer"
+    refused(spark, scene, str(tmp_path / "history"), Accepted(kinds=frozenset({Accept.FEWER})), *words)
+
+
+def test_a_log_that_was_trimmed_since(spark: "SparkSession", scene: Scene) -> None:
+    """The same command again would lose what the topic has lost; the commits say so, without the job's directory."""
+    scene.feed(numbers(100))
+    scene.backfill(spark, "kafka")
+    scene.job_directory.history().unlink()
+    for number in range(2):
+        scene.log.trim(TopicPartition(scene.topic, number), 20)
+    words = "the log begins at offset 20", "archive"
+    refused(spark, scene, "kafka", Accepted(kinds=frozenset({Accept.FEWER})), *words)
+    scene.job_directory.history().write_text("{")
+    scene.accepted = Accepted(kinds=frozenset({Accept.FEWER}))
+    with pytest.raises(ConfigError, match=r"history\.json is damaged"):
+        scene.backfill(spark, "kafka")
+
+
+def test_records_that_go_to_no_store(spark: "SparkSession", scene: Scene, tmp_path: Path) -> None:
+    """Dead letters of a history are an error, with the first rows that are none at all."""
+    lines = [json.dumps({"key": "key-1", "value": "7", "timestamp": 5}), "{broken", json.dumps({"key": "a"})]
+    (tmp_path / "history.jsonl").write_text("\n".join(lines))
+    words = "2 records of the history go to no store", "the line is not JSON: b'{broken'", "--max-refused 2"
+    refused(spark, scene, str(tmp_path / "history.jsonl"), Accepted(refused=2), *words)
+
+
+def test_json_keeps_the_text_of_keys_and_values(spark: "SparkSession", tmp_path: Path) -> None:
+    """Numbers have all of their digits and forms, nulls and the order of fields stay, whatever other lines have."""
+    values = ['{"n":9007199254740993,"f":7.0,"z":null,"a":1}', "2.50", '{"a": [1, 2.5]}', '"text"', "true"]
+    lines = [f'{{"key":{{"b":1,"a":2.0}},"value":{value},"timestamp":{at}}}' for at, value in enumerate(values)]
+    (tmp_path / "history.jsonl").write_text("\n".join(lines))
+    rows = read_files(spark, str(tmp_path / "history.jsonl"), 1).rows.orderBy("timestamp").collect()
+    assert [bytes(row["value"]).decode() for row in rows] == [*values[:3], "text", "true"]
+    assert {bytes(row["key"]) for row in rows} == {b'{"b":1,"a":2.0}'}
+
+
+@pytest.mark.parametrize(
+    ("mark", "name"), [("_delta_log/0.json", "Delta"), (".hoodie/p", "Hudi"), ("metadata/v1.metadata.json", "Iceberg")]
+)
+def test_the_files_of_a_table_are_no_history(spark: "SparkSession", tmp_path: Path, mark: str, name: str) -> None:
+    """Its folder has rows that were deleted, too: refused, as a whole and within, before anything is read."""
+    path = parquet(tmp_path / "table" / "0.parquet", numbers(3))
+    read_files(spark, str(tmp_path / "table"), 2)
+    (tmp_path / "table" / mark).parent.mkdir()
+    (tmp_path / "table" / mark).write_text("{}")
+    for each in (str(tmp_path / "table"), path, str(tmp_path / "table" / "*.parquet")):
+        with pytest.raises(ConfigError, match=f"a table of {name}"):
+            read_files(spark, each, 2)
