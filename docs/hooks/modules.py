@@ -79,6 +79,7 @@ GROUPS: dict[str, list[str]] = {
         "framework/testing",
         "framework/testing/broker",
         "framework/testing/contracts",
+        "framework/testing/late_end",
     ],
     "Which code does a command run?": ["framework/cli", "framework/cli/commands", "framework/cli/doctor"],
 }

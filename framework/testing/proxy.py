@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-CHUNK_BYTES = 1 << 16
+CHUNK_BYTES = 1 << 16  # of one read: what a socket holds, about
 
 
 class Proxy(ABC):
