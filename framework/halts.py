@@ -314,6 +314,20 @@ class HaltCode(Enum):
         "What is committed.",
         "Restore what it lacks; or, if that may be missing, set the number in its row as the text says.",
     )
+    TRANSACTION_SPLIT = (
+        "GRETE-H045",
+        "a transaction was split",
+        (
+            "Something else has ended a transaction of a sink in its middle, so that outputs and their commit are not "
+            "one any more: a second producer with the same transactional id, a person with `kafka-transactions.sh`, "
+            "or a worker of a release before 0.4."
+        ),
+        "What was committed before. Of the last checkpoint, outputs are missing, or come again with the next start.",
+        (
+            "Compare the outputs of that checkpoint with its inputs, and put them right. Find out what ended the "
+            "transaction. Then start the job again."
+        ),
+    )
 
     def __new__(cls, code: str, title: str, happened: str, safe: str, remedy: str) -> Self:
         """Keep what is known about the code beside it."""

@@ -92,7 +92,11 @@ EVENTS = (
     LogEvent("topic-unchecked", "cannot check whether topic", "a right is missing", "grant DescribeConfigs"),
     LogEvent("trim-failed", "trimming %s failed", "a trim failed, and is made up for", _GOES_ON),
     LogEvent("positions-unseen", "lag tools", "a right to the group is missing", "grant Read on the group"),
-    LogEvent("transaction-lost", "transactional id", "another process has the id, or it took too long", _GOES_ON),
+    LogEvent("new-epoch", "transactional id %s has a new epoch", "a transaction's end was slow or unknown", _GOES_ON),
+    LogEvent("transaction-lost", "transactional id", "another process has the id, or has written", _GOES_ON),
+    LogEvent(
+        "transaction-unknown", "a transaction of", "it failed, or its outcome is unknown", "nothing: it is settled"
+    ),
     LogEvent("output-grew", "output topic", "a topic that is written has more partitions", "docs/guides/upgrade.md"),
     LogEvent("metadata-gone", "the metadata of job", "what the job had pinned is gone", "restore the topic"),
     LogEvent("definition-pinned", "job %s has run with", "an older release pinned nothing", _GOES_ON),

@@ -57,9 +57,9 @@ class WatchedProducer(Producer):
 class WatchedTransactions(Transactions):
     """Tells the producer how many outputs a transaction has."""
 
-    def _commit(self, transaction: Any) -> None:
+    def _commit(self, transaction: Any, placed: Any) -> None:
         WatchedProducer.outputs, WatchedProducer.handed_over = len(transaction.outputs), 0
-        super()._commit(transaction)
+        super()._commit(transaction, placed)
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from framework.errors import ConfigError
+from framework.logs.kafka.endings import RETRY_MS, RETRY_MS_MAX
 from framework.logs.kafka.tls_diagnosis import protocol
 from framework.settings import KiB, MiB
 
@@ -135,7 +136,11 @@ def transactional(producer: Mapping[str, Any], transactional_id: str) -> dict[st
     A transaction fails as a whole, at its time-out at the latest, so nothing in it must outlast that or stop the rest.
     """
     own = {name: value for name, value in batching(producer).items() if name not in _NOT_IN_TRANSACTIONS}
-    return own | {"transactional.id": transactional_id}
+    return (
+        own
+        | {"retry.backoff.ms": RETRY_MS, "retry.backoff.max.ms": RETRY_MS_MAX}
+        | {"transactional.id": transactional_id}
+    )
 
 
 def _refuse_contradiction(name: str, plain: str, value: object) -> bool:

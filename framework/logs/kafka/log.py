@@ -54,7 +54,7 @@ class KafkaLog(KafkaReader):
         ``patience``: how long to wait for brokers that do not answer. Raises ConfigError (an option, who we are),
         LogAway (no broker answers).
         """
-        self._producer, consumer, admin = split_options(bootstrap, group, options or {}, reads=reads)
+        self._producer, self._consumer, admin = split_options(bootstrap, group, options or {}, reads=reads)
         troubles = Troubles(scrubber(options or {}))
         patience = Patience() if patience is None else patience
         self._writer = KafkaWriter(self._producer, troubles)  # first: a producer id takes longest
@@ -66,7 +66,7 @@ class KafkaLog(KafkaReader):
         self._ends: dict[tuple[int, int], TopicPartition] = {}  # of what goes to changelogs, by owner and token
         self._committed: dict[TopicPartition, int] = {}  # what predecessors have committed ends there or later
         self._readable: dict[TopicPartition, int] = {}  # what is acknowledged ends here, so bounds must show it
-        super().__init__(bootstrap, consumer, troubles, patience, self._writer.answers)
+        super().__init__(bootstrap, self._consumer, troubles, patience, self._writer.answers)
 
     # --- topics ---
 
@@ -180,7 +180,7 @@ class KafkaLog(KafkaReader):
         self._check(partition)
         self._committed[partition] = committed + 1
         if partition not in self._transactions:
-            self._transactions[partition] = Transactions(self._producer, self._troubles, partition)
+            self._transactions[partition] = Transactions(self._producer, self._consumer, self._troubles, partition)
 
     def give_up(self, owner: int, changelog: TopicPartition) -> None:
         """Forget a task that has ended while others go on: what it has sent may still arrive, and is not waited for.

@@ -18,18 +18,23 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from framework.errors import TransientError
+from framework.errors import FrameworkError, Halted, LogAway, TransientError
+from framework.halts import HaltCode
 from framework.logs.kafka.config import transactional
+from framework.logs.kafka.endings import WhatBecame, may_come_again, outcome
 from framework.logs.kafka.errors import Troubles, failed
 from framework.logs.kafka.producer import HANDED_MAX, Callback, append_time, hand_over, unknown_offset
+from framework.logs.kafka.tail import read_tail
 from framework.ports import Delivery, ExternalRecord
 from protocol.ids import TopicPartition
 
 SLICE_S = 0.5  # of a call that waits for the broker, and is resumed: in between the thread sees that the log was closed
+FLUSH_S = 0.1  # of one call: the client's next step of 0.2 s would call back with an exception set
 ROOM_S = 0.05  # of waiting for room in librdkafka's queue
 ABORT_S_MAX = 4.0  # at the end: else the broker aborts it by its time-out
 CLAIM_S_MAX = 1.0  # who takes a transactional id over sends its claim next
 CLOSE_S_MAX = 5.0  # above ABORT_S_MAX: the thread ends by itself
+TRIES_MAX = 3  # of one transaction, where brokers answer: what they refuse three times they refuse for good
 
 logger = logging.getLogger("grete.kafka")
 
@@ -56,12 +61,18 @@ class _Transaction(NamedTuple):
 class Transactions:
     """The changelog partition of one sink task. The first transaction, its claim, takes the transactional id over."""
 
-    def __init__(self, config: dict[str, Any], troubles: Troubles, partition: TopicPartition) -> None:
-        """Connect in the background. ``config`` is the plain producer's. Raises ConfigError."""
+    def __init__(
+        self, producer: dict[str, Any], consumer: dict[str, Any], troubles: Troubles, partition: TopicPartition
+    ) -> None:
+        """Connect in the background. ``producer`` and ``consumer`` are the plain ones' options. Raises ConfigError."""
         self.partition = partition
         self.id = f"{partition.topic}-{partition.partition}"
         self._troubles = troubles
-        self._producer: Producer = troubles.made(Producer, transactional(config, self.id))
+        self._config, self._reading = transactional(producer, self.id), consumer
+        self._producer: Producer = troubles.made(Producer, self._config)
+        self._epoch = False  # whether the producer has taken one
+        self._doubtful = False  # an end may have been asked for twice: the next transaction needs a new epoch
+        self._end: int | None = None  # of the changelog, behind the last transaction of this process
         self._open: list[tuple[int, int, bytes]] = []  # sent, waiting for the message that ends the transaction
         self._queued: list[_Transaction] = []  # complete, to be handed to the thread by ``poll``
         self._jobs: SimpleQueue[_Transaction | None] = SimpleQueue()
@@ -128,16 +139,11 @@ class Transactions:
     # --- the thread ---
 
     def _run(self) -> None:
-        begun = False
         while (transaction := self._jobs.get()) is not None:
             try:
-                if not begun:
-                    begun = True
-                    self._call(self._producer.init_transactions, "taking over")
-                self._commit(transaction)
+                self._settle(transaction)
             except _Refusal:
-                logger.info("transactional id %s is another process's now, or its transaction took too long", self.id)
-                self._closing.wait(CLAIM_S_MAX)
+                logger.info("transactional id %s is another process's now", self.id)
                 owner, token, _ = transaction.messages[-1]
                 self._deliveries.append(Delivery(owner, token, -1, time.time_ns() // 1_000_000, fenced=True))
                 return
@@ -146,24 +152,103 @@ class Transactions:
                 self._failure = error
                 return
 
-    def _commit(self, transaction: _Transaction) -> None:
-        """Begin, hand all over, commit; then report each message of the changelog, the last with the marker behind it.
+    def _settle(self, transaction: _Transaction) -> None:
+        """Commit; report each message of the changelog, the last with the marker behind it.
 
-        A message that fails makes the commit fail, so the outputs need no callback.
+        Where it is not known what became of it, make that known, and commit it again if it is not there (C4).
         """
-        placed: list[Delivery] = []
+        if not self._epoch:
+            self._take_over()
+        if self._doubtful:
+            self._renew(())
+        failures = 0
+        while True:
+            placed: list[Delivery] = []
+            try:
+                self._commit(transaction, placed)
+                break
+            except _Unknown as unknown:
+                failures += not isinstance(unknown.error, LogAway)
+                if failures >= TRIES_MAX:
+                    raise unknown.error from unknown
+                logger.info("a transaction of %s has failed or has an unknown outcome: %s", self.id, unknown.error)
+                if found := self._made_known(transaction, placed, unknown):
+                    placed = found
+                    break
+        self._end = placed[-1].offset + 2
+        placed[-1] = placed[-1]._replace(trailing=1)
+        self._deliveries.extend(placed)
+
+    def _commit(self, transaction: _Transaction, placed: list[Delivery]) -> None:
+        """Begin, hand all over, wait until the broker has it, end it.
+
+        A message that fails makes the end fail, so the outputs need no callback.
+        """
         self._under_way = transaction
         self._call(lambda _: self._producer.begin_transaction(), "beginning")
         for owner, token, value in transaction.messages:
             record = ExternalRecord(self.partition, None, value, 0)
             self._hand_over((record,), partial(_placed, placed, owner, token))
         self._hand_over(transaction.outputs, None)
-        self._call(self._producer.commit_transaction, "committing")
+        self._flush()
+        asked = time.monotonic()
+        try:
+            self._call(self._producer.commit_transaction, "committing")
+        finally:
+            self._doubtful = may_come_again(time.monotonic() - asked)
         self._producer.poll(0)
         if len(placed) < len(transaction.messages):
-            raise unknown_offset(self.partition)
-        placed[-1] = placed[-1]._replace(trailing=1)
-        self._deliveries.extend(placed)
+            raise _Unknown(unknown_offset(self.partition))
+
+    def _made_known(
+        self, transaction: _Transaction, placed: Sequence[Delivery], unknown: "_Unknown"
+    ) -> list[Delivery] | None:
+        """Take a new epoch, and return where the transaction's messages are, None if they are not there."""
+        if self._end is None and not placed:  # the claim, of which nothing is there: who has written is read behind it
+            if unknown.fenced:
+                raise _Refusal
+            self._renew((), known=False)
+            return None
+        self._end = placed[0].offset if self._end is None else self._end
+        if unknown.fenced and self._tail(CLAIM_S_MAX):
+            raise _Refusal
+        return self._renew(transaction.messages)
+
+    def _take_over(self) -> None:
+        """Take an epoch with the producer that is there. A claim is what makes it known to others."""
+        try:
+            self._call(self._producer.init_transactions, "taking over")
+        except _Unknown as unknown:
+            raise (_Refusal() if unknown.fenced else unknown.error) from unknown
+        self._epoch = True
+
+    def _renew(self, messages: Sequence[tuple[int, int, bytes]], *, known: bool = True) -> list[Delivery] | None:
+        """Take a new epoch, then look at what the changelog has behind what is ``known`` of it.
+
+        Who has claimed it before keeps it: nothing more is written here.
+        """
+        began, former = time.monotonic(), [self._producer]
+        self._producer = self._troubles.made(Producer, self._config)
+        self._take_over()
+        threading.Thread(target=_forget, args=[former], name=f"former {self.id}", daemon=True).start()
+        self._doubtful = False
+        rows = self._tail() if known else []
+        logger.info("transactional id %s has a new epoch, after %.0f ms", self.id, 1_000 * (time.monotonic() - began))
+        match outcome([value for _, _, value in messages], [value for value, _, _ in rows]):
+            case WhatBecame.FOREIGN:
+                raise _Refusal
+            case WhatBecame.SPLIT:
+                raise split(self.id, self.partition)
+            case WhatBecame.ABSENT:
+                return None
+            case WhatBecame.THERE:
+                pairs = zip(messages, rows, strict=True)
+                return [Delivery(owner, token, offset, time_ms) for (owner, token, _), (_, offset, time_ms) in pairs]
+
+    def _tail(self, seconds: float = 0.0) -> list[tuple[bytes, int, int]]:
+        """Return what is behind the last transaction as (value, offset, time), after that long at most."""
+        assert self._end is not None
+        return read_tail(self._reading, self._troubles, self.partition, self._end, seconds, self._stop_if_closing)
 
     def _hand_over(self, records: Sequence[ExternalRecord], callback: Callback | None) -> None:
         producer, start = self._producer, 0
@@ -177,6 +262,16 @@ class Transactions:
             except KafkaException as error:
                 what = f"sending {len(some[0].value or b'')} bytes to {some[0].partition}"
                 raise self._failed(error, what) from error
+
+    def _flush(self) -> None:
+        """Return when the broker has all that was handed over, or will not get it: the end must be timed alone."""
+        while True:
+            try:
+                if not self._producer.flush(FLUSH_S):
+                    return
+            except KafkaException as error:  # a fatal one; what failed otherwise makes the end fail
+                raise self._failed(error, "sending") from error
+            self._stop_if_closing()
 
     def _call(self, function: Callable[[float], None], doing: str) -> None:
         """Call until it is done or has failed; how long it may take in all is the task's to say (B1)."""
@@ -192,15 +287,17 @@ class Transactions:
         if self._closing.is_set():
             raise TransientError(f"{self.partition}: closed within a transaction", partition=self.partition)
         if self._troubles.refused is not None:
-            raise self._failed(KafkaException(self._troubles.refused), "waiting for the broker")
+            raise failed(KafkaException(self._troubles.refused), f"waiting for the broker, for {self.id}")
 
     def _failed(self, exception: KafkaException, doing: str) -> Exception:
-        """Return what to raise: who was fenced says so, all else ends the process (C4)."""
+        """Return what to raise: _Unknown where it passes by itself, else what a person must see."""
         error: KafkaError = exception.args[0]
-        if error.code() in _FENCED:
-            return _Refusal()
+        if error.code() == KafkaError.INVALID_TXN_STATE:
+            return split(self.id, self.partition)
         sent = () if self._under_way is None else self._under_way.records(self.partition)
-        return failed(exception, f"{doing}, in a transaction of {self.id}", sent=sent)
+        found = failed(exception, f"{doing}, in a transaction of {self.id}", sent=sent)
+        fenced = error.code() in _FENCED
+        return _Unknown(found, fenced=fenced) if fenced or isinstance(found, TransientError) else found
 
     def _abort(self) -> None:
         """End the open transaction, as an abort.
@@ -212,7 +309,32 @@ class Transactions:
 
 
 class _Refusal(Exception):
-    """The broker says that the transactional id has a new holder, or that the transaction has outlived its time-out."""
+    """Another process has the transactional id, or has written to the changelog: the task looks whether it claims."""
+
+
+class _Unknown(Exception):
+    """It is not known whether a transaction was committed, or it is known that it was not; what was the reason."""
+
+    def __init__(self, error: FrameworkError, *, fenced: bool = False) -> None:
+        """``fenced``: the broker says that the id has a new holder, or that the transaction outlived its time-out."""
+        super().__init__(str(error))
+        self.error, self.fenced = error, fenced
+
+
+def split(transactional_id: str, partition: TopicPartition) -> Halted:
+    """Return the error of a transaction that something else has ended in its middle."""
+    return Halted(
+        f"{partition}: a transaction of {transactional_id} was ended in its middle by something else: its first half "
+        "is there, the other is not, or comes again. Compare the outputs of the last checkpoint; then start again. "
+        "Does another producer use this transactional id, or did somebody end it by kafka-transactions.sh?",
+        partition=partition,
+        code=HaltCode.TRANSACTION_SPLIT,
+    )
+
+
+def _forget(former: list[Producer]) -> None:
+    """Let go of a client: that may take seconds where its brokers are away."""
+    former.pop().purge()
 
 
 def _placed(placed: list[Delivery], owner: int, token: int, error: KafkaError | None, message: Message) -> None:

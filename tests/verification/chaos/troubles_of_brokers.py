@@ -88,7 +88,7 @@ def leader_killed(directory: Path, seed: int) -> str:
 
 
 def transaction_outlived(directory: Path, seed: int) -> str:
-    """Freeze a sink within its transaction until the broker aborts it: the sink ends, and does it again, once (S1)."""
+    """Freeze a sink within its transaction until the broker aborts it: the sink finds that, and repeats it (C4, S1)."""
     point = "frozen within a transaction"
     soon = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
     with on_cluster(directory, seed, changed=soon, options=TIME_OUTS) as (cluster, stage):
@@ -106,8 +106,7 @@ def transaction_outlived(directory: Path, seed: int) -> str:
         stage.back(0)
         stage.crew.wake(stage.crew.members[0])
         stage.campaign.feed(100)
-        code = stage.ends(0, ExitCode.FAILED)
-        return _goes_on(stage, f"the sink ended with {code} and came back")
+        return _goes_on(stage, "the sink repeated its transaction")
 
 
 def oversized(directory: Path, seed: int) -> str:

@@ -1,0 +1,88 @@
+"""What is at the end of a changelog, for who has just taken a new epoch of its transactional id (C4)."""
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from framework.errors import TransientError
+from framework.logs.kafka.errors import AWAY, Troubles, failed
+from framework.logs.kafka.producer import append_time
+from protocol.ids import TopicPartition
+
+SLICE_S = 0.5  # of a call that waits for the broker: in between the caller looks whether to go on
+STEP_S = 0.02  # of waiting for messages that may come
+SHORT_S_MAX = 60.0  # a new leader knows within that time how far the log is
+
+TailRow = tuple[bytes, int, int]  # value, offset, time
+
+
+def read_tail(
+    config: dict[str, Any],
+    troubles: Troubles,
+    partition: TopicPartition,
+    begin: int,
+    seconds: float,
+    go_on: Callable[[], None],
+) -> list[TailRow]:
+    """Return the committed messages from ``begin`` on; where there are none, after ``seconds`` of looking.
+
+    The end is asked for first: a broker answers that only once it knows how far the log was before it became the
+    leader. ``go_on`` raises where the caller is to stop.
+    """
+    deadline = time.monotonic() + seconds
+    with closing(troubles.made(Consumer, config)) as consumer:
+        while True:
+            rows = _rows(consumer, partition, begin, _end(consumer, partition, begin, go_on), go_on)
+            if rows or time.monotonic() >= deadline:
+                return rows
+            time.sleep(STEP_S)
+            go_on()
+
+
+def _end(consumer: Consumer, partition: TopicPartition, begin: int, go_on: Callable[[], None]) -> int:
+    """Return the end of what is committed. What was acknowledged before ``begin`` is below it."""
+    deadline = time.monotonic() + SHORT_S_MAX
+    end = -1
+    while end < begin:
+        try:
+            end = consumer.get_watermark_offsets(KafkaPartition(*partition), timeout=SLICE_S, cached=False)[1]
+        except KafkaException as error:
+            if error.args[0].code() not in AWAY:
+                raise failed(error, f"asking where {partition} ends") from error
+            deadline = time.monotonic() + SHORT_S_MAX
+        go_on()
+        if end < begin:
+            if time.monotonic() > deadline:
+                raise TransientError(
+                    f"{partition} ends at {end}, before {begin}, where the last transaction ended: start again",
+                    partition=partition,
+                )
+            time.sleep(STEP_S)
+    return end
+
+
+def _rows(
+    consumer: Consumer, partition: TopicPartition, begin: int, end: int, go_on: Callable[[], None]
+) -> list[TailRow]:
+    rows: list[TailRow] = []
+    position = begin
+    if position < end:
+        consumer.assign([KafkaPartition(*partition, position)])
+    while position < end:
+        message = consumer.poll(SLICE_S)
+        go_on()
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            rows.append((message.value() or b"", message.offset() or 0, append_time(message)))
+            position = (message.offset() or 0) + 1
+        elif error.code() == KafkaError._PARTITION_EOF:
+            position = message.offset() or position  # behind aborted messages and markers
+        elif error.code() not in AWAY:
+            raise failed(KafkaException(error), f"reading {partition} from {begin}")
+    return rows

@@ -1,0 +1,148 @@
+"""The end of a transaction whose outcome is unknown, or that may come again: it is made known, and nothing is split."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from framework.errors import Halted, TransientError
+from framework.halts import HaltCode
+from framework.logs.kafka import KafkaLog, transactions
+from framework.logs.kafka.config import split_options, transactional
+from framework.logs.kafka.endings import ONCE_S, RETRY_MS, WhatBecame, may_come_again, outcome
+from framework.ports import ExternalRecord
+from framework.testing.broker import Broker
+from protocol.ids import TopicPartition
+from tests.logs.outputs import visible
+from tests.logs.test_kafka_transactions import changelog, commit, connect, ended, name, out, record
+
+__all__ = ["changelog", "connect", "name", "out"]  # fixtures
+
+Connect = Callable[..., KafkaLog]
+
+
+def test_an_end_that_was_quick_was_asked_for_once() -> None:
+    """A client waits before it asks again; how long is pinned, whatever the user's options say."""
+    assert [may_come_again(ONCE_S - 0.001), may_come_again(ONCE_S)] == [False, True]
+    producer, _, _ = split_options("b:1", "g", {"retry.backoff.ms": 1, "retry.backoff.max.ms": 1})
+    made = transactional(producer, "t")
+    assert made["retry.backoff.ms"] == RETRY_MS
+    assert made["retry.backoff.max.ms"] >= RETRY_MS * 1.2  # else it would cut the wait short
+
+
+def test_what_is_behind_the_last_message_tells_the_outcome() -> None:
+    """All of the transaction, nothing, a part of it, or what another has written."""
+    own = [b"data", b"commit"]
+    assert outcome(own, own) is WhatBecame.THERE
+    assert outcome(own, []) is WhatBecame.ABSENT
+    assert outcome(own, [b"data"]) is WhatBecame.SPLIT
+    assert outcome(own, [*own, b"claim"]) is WhatBecame.FOREIGN
+    assert outcome([], [b"claim"]) is WhatBecame.FOREIGN
+
+
+class Unlucky(Producer):
+    """Its next end of a transaction fails as it is told to, once: after it was asked for, or in place of it."""
+
+    code: int | None = None
+    asks = True
+
+    def commit_transaction(self, *arguments: Any) -> None:
+        """Commit, or not, and fail."""
+        code, Unlucky.code = self.code, None
+        if code is None or self.asks:
+            super().commit_transaction(*arguments)
+        if code is not None:
+            raise KafkaException(KafkaError(code, "unlucky", fatal=True))
+
+
+@pytest.fixture
+def unlucky(monkeypatch: pytest.MonkeyPatch) -> type[Unlucky]:
+    """The producer of transactions."""
+    monkeypatch.setattr(transactions, "Producer", Unlucky)
+    return Unlucky
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("asks", [True, False])
+def test_an_unknown_outcome_is_made_known(
+    kafka_broker: Broker, connect: Connect, changelog: TopicPartition, out: TopicPartition, unlucky: Any, asks: bool
+) -> None:
+    """C4: what is there is not written again, what is not there is; of a claim, too."""
+    log = connect()
+    values, offsets = [b"claim", b"one", b"two"], []
+    for value in values:
+        unlucky.code, unlucky.asks = KafkaError._TIMED_OUT, asks
+        delivery = commit(log, changelog, value, [record(out, value)])
+        assert (delivery.fenced, delivery.trailing) == (False, 1)
+        offsets.append(delivery.offset)
+    assert visible(kafka_broker, out) == values
+    assert log.bounds(changelog)[1] > offsets[-1]
+    rows = log.read(changelog, 0, 1 << 20)
+    assert [row.value for row in rows] == [each for value in values for each in (b"data of " + value, value)]
+    assert [row.offset for row in rows[1::2]] == offsets
+
+
+@pytest.mark.kafka
+def test_an_end_that_was_slow_is_followed_by_a_new_epoch(
+    kafka_broker: Broker,
+    connect: Connect,
+    changelog: TopicPartition,
+    out: TopicPartition,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """S1: a late end of the old epoch is refused. Nothing is written, and no transaction is repeated."""
+    caplog.set_level("INFO", "grete.kafka")
+    monkeypatch.setattr(transactions, "may_come_again", lambda seconds: seconds > 0)
+    log = connect()
+    for value in (b"1", b"2", b"3"):
+        assert not commit(log, changelog, value, [record(out, value)]).fenced
+    assert visible(kafka_broker, out) == [b"1", b"2", b"3"]
+    renewed = [each for each in caplog.records if "has a new epoch, after" in each.getMessage()]
+    assert len(renewed) == 2  # none before it is needed
+
+
+@pytest.mark.kafka
+def test_a_rival_that_has_not_claimed_starts_again(
+    kafka_broker: Broker, connect: Connect, changelog: TopicPartition, out: TopicPartition
+) -> None:
+    """C5: it has taken the transactional id over and claims later: the holder goes on, and the rival is not fenced."""
+    log, rival = connect(), connect()
+    commit(log, changelog, b"one", [record(out, b"1")])
+    rival._transactions[changelog]._take_over()
+    assert not commit(log, changelog, b"two", [record(out, b"2")]).fenced
+    rival.send(0, -1, changelog, b"claim", sync=True)
+    assert ended(rival)[0].fenced  # the task finds no newer claim behind this, and starts again
+    with pytest.raises(TransientError, match="start again"):
+        rival.send(0, -1, changelog, b"claim", sync=True)
+    assert visible(kafka_broker, out) == [b"1", b"2"]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.PRODUCER_FENCED])
+def test_who_has_claimed_keeps_it(
+    kafka_broker: Broker, connect: Connect, changelog: TopicPartition, out: TopicPartition, unlucky: Any, code: int
+) -> None:
+    """S1: who takes a new epoch looks whether another has claimed, and then writes nothing more."""
+    log, rival = connect(), connect()
+    commit(log, changelog, b"one", [record(out, b"1")])
+    rival.send(0, -1, changelog, b"claim", sync=True)
+    ended(rival)
+    unlucky.code, unlucky.asks = code, False
+    assert commit(log, changelog, b"two", [record(out, b"2")]).fenced
+    assert visible(kafka_broker, out) == [b"1"]
+
+
+@pytest.mark.kafka
+def test_a_transaction_that_was_split_halts(
+    connect: Connect, changelog: TopicPartition, out: TopicPartition, unlucky: Any
+) -> None:
+    """Somebody else has ended it: the broker is up, and a restart would hide what is lost or comes again."""
+    log = connect()
+    commit(log, changelog, b"one", [])
+    unlucky.code, unlucky.asks = KafkaError.INVALID_TXN_STATE, False
+    log.send(0, -1, changelog, b"two", sync=True, outputs=[ExternalRecord(out, b"k", b"2", 7)])
+    with pytest.raises(Halted, match="ended in its middle by something else") as halted:
+        ended(log)
+    assert halted.value.code is HaltCode.TRANSACTION_SPLIT
