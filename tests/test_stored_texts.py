@@ -182,7 +182,7 @@ def test_clients_have_their_names() -> None:
     [
         ("aligned", Settings(), b"exactly-once"),
         ("aligned", Settings(processing_guarantee="at-least-once"), b"at-least-once"),
-        ("aligned", Settings(processing_guarantee="at-most-once"), b"at-most-once"),
+        ("aligned", Settings(processing_guarantee="none"), b"at-most-once"),
         ("deterministic", Settings(), b"exactly-once (deterministic)"),
         (
             "deterministic",
@@ -273,7 +273,8 @@ def test_sinks_have_their_names(tmp_path: Path) -> None:
     sink.open(Owner("job", "count-0", "nonce"))
     assert sink.begin(5)
     sink.commit()
-    assert [path.name for path in tmp_path.iterdir()] == ["part-count-0-5.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".part-count-0-owner", "part-count-0-5.jsonl"]
+    assert (tmp_path / ".part-count-0-owner").read_text() == "job nonce"
     assert ACCOUNT_DDL == (
         "CREATE TABLE grete_applied (job VARCHAR(255) NOT NULL, task VARCHAR(255) NOT NULL, "
         "owner VARCHAR(64) NOT NULL, version BIGINT NOT NULL, PRIMARY KEY (job, task))"

@@ -9,7 +9,7 @@ STRONG_MS = 1  # a checkpoint about every batch
 MICRO_BATCHES = "micro-batches"
 
 _ADDED = (
-    Mode("at-most-once", {"processing_guarantee": "at-most-once"}, loses=True),
+    Mode("at-most-once", {"processing_guarantee": "none"}, loses=True),
     Mode("strong productions", {"checkpoint_interval_ms": str(STRONG_MS)}),
     Mode(MICRO_BATCHES),
 )

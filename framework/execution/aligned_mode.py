@@ -1,4 +1,4 @@
-"""Aligned mode, and at least and at most once: frames are processed one by one, outputs leave with their commit."""
+"""Aligned mode, at least once, and no guarantee: frames are processed one by one, outputs leave with their commit."""
 
 from collections import deque
 from functools import partial
@@ -21,7 +21,7 @@ from protocol.ids import TopicPartition
 class AlignedMode:
     """The Mode of one task. Once told, an external record is processed at once; a frame waits for the core.
 
-    At most once the core is told so as well, and what it takes for processed waits until a commit covers it.
+    Without a guarantee the core is told so as well, and what it takes for processed waits until a commit covers it.
     """
 
     awaits_answers = True  # a commit waits for the frames before it
@@ -37,8 +37,8 @@ class AlignedMode:
         self._batch_of: TopicPartition | None = None
         self._held: list[ExternalRecord] = []  # records that a sink holds back for the checkpoint being committed (S1)
         self._unflushed = False  # something was processed since the outputs were flushed
-        self._uncovered = HeldInput() if parts.settings.processing_guarantee == "at-most-once" else None
-        self._stopping = False  # at most once: nothing more is read
+        self._uncovered = HeldInput() if parts.settings.processing_guarantee == "none" else None
+        self._stopping = False  # without a guarantee: nothing more is read
         self._stop_waits = False  # for what was read; then the core is told
         self._fired = False  # wall-clock timers have, since input was last looked for
         self._fired_in = -1  # the checkpoint that holds what they did last
@@ -73,7 +73,7 @@ class AlignedMode:
         return None
 
     def stop(self) -> None:
-        """Tell the core to stop: at most once not before all that was read has run, as no successor reads it."""
+        """Tell the core to stop: without a guarantee not before all that was read has run, as no successor reads it."""
         self._stopping = self._uncovered is not None
         self._stop_waits = self._uncovered is not None and not self._uncovered.empty
         if not self._stop_waits:

@@ -80,11 +80,11 @@ def check_stage(graph: StageGraph, settings: Settings) -> None:
             stage=graph.name,
             setting="processing_guarantee",
         )
-    if (graph.goes_by_time or graph.timers) and guarantee == "at-most-once":
+    if (graph.goes_by_time or graph.timers) and guarantee == "none":
         raise ConfigError(
             f"stage {graph.name!r} has timers, a window, an input with deduplicate or a store with ttl_ms: what a "
             "crash takes back of these would be done a second time, so a timer could fire twice. Drop the setting "
-            "processing_guarantee = at-most-once, or these",
+            "processing_guarantee = none, or these",
             stage=graph.name,
             setting="processing_guarantee",
         )

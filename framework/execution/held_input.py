@@ -1,4 +1,4 @@
-"""At most once: what is read waits here until a valid commit has its position (decision 0048)."""
+"""Without a guarantee: what is read waits here until a valid commit has its position (decision 0048)."""
 
 from collections import deque
 from collections.abc import Callable

@@ -7,10 +7,11 @@ from framework.core.damage import entry as reading
 from framework.errors import ConfigError
 from framework.job.key_metadata import rescale_entry, rescaled
 from framework.ports import JobLog, JobLogReader, JobMetadata, MetadataReader
-from framework.settings import Settings, with_texts
+from framework.settings import AT_MOST_ONCE, Settings, with_texts
 from protocol.ids import TopicPartition
 
 _SEQUENCED = "read-back"  # as it is pinned: logs of earlier builds say so
+_NONE = AT_MOST_ONCE  # as it is pinned, too
 _GUARANTEE = "guarantee"  # the entry that pins it, and the modes behind it if they are not the usual one
 
 
@@ -40,7 +41,8 @@ def check_guarantee(metadata: MetadataReader, job: str, settings: Settings, mode
     described = modes
     if "deterministic" in modes and settings.output_delivery == "sequenced":
         described = f"{modes}, {_SEQUENCED}"
-    text = settings.processing_guarantee if described == "aligned" else f"{settings.processing_guarantee} ({described})"
+    ours_pinned = _NONE if settings.processing_guarantee == "none" else settings.processing_guarantee
+    text = ours_pinned if described == "aligned" else f"{ours_pinned} ({described})"
     raw = metadata.meta_get(_GUARANTEE)
     if raw is None:
         return text
@@ -50,16 +52,22 @@ def check_guarantee(metadata: MetadataReader, job: str, settings: Settings, mode
     same = all(one == other for one, other in zip(stages, ours, strict=False))
     if guarantee != settings.processing_guarantee or not same or (both and delivery != settings.output_delivery):
         raise ConfigError(
-            f"the log of job {job!r} was made with guarantee {pinned}, not {text}: put that back, or "
+            f"the log of job {job!r} was made with guarantee {_told(pinned)}, not {_told(text)}: put that back, or "
             "choose another --directory; on Kafka, another name for the job"
         )
     return text if len(ours) > len(stages) else None
+
+
+def _told(pinned: str) -> str:
+    """Return a pinned text with the word of the setting."""
+    return "none" if pinned == _NONE else pinned
 
 
 def _parsed(pinned: str) -> tuple[str, str, str]:
     """Return guarantee, modes and output delivery that a pinned text says."""
     guarantee, _, rest = pinned.partition(" ")
     modes, _, delivery = rest.strip("()").partition(", ")
+    guarantee = "none" if guarantee == _NONE else guarantee
     return guarantee, modes or "aligned", "sequenced" if delivery == _SEQUENCED else "transactional"
 
 

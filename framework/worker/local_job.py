@@ -252,7 +252,7 @@ class LocalJob:
         return all(tasks[name]["checkpoint_id"] >= checkpoint_id for name in names)
 
     def _have_told(self) -> bool:
-        """Tell whether no task has committed since its status: at most once, what it read since may still be held."""
+        """Tell whether no task has committed since its status: without a guarantee, what was read since may be held."""
         tasks = dict(self._tasks())
         lasts = ((self.progress.last_commit(w.changelog), tasks[w.name]) for w in all_wirings(self.job))
         return all(last is not None and last.commit.checkpoint_id <= task["checkpoint_id"] for last, task in lasts)

@@ -289,7 +289,7 @@ class Asks(Remind):
         (lambda: Job("j", stages=[Twice]), "'alarms' and 'more': keep one"),
         (lambda: left_out(reminding(), is_recorded=True), "stage remind has wall-clock timers"),
         (lambda: Timers(clock="sun"), "need one of 'event', 'wall'"),  # type: ignore[arg-type]  # that is refused
-        (lambda: Kit(reminding(), processing_guarantee="at-most-once").run(), "a timer could fire twice"),
+        (lambda: Kit(reminding(), processing_guarantee="none").run(), "a timer could fire twice"),
     ],
 )
 def test_what_cannot_be_is_refused(make: Any, told: str) -> None:

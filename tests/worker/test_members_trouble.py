@@ -130,7 +130,7 @@ REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...], str]] = {
     ),
     "other partitions": ((("partitions=4", "partitions=2"),), (), "has 4 partitions, not 2 as in this code"),
     "another mode": ((("partitions=4", 'partitions=4, mode="deterministic"'),), (), "was made with guarantee"),
-    "another guarantee": ((), ("--set=processing_guarantee=at-most-once",), "was made with guarantee"),
+    "another guarantee": ((), ("--set=processing_guarantee=none",), "was made with guarantee"),
 }
 
 

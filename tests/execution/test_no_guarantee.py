@@ -1,4 +1,4 @@
-"""At most once: no record is processed twice, whatever dies or wakes up; a crash loses one interval at most."""
+"""Without a guarantee: no record is processed twice, whatever dies or wakes up; a crash loses one interval at most."""
 
 import random
 from collections import Counter
@@ -61,7 +61,7 @@ class Mark(Task):
 
 def a_kit() -> Kit:
     ran.clear()
-    settings = Settings(processing_guarantee="at-most-once", checkpoint_interval_ms=INTERVAL_MS, batch_bytes_max=150)
+    settings = Settings(processing_guarantee="none", checkpoint_interval_ms=INTERVAL_MS, batch_bytes_max=150)
     return Kit(Job("marking", [Split, Mark], partitions=2), settings=settings)
 
 
@@ -206,7 +206,7 @@ def test_a_record_that_cannot_be_processed_is_not_tried_again() -> None:
             super().process(record)
 
     ran.clear()
-    kit = Kit(Job("failing", [Fails]), processing_guarantee="at-most-once")
+    kit = Kit(Job("failing", [Fails]), processing_guarantee="none")
     for value in ("a", "bad"):
         kit.feed(lines, "k", value)
     with pytest.raises(Exception, match="ValueError: bad"):
@@ -260,7 +260,7 @@ def test_what_a_crash_could_let_happen_twice_is_refused(task: type[Task]) -> Non
     with pytest.raises(
         ConfigError, match=r"stage 'timed' has timers, a window, an input with deduplicate or a store with ttl_ms"
     ):
-        Kit(Job("timed", [task]), processing_guarantee="at-most-once").run()
+        Kit(Job("timed", [task]), processing_guarantee="none").run()
 
 
 def test_work_is_held_until_its_commit_is_valid() -> None:

@@ -1,4 +1,4 @@
-"""At most once in worker processes that die by SIGKILL: user code runs once for a record, or not at all."""
+"""Without a guarantee, in worker processes that die by SIGKILL: user code runs once for a record, or not at all."""
 
 import time
 from collections import Counter
@@ -38,7 +38,7 @@ def test_killed_workers_process_no_record_twice(request: pytest.FixtureRequest, 
     if on == "kafka":
         address = LogAddress(f"kafka://{request.getfixturevalue('kafka_broker').bootstrap}")
     job_directory = JobDirectory(tmp_path / "place", address=address)
-    settings = Settings(processing_guarantee="at-most-once", checkpoint_interval_ms=50, restart_backoff_ms=20)
+    settings = Settings(processing_guarantee="none", checkpoint_interval_ms=50, restart_backoff_ms=20)
     lines, fed = lines_of(name).name, 0
     with closing(job_directory.open_log(group=name)) as log:
         log.create_topic(lines, 2, plain=True)
