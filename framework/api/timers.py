@@ -25,9 +25,10 @@ class Timers:
     A task has at most one of each clock. ``clock="event"``: the task's event time, the minimum over its inputs, and
     over the producers of each stream, of the timestamps that they have reached (docs/explanation/event-time.md). A
     timer fires once, after the record (or batch, or news of a producer's time) with which event time reaches ``at``, in
-    the order of (at, key). An overdue timer fires after the current record. What ``on_timer`` sends carries ``at``
-    unless a timestamp is given. An input without records holds time back for the setting event_time_idle_ms; if all are
-    without, nothing fires.
+    the order of (at, key). An overdue timer fires after the current record; a row of 10,000 that set one another for
+    times that have fired would never end, and is refused. What ``on_timer`` sends carries ``at`` unless a timestamp is
+    given. An input without records holds time back for the setting event_time_idle_ms; if all are without, nothing
+    fires.
 
     ``clock="wall"``: the clock on the wall, whether records come or not. A timer fires once, between two records, as
     soon as that clock has reached ``at`` and the task runs. What ``on_timer`` sends carries ``at``, or the task's event

@@ -79,8 +79,13 @@ class Firing:
     def fire(self) -> None:
         """Run the timers that are due, in order; those that they set may be due, too. Raises TimerError."""
         timers = self._site.timers
-        while (due := timers.pop()) is not None:
-            self._fire_one(due)
+        try:
+            while (due := timers.pop_next()) is not None:
+                self._fire_one(due)
+        except TimerError:
+            raise
+        except TaskError as error:
+            raise TimerError(f"{self._where}: {error}", stage=self._stage.name) from error
 
     def settle(self) -> None:
         """Note which timers are gone, behind each batch."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from framework.errors import TaskError
 from framework.execution.event_time import BEFORE_ALL
-from framework.execution.limits import GONE_TIMERS_MIN, MOVED_TIMERS
+from framework.execution.limits import AGAIN_TIMERS, GONE_TIMERS_MIN, MOVED_TIMERS
 from framework.stores.overlay_store import OverlayStore
 
 _AT = struct.Struct(">Q")  # with the sign bit flipped: sorts as the numbers do
@@ -46,6 +46,9 @@ class TimerQueue:
         self._in_heap: set[bytes] = set()  # in either
         self._touched: set[bytes] = set()  # set or cancelled since ``settle``
         self._gone: set[bytes] = set()  # in the heap and, when last settled, not in the store
+        self._fired_to: int | None = None  # while timers fire one after another: the greatest time of them
+        self._row = 0  # of which the timer that fires is the last: each set by the one before for a time that had fired
+        self._rows: dict[bytes, int] = {}  # timer that is set → the row that it would go on
 
     def reload(self, now: int) -> None:
         """Start from the restored state; ``now`` is its event time."""
@@ -53,6 +56,7 @@ class TimerQueue:
         self._heap, self._left = [key for key, _ in self._store.scan() if self._is_ours(key)], []  # sorted: a heap
         self._in_heap = set(self._heap)
         self._touched, self._gone = set(), set()
+        self._fired_to, self._rows = None, {}
         self._set_due()
 
     def schedule(self, owner: str, at: int, key: str = "") -> None:
@@ -61,6 +65,8 @@ class TimerQueue:
         if self._store.get(raw) is None:
             self._store.put(raw, b"")
             self._touched.add(raw)
+            if self._fired_to is not None and at <= self._fired_to:
+                self._rows[raw] = self._row + 1
             if raw not in self._in_heap:
                 self._in_heap.add(raw)
                 heappush(self._heap, raw)
@@ -96,6 +102,25 @@ class TimerQueue:
             else:
                 heappush(self._heap, raw)
         self._set_due()
+
+    def pop_next(self) -> Due | None:
+        """Remove and return the first timer that is due, one of many that fire one after another; None ends that.
+
+        Raises TaskError in a row of timers that set one another for times that have fired: it would never end.
+        """
+        due = self.pop()
+        if due is None:
+            self._fired_to, self._rows = None, {}
+            return None
+        self._row = self._rows.pop(_encode(due.owner, due.at, due.key), 0) if self._rows else 0
+        self._fired_to = due.at if self._fired_to is None else max(self._fired_to, due.at)
+        if self._row > AGAIN_TIMERS:
+            raise TaskError(
+                f"{AGAIN_TIMERS} timers in a row were each set by the one before for a time that had fired already, so "
+                f"they would fire for ever: the last is at {due.at}, key {due.key!r}. Set it for a later time, or do "
+                "its work at once"
+            )
+        return due
 
     def pop(self) -> Due | None:
         """Remove and return the first timer that is due, or None."""
