@@ -9,7 +9,7 @@ from framework.api.calls import AnyCall, BatchCall, Call, check_calls
 from framework.api.external import External
 from framework.api.files import Files
 from framework.api.http import Http
-from framework.api.input_arguments import check_arguments
+from framework.api.input_arguments import check_arguments, refuse_silence
 from framework.api.joins import Join
 from framework.api.methods import is_async, refuse_deferred
 from framework.api.mode import MODES, Mode
@@ -285,6 +285,7 @@ def _check_ends(stage: StageGraph) -> None:
                 stage=stage.name,
             )
         check_arguments(f"stage {stage.name!r}: input {attribute!r}", source, stage.name)
+    refuse_silence(stage.inputs.values(), stage.name)
     for attribute, policy in stage.policies().items():
         if policy not in ("fail", "drop") and not isinstance(policy, DeadLetter):
             raise GraphError(

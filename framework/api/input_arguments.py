@@ -1,5 +1,6 @@
 """What the arguments of an input may be, wherever its topic comes from."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -23,9 +24,9 @@ def check_arguments(where: str, source: Input[Any, Any], stage: str) -> None:
         raise GraphError(f"{where}: deduplicate={source.deduplicate!r}: need ById(…) or BySequence(…)", stage=stage)
     if type(source.priority) is not int:
         raise GraphError(f"{where}: priority={source.priority!r}: need an int; the highest is read first", stage=stage)
-    if source.time not in ("record", "intake") and not callable(source.time):
+    if source.time not in ("record", "intake", "none") and not callable(source.time):
         raise GraphError(
-            f"{where}: time={source.time!r}: need 'record', 'intake' or a function of the value, for instance "
+            f"{where}: time={source.time!r}: need 'record', 'intake', 'none' or a function of the value, for instance "
             'time=lambda click: click["at"]',
             stage=stage,
         )
@@ -35,3 +36,12 @@ def check_arguments(where: str, source: Input[Any, Any], stage: str) -> None:
         )
     if source.idle_ms is not None and (type(source.idle_ms) is not int or not 1 <= source.idle_ms < MS_MAX):
         raise GraphError(f"{where}: idle_ms={source.idle_ms!r}: need an int of 1 ms or more", stage=stage)
+
+
+def refuse_silence(sources: Iterable[Input[Any, Any]], stage: str) -> None:
+    """Raise GraphError if none of a stage's inputs tells the time."""
+    if all(source.time == "none" for source in sources):
+        raise GraphError(
+            f"stage {stage!r}: each of its inputs has time='none': event time would never move on. Leave it out of one",
+            stage=stage,
+        )

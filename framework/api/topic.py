@@ -19,7 +19,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 Null = Literal["refuse", "tombstone"]  # of a topic
-Time = Literal["record", "intake"] | Callable[[V], int]  # of an input
+Time = Literal["record", "intake", "none"] | Callable[[V], int]  # of an input
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,8 @@ class Input(Generic[K, V]):
 
     ``time``: which time a record has: the timestamp that its producer gave it ("record"), what a function makes of its
     value (ms since 1970; a null value keeps the timestamp), or the moment at which the task takes it in ("intake").
+    "none": a record keeps its timestamp, and event time does not go by it: it neither moves on nor waits for this
+    topic, a table beside a stream for instance.
     ``out_of_order_ms``: by how much a record may be older than another before it in its partition: the partition holds
     event time that far back. ``idle_ms``: for the setting event_time_idle_ms. All three are for a topic that others
     write.

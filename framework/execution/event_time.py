@@ -7,7 +7,7 @@ drained, what waits for a later time is due (E7); a source that goes on after th
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from framework.core.task_topology import TaskWiring
 from framework.execution.reserved_stores import EVENT_TIME
@@ -87,6 +87,8 @@ class EventTime:
 
     def set_idle(self, source: TimeSource, *, ended: bool = False) -> None:
         """Note that nothing comes from ``source`` for now: it holds event time back no more until its next record."""
+        if source not in self._reached:
+            return  # it tells no time
         self._idle.add(source)
         if ended:
             self._ended.add(source)
@@ -141,11 +143,14 @@ class EventTime:
         self.now = max(self.now, max(self._reached.values()) if self.idle else self._least())
 
 
-def event_time_of(task: TaskWiring) -> EventTime | None:
-    """Return the event time of a task, None if nothing goes by it there or behind it (E1)."""
+def event_time_of(task: TaskWiring, silent: Collection[str] = ()) -> EventTime | None:
+    """Return the event time of a task, None if nothing goes by it there or behind it (E1).
+
+    ``silent``: the topics from outside that tell no time.
+    """
     if not task.keeps_time:
         return None
-    external = [(OUTSIDE, partition) for partition in task.external]
+    external = [(OUTSIDE, partition) for partition in task.external if partition.topic not in silent]
     return EventTime(task.channels, external, logged=task.deterministic)
 
 

@@ -129,7 +129,7 @@ def _letter_writer(site: Site, declared: Input[Any, Any], policy: DeadLetter) ->
         if batch.logical is not None:  # made again, an output is the same: a batch begins elsewhere
             del where["grete.index"]
         now, own = site.now() if batch.logical is None else batch.logical[0][index] // 1_000, batch.timestamps[index]
-        if own > now and declared.time == "record":  # else the value has it, or there is none
+        if own > now and declared.time in ("record", "none"):  # else the value has it, or there is none
             where["grete.timestamp"] = str(own)
         added = _told(site, _cause(declared, batch, index, error), error, where)
         send(batch.keys[index], batch.values[index], min(own, now), (*headers_of(cell), *added))

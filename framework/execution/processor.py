@@ -29,7 +29,7 @@ from framework.execution.outputs import Outputs
 from framework.execution.own_entries import OwnEntries
 from framework.execution.ports import TaskTracing
 from framework.execution.process_loops import Loop, compile_loop
-from framework.execution.record_times import with_times
+from framework.execution.record_times import silent_inputs, with_times
 from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS, TURN
 from framework.execution.sink_targets import MakeSinks, sinks_of
 from framework.execution.site import RecordClock, Site
@@ -98,7 +98,7 @@ class Processor:
         self._task: Task | None = None
         self._deduplicators = deduplicators_of(stage, overlay, self._timers, self._entries.floors)  # by topic
         self._loops: dict[str, Loop] = {}
-        time = event_time_of(wire(topology, stage.ordinal, partition))
+        time = event_time_of(wire(topology, stage.ordinal, partition), silent_inputs(stage))
         self._site = Site(
             stage.name,
             partition,

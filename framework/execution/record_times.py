@@ -30,6 +30,7 @@ class InputTimes:
 
     times: Mapping[str, Callable[[LogRow], int]] = field(default_factory=dict)  # row → the time to order it by
     idle_ms: Mapping[str, int] = field(default_factory=dict)
+    silent: frozenset[str] = frozenset()  # event time does not go by these
 
 
 def input_times(stage: StageGraph, wall_us: Callable[[], int]) -> InputTimes:
@@ -41,7 +42,12 @@ def input_times(stage: StageGraph, wall_us: Callable[[], int]) -> InputTimes:
         elif (order := order_of(declared)) is not None:
             times[declared.topic.name] = partial(_of_row, order)
     idle = {each.topic.name: each.idle_ms for each in stage.inputs.values() if each.idle_ms is not None}
-    return InputTimes(times, idle)
+    return InputTimes(times, idle, silent_inputs(stage))
+
+
+def silent_inputs(stage: StageGraph) -> frozenset[str]:
+    """Return the topics by which event time does not go: they tell none (``time="none"``)."""
+    return frozenset(name for name, time in stage.topics_timed().items() if time == "none")
 
 
 def _of_row(order: TimeOf, row: LogRow) -> int:
@@ -92,7 +98,7 @@ def with_times(
 
     ``then`` does a step behind the records before it.
     """
-    if declared.time == "record":
+    if declared.time in ("record", "none"):
         return loop
     told = time_of(declared)
     if told is None:

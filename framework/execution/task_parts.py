@@ -74,7 +74,7 @@ class TaskParts:
             log, self.inputs, settings.batch_bytes_max, ordered=ordered, times=times.times, priorities=priorities
         )
         self.holes = InputHoles()
-        self.event_time = EventTimeOut(core, runner, self.input_reader, settings, times.idle_ms)
+        self.event_time = EventTimeOut(core, runner, self.input_reader, settings, times)
         lag_max = settings.downstream_lag_messages_max
         self.backpressure = Backpressure(log, self.wiring.outputs, lag_max, self.wiring.tasks)
         producers = Counter(partition for _, partition in self.wiring.channels)

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from framework.core.lifecycle import TaskStatus
 from framework.core.ports import Core
@@ -10,6 +9,7 @@ from framework.execution.event_time import BEFORE_ALL
 from framework.execution.input_reader import InputReader
 from framework.execution.limits import EVERY_MS, PER_CHECKPOINT
 from framework.execution.ports import Runner
+from framework.execution.record_times import InputTimes
 from framework.settings import Settings
 from protocol.ids import TopicPartition
 
@@ -30,9 +30,10 @@ class EventTimeOut:
         runner: Runner,
         input_reader: InputReader,
         settings: Settings,
-        idle_ms: Mapping[str, int] = MappingProxyType({}),
+        times: InputTimes | None = None,
     ) -> None:
-        """``idle_ms``: by topic, for the setting event_time_idle_ms."""
+        """``times``: how the inputs tell time; None: as the log does."""
+        times = InputTimes() if times is None else times
         task, self._core, self._runner, self._input_reader = core.task, core, runner, input_reader
         partitions = 0 if task.deterministic else len(task.timed_outputs)  # else the code tells, by logical time
         every_ms = max(EVERY_MS, partitions, settings.checkpoint_interval_ms // PER_CHECKPOINT)
@@ -42,8 +43,8 @@ class EventTimeOut:
         self._external = task.external
         self._draining = self._ends_told = False
         self._told: TimeAndIdle = BEFORE_ALL, False
-        external = task.external if task.keeps_time else ()
-        self._idle = IdleInputs({p: idle_ms.get(p.topic, settings.event_time_idle_ms) for p in external})
+        external = [each for each in task.external if task.keeps_time and each.topic not in times.silent]
+        self._idle = IdleInputs({p: times.idle_ms.get(p.topic, settings.event_time_idle_ms) for p in external})
 
     def reset(self) -> None:
         """The state was rolled back: forget what was told since its commit."""
