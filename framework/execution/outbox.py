@@ -250,6 +250,7 @@ class Outbox:
         opened: set[int] = set()
         for sink in self._sinks.each:
             yield from self._opened(sink, opened)
+        self._sinks.refuse_shared()
         self.ready = True
         while True:
             if self._pending:

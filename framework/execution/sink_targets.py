@@ -15,7 +15,7 @@ from framework.sinks.discard import DiscardSink
 from framework.sinks.files import FilesSink, line_encoder
 from framework.sinks.http import HttpSink
 from framework.sinks.open import sql_sinks
-from framework.sinks.sql import row_encoder
+from framework.sinks.sql import SqlSink, row_encoder
 
 FILES, TABLE, HTTP, EXTERNAL = "files:", "table:", "http:", "external:"  # how a target begins
 
@@ -97,6 +97,17 @@ class TargetSinks:
     def tables_of(self, sink: Sink) -> list[str]:
         """Return the tables that a sink takes."""
         return [target for target in self.targets_of(sink) if target.startswith(TABLE)]
+
+    def refuse_shared(self) -> None:
+        """Raise ConfigError if two open sinks are one database: each would take the other's checkpoints for its own."""
+        found: dict[tuple[Any, ...], SqlSink] = {}
+        for sink in self.each:
+            if isinstance(sink, SqlSink) and (first := found.setdefault(sink.place, sink)) is not sink:
+                raise ConfigError(
+                    f"task {self._task}: {first.name} and {sink.name} are one database, and rows of one would be "
+                    "missing: declare all tables of a task in one database with the same url",
+                    task=self._task,
+                )
 
     def destinations(self, targets: Sequence[str]) -> Iterator[tuple[Sink, dict[int, str]]]:
         """Yield (sink, index in ``targets`` → attribute) for each sink of these targets. Raises ConfigError."""

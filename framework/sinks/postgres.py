@@ -62,6 +62,7 @@ class PostgresDialect:
     begin = "BEGIN"
     lock = " FOR UPDATE"
     has_table = "SELECT 1 WHERE to_regclass('{}') IS NOT NULL"
+    place = "SELECT current_database(), current_schema(), pg_postmaster_start_time()::text"
     alone = "SELECT pg_advisory_xact_lock(7235419)"  # CREATE TABLE IF NOT EXISTS fails when two do it at once
 
     def __init__(self, url: str) -> None:

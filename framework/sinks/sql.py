@@ -92,6 +92,7 @@ class SqlSink:
 
     def __init__(self, dialect: Dialect, tables: Mapping[str, Table[Any]]) -> None:
         self.name = dialect.name
+        self.place: tuple[Any, ...] = ()  # since ``open``: which database it is, however its url is spelled
         self._dialect = dialect
         self._tables = tables
         self._connection: Any = None
@@ -121,6 +122,7 @@ class SqlSink:
         except self._dialect.errors as error:
             raise _as_config(self._dialect.failure(error, doing)) from error
         checkpoint_id = self._begin()
+        self.place = tuple(self._execute(self._dialect.place, doing="reading which database it is").fetchone())
         self._execute("COMMIT", doing="reading what is applied")
         return checkpoint_id
 

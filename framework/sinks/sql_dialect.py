@@ -15,6 +15,7 @@ class Dialect(Protocol):
     begin: str  # begins a transaction that writes
     lock: str  # at the end of a SELECT: no other process may begin on this row
     has_table: str  # returns a row if the table of this name, {}, is there
+    place: str  # returns one row that tells this database from all others, however its url is spelled
     alone: str  # no other process makes a table of ours until this transaction ends
 
     def connect(self) -> Any:

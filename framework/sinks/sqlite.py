@@ -33,6 +33,7 @@ class SqliteDialect:
     begin = "BEGIN IMMEDIATE"  # takes the only writer's lock: no other instance reads the account until we commit
     lock = ""
     has_table = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{}'"
+    place = "SELECT file FROM pragma_database_list WHERE name = 'main'"
     alone = "SELECT 1"  # the writer's lock does that
 
     def __init__(self, path: str) -> None:

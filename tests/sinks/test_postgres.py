@@ -289,6 +289,25 @@ def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
         Rig(job(Table("postgresql://h/d", "orders", json(Order))))
 
 
+def test_two_urls_of_one_database_are_refused(shop: str) -> None:
+    """Each sink would take the other's checkpoint for applied, and rows of one table would be missing."""
+    database(shop, "CREATE TABLE copies (id INT PRIMARY KEY, item TEXT NOT NULL)")
+    other = f"{shop}{'&' if '?' in shop else '?'}application_name=other"
+
+    class Export(Task):
+        lines = Input(LINES)
+        out = Output(Table(shop, "orders", json(Order)))
+        copy = Output(Table(other, "copies", json(Order)))
+
+        def process(self, record: Record[str, Any]) -> None:
+            self.out.send(None, record.value)
+            self.copy.send(None, record.value)
+
+    with pytest.raises(ConfigError, match="are one database, and rows of one would be missing"):
+        Rig(Job("shop", stages=[Export])).settle()
+    assert orders(shop) == []
+
+
 def test_the_kit_runs_a_task_with_a_table(shop: str) -> None:
     """Crashes between any two steps: each row is in the table once."""
     kit = Kit(job(Table(shop, "orders", json(Order))))
