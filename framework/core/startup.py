@@ -240,7 +240,7 @@ def base_in(task: str, changelog: TopicPartition, event: ChangelogRow) -> int:
         return decode_commit(event.value).base
     except DecodeError as error:
         raise Halted(
-            f"{changelog} offset {event.offset}: {unreadable(error)}",
+            f"{changelog}, offset {event.offset}: {unreadable(error)}",
             task=task,
             partition=changelog,
             offset=event.offset,

@@ -65,8 +65,6 @@ def letter_of(at: TopicPartition, row: LogRow) -> Letter | None:
         return None
     begin = len(names) - 1 - names[::-1].index(FIRST)  # the last one: the record may have been a letter itself
     told = {name.removeprefix("grete."): value.decode(errors="replace") for name, value in headers[begin:]}
-    if "stage" not in told:
-        return None  # somebody else's header
     timestamp = told.get("timestamp", "")
     timestamp_ms = int(timestamp) if timestamp.lstrip("-").isdecimal() else row.timestamp_ms
     return Letter(at, row.offset, timestamp_ms, row.key, row.value, headers[:begin], told)
@@ -92,7 +90,7 @@ def serdes_of(job: Job, letter: Letter) -> tuple[Serde[Any], Serde[Any]]:
         if letter.topic:
             found = [(topic.key, topic.value) for topic in stage.topics_read() if topic.name == letter.topic]
         else:
-            owners = stage.stateful.values() if stage.name == letter.told["stage"] else ()
+            owners = stage.stateful.values() if stage.name == letter.told.get("stage") else ()
             windows = [w for w in owners if isinstance(w, WindowStore) and w.name == letter.told.get("window")]
             joins = [j for j in owners if isinstance(j, IntervalJoin) and j.name == letter.told.get("join")]
             found = [(window.key, window.value) for window in windows]

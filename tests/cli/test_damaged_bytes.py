@@ -11,13 +11,14 @@ from framework.cli import command_line
 from framework.core.damage import named
 from framework.errors import Halted
 from framework.halts import HaltCode
-from framework.job.dead_letters import letter_of
+from framework.job.dead_letters import letter_of, serdes_of
 from framework.job.directory import JobDirectory
 from framework.ports import ExternalRecord, LogRow
 from protocol.changelog import GENERATION_MAX, ChangelogHeader, ChangelogType, Claim, encode_claim
 from protocol.errors import DecodeError
 from protocol.frames import encode_headers
 from protocol.ids import TopicPartition
+from tasks.word_count import job
 from tests.cli.test_run import grete
 
 JOB = "tasks.word_count"
@@ -132,11 +133,15 @@ def test_each_entry_of_the_metadata_that_is_damaged_is_named(
             restore(log_file, before)
 
 
-def test_a_letter_of_somebody_else_is_none() -> None:
-    """A header of its name is not enough; headers that cannot be decoded have their place in the error."""
+def test_a_letter_of_somebody_else_does_no_harm() -> None:
+    """It has a header of its name, and no other; headers that cannot be decoded have their place in the error."""
     at = TopicPartition("letters", 0)
-    foreign = LogRow(3, 2**62, 0, b"k", b"v", encode_headers([("grete.error", b"\xff")]))
-    assert letter_of(at, foreign) is None
+    cell = encode_headers([("grete.error", b"\xff"), ("grete.timestamp", b"soon")])
+    foreign = LogRow(3, 0, 2**62, b"k", b"v", cell)
+    letter = letter_of(at, foreign)
+    assert letter is not None
+    assert letter.timestamp_ms == 2**62
+    assert [serde.name for serde in serdes_of(job, letter)] == ["bytes", "bytes"]
     with pytest.raises(Halted, match=r"letters\[0\], offset 3: the headers of this record cannot be decoded"):
         letter_of(at, foreign._replace(headers=b"\x01"))
 
