@@ -12,8 +12,11 @@ _opened: dict[int, tuple[int, int]] = {}  # handle → device and inode of the f
 
 
 def open_lock(path: Path) -> int:
-    """Open a lock file, or make it, for this process alone: no program that it starts has it. Raises OSError."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Open a lock file, or make it, for this process alone: no program that it starts has it. Raises OSError.
+
+    A link is not followed: what it leads to would be written over.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     keep_from_children(handle)
     return handle
 

@@ -44,6 +44,25 @@ AT_MOST_ONCE = "at-most-once"  # what the processing guarantee none was called u
 RENAMED_VALUES = {"transaction": "transactional", "read-back": "sequenced"}  # of output_delivery
 
 
+_PASSWORD = re.compile(r"//[^/@\s]*@")  # a user and a password in a url
+_INT32_MAX = (1 << 31) - 1  # of a time in ms that the system and clients wait for: 24 days
+_MOST = {  # by the end of a setting's name, the longer end first
+    "_retention_ms": 100 * 365 * 86_400_000,  # a hundred years: times in ms are exact far beyond
+    "_ms": _INT32_MAX,
+    "frame_bytes_max": _INT32_MAX,  # a message has four bytes for a length
+    "batch_bytes_max": _INT32_MAX,
+    "_bytes_max": 1 << 50,  # 1 PiB: no machine has it
+    "traced_per_million": 1_000_000,
+    "standby_replicas": 1_000,  # machines
+    "": _INT32_MAX,
+}
+
+
+def without_password(text: str) -> str:
+    """Return a text without the users and passwords of urls in it, for people."""
+    return _PASSWORD.sub("//…@", text)
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How a job runs; the same for all of its workers."""
 
@@ -172,6 +191,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             least = 0 if name in _MAY_BE_0 else 1
             if isinstance(value, int) and value < least:
                 raise ConfigError(f"setting {name} = {value}: must be {least} or more", setting=name)
+            most = next(most for end, most in _MOST.items() if name.endswith(end))
+            if isinstance(value, int) and value > most:
+                raise ConfigError(f"setting {name} = {value}: must be {most:,} or less", setting=name)
         if self.member_timeout_ms < 2 * self.member_heartbeat_interval_ms:
             raise ConfigError(
                 f"setting member_timeout_ms = {self.member_timeout_ms} is below 2 × member_heartbeat_interval_ms = "

@@ -12,6 +12,7 @@ from pathlib import Path
 from framework.cli.patient_output import settle, standard_error
 from framework.core.damage import named
 from framework.errors import ExitCode, FrameworkError, exit_code
+from framework.state.shown import printable
 from framework.worker.open_files import raise_limit
 from protocol.errors import DecodeError
 
@@ -39,10 +40,10 @@ def report_errors(app: Callable[[], object]) -> None:
         app()
     except (FrameworkError, DecodeError) as raised:
         error = named(raised)
-        print(f"grete: {error}", file=standard_error())
+        print(printable(f"grete: {error}"), file=standard_error())
         sys.exit(exit_code(error))
     except OSError as error:
-        print(f"grete: {refused_by_system(error)}", file=standard_error())
+        print(printable(f"grete: {refused_by_system(error)}"), file=standard_error())
         sys.exit(ExitCode.USAGE if isinstance(error, PermissionError) else ExitCode.FAILED)
     finally:
         settle()

@@ -20,6 +20,7 @@ from framework.spark import require_extra
 from framework.state.commits import all_wirings
 from framework.state.entries import Moved
 from framework.state.mover import Mover
+from framework.state.shown import printable
 from framework.state.snapshots import Snapshot, snapshots
 from framework.stores.store_directory import StoreDirectory
 
@@ -79,4 +80,4 @@ def tell_moved(moved: Moved, done: str) -> None:
 
 def say(text: str) -> None:
     """Print a line on standard error: it is no result."""
-    Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
+    Console(stderr=True).print(printable(text), highlight=False, markup=False, soft_wrap=True)

@@ -4,7 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from framework.state.shown import printable_json
+
 
 def print_json(row: Mapping[str, Any]) -> None:
     """Print an object on a line of its own."""
-    print(json.dumps(row, ensure_ascii=False))
+    print(printable_json(json.dumps(row, ensure_ascii=False)))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from framework.errors import ConfigError
 from framework.logs.address import EMBEDDED, LogAddress
 from framework.settings import GROUPS, Settings, environment_texts, group_of, nearest, with_texts
+from framework.trusted import require_own
 
 DEFAULT = Path("grete.toml")
 LOG, LOG_OPTIONS = "log", ("log", "kafka_config")
@@ -73,6 +74,8 @@ def _read(file: Path | None) -> SettingsFile:
     if file is None and not DEFAULT.exists():
         return SettingsFile({}, {})
     path = file or DEFAULT
+    if file is None:
+        require_own(path, f"name it by --settings {DEFAULT} if you trust it")
     try:
         with path.open("rb") as opened:
             return _parsed(tomllib.load(opened))

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,6 +71,8 @@ class Spool:
         self._full = False  # the present PRAGMA synchronous
         with ExitStack() as opened:
             opened.callback(os.close, _claimed(path.with_name(path.name + ".lock")))
+            with suppress(OSError):  # SQLite says what is wrong
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
             with self._explained():
                 self._sql = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
                 opened.callback(self._sql.close)

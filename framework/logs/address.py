@@ -8,8 +8,12 @@ from framework.errors import ConfigError
 from framework.logs.embedded import EmbeddedLog, EmbeddedReader
 from framework.logs.patience import Patience
 from framework.ports import JobLog, JobLogReader
+from framework.trusted import require_own
 
 EMBEDDED, KAFKA = "embedded", "kafka://"
+_LOADS_CODE = frozenset(  # a library, or a command
+    {"plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.location", "ssl.providers"}
+)
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):\d{1,5}")
 
 
@@ -115,6 +119,8 @@ def read_options(path: Path) -> dict[str, str]:
         if name in options:
             raise ConfigError(f"--kafka-config {path}, line {number}: {name} is given twice: leave one")
         options[name] = value
+        if name.removeprefix("producer.").removeprefix("consumer.") in _LOADS_CODE:
+            require_own(path, f"leave {name} out, which runs code, or make the file your own")
     from framework.logs.kafka.config import hidden
 
     return hidden(options)

@@ -77,7 +77,7 @@ def to_text(value: object) -> str:
     if isinstance(value, bytes):
         return value.hex()
     try:
-        return json.dumps(msgspec.to_builtins(value, enc_hook=_builtins), ensure_ascii=False)
+        return printable_json(json.dumps(msgspec.to_builtins(value, enc_hook=_builtins), ensure_ascii=False))
     except (TypeError, ValueError):
         return printable(repr(value))
 
@@ -94,8 +94,18 @@ def _builtins(value: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """Return the text without control characters: names of files and words come from anywhere."""
+    """Return the text without characters that steer a terminal: names of files and words come from anywhere.
+
+    Not only escapes: the controls of C1 do the same, and marks of direction make a text look like another one.
+    """
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+
+
+def printable_json(text: str) -> str:
+    """Return a line of JSON without such characters, as JSON that means the same."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def external_topics(job: Job) -> dict[str, Topic[Any, Any]]:

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
 from framework.errors import ConfigError, FrameworkError, StoreCorrupted, TransientError
+from framework.settings import without_password
 from protocol.changelog_position import ChangelogPosition
 
 FORMAT = 1  # of manifests
@@ -86,11 +87,13 @@ class SnapshotFolder:
             fs, root = fsspec.core.url_to_fs(url)
         except Exception as error:
             raise ConfigError(
-                f"snapshots in {url}: {error}: name a folder, or a url such as s3://BUCKET/PATH"
+                f"snapshots in {without_password(url)}: {without_password(str(error))}: name a folder, or a url such "
+                "as s3://BUCKET/PATH"
             ) from error
         self._fs: Any = fs
         self._is_local = isinstance(fs, LocalFileSystem)
-        self._url, self._root = f"{url.rstrip('/')}/{job}", f"{root.rstrip('/')}/{job}"
+        self._url = f"{without_password(url).rstrip('/')}/{job}"
+        self._root = f"{root.rstrip('/')}/{job}"
 
     def place(self, task: str, name: str = "") -> str:
         """Return the url of a task's snapshots, or of one of their files, as people are told it."""
@@ -196,8 +199,9 @@ class SnapshotFolder:
                 self._fs.put_file(str(source), path)
                 return
             own, part = Path(path), Path(f"{path}.{os.getpid()}.part")
-            own.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, part)
+            _make_shared(own.parent)
+            with _for_the_group(part) as to, source.open("rb") as data:
+                shutil.copyfileobj(data, to, _CHUNK)
             _sync(part)
             part.replace(own)
             _sync(own.parent)
@@ -260,6 +264,17 @@ class SnapshotFolder:
             raise (StoreCorrupted if missing_is_damage else TransientError)(f"{what}: it is not there") from error
         except Exception as error:
             raise TransientError(f"{what}: {str(error) or type(error).__name__}") from error
+
+
+def _make_shared(folder: Path) -> None:
+    """Make a folder and its missing parents, as the umask says but for nobody outside of the group: it holds state."""
+    for path in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
+        path.mkdir(mode=0o770, exist_ok=True)
+
+
+def _for_the_group(path: Path) -> BinaryIO:
+    """Open a file to be written, likewise."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o660), "wb")
 
 
 def _hash() -> Any:

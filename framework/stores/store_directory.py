@@ -6,10 +6,16 @@ from pathlib import Path
 
 from framework.errors import ConfigError, TransientError
 from framework.file_lock import open_lock, try_lock
+from framework.trusted import require_own
+
+HOME = ".grete"  # the folder that holds the directories of jobs, in the current one
 
 
 def make_private(directory: Path) -> None:
-    """Make the directory and its missing parents, readable by this user only. Raises ConfigError if that cannot be."""
+    """Make the directory and its missing parents, readable by this user only.
+
+    Raises ConfigError if that cannot be, or if the directory is another user's, who could replace what is in it.
+    """
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     try:
         for path in reversed(missing):
@@ -18,6 +24,8 @@ def make_private(directory: Path) -> None:
         raise ConfigError(f"cannot make the directory {directory}: {error}: choose another state directory") from error
     if not directory.is_dir() or not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
         raise ConfigError(f"{directory} is not a directory that this process may write: choose another state directory")
+    for path in (directory, directory.parent) if directory.parent.name == HOME else (directory,):
+        require_own(path, "run it as that user, or choose another directory")
 
 
 class StoreDirectory:

@@ -26,7 +26,7 @@ class OutputFile:
             self._open()
 
     def _open(self) -> None:
-        output = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        output = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         for handle in self._handles:
             os.dup2(output, handle)
         os.close(output)
@@ -37,7 +37,7 @@ class Follower:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._handle = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._handle = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         os.lseek(self._handle, 0, os.SEEK_END)
         self._rest = b""
 

@@ -1,7 +1,8 @@
 """A worker's process as a supervisor starts it: nothing is imported that only people need.
 
-``python -m framework.worker.process_main SPEC`` runs a worker at once. Without a spec the process is a prewarmed
-worker: it imports everything, opens nothing, and waits for a line with its spec. Most of a start is Python's imports. A
+Its spec is a line of standard input: it may hold secrets, and every user of a machine sees the command lines there.
+``python -m framework.worker.process_main JOB NUMBER`` says to people what the process is for. Without these it is a
+prewarmed worker: it imports everything, opens nothing, and waits for its spec. Most of a start is Python's imports. A
 standby that was asked to end becomes a prewarmed worker, until its supervisor closes the pipe.
 """
 
@@ -73,7 +74,7 @@ def main(arguments: list[str]) -> ExitCode:
     if not arguments:
         with contextlib.suppress(ImportError):
             import framework.logs.kafka  # noqa: F401  # into memory, before it is needed
-    line = arguments[0].encode() if arguments else _line_of(0)
+    line = _line_of(0)
     if not line:
         return ExitCode.DONE  # the supervisor is gone
     control, code, ahead = _taken(0), ExitCode.DONE, OpenedAhead()

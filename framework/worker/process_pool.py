@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,7 +86,7 @@ def _start(spec: WorkerSpec | None, environment: dict[str, str]) -> Started:
     """Start a process with its spec, or without: a prewarmed worker waits for it."""
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
-    arguments = [] if spec is None else [_encoded(spec, write_end).decode()]
+    arguments = [] if spec is None else [spec.job, str(spec.number)]  # for people: who lists processes sees no secret
     with Path(os.devnull if spec is None else spec.output).open("ab") as output:
         process = subprocess.Popen(  # noqa: S603  # our own interpreter, and a spec of the same user
             python_start.python("framework.worker.process_main", *arguments),
@@ -98,6 +99,9 @@ def _start(spec: WorkerSpec | None, environment: dict[str, str]) -> Started:
             start_new_session=True,  # Ctrl-C reaches the supervisor alone, which stops them in order
         )
     os.close(write_end)
+    if spec is not None and process.stdin is not None:
+        with suppress(OSError):  # it has ended already, which its supervisor sees
+            process.stdin.write(_encoded(spec, write_end) + b"\n")
     return Started(process, read_end, write_end)
 
 

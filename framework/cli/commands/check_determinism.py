@@ -13,6 +13,7 @@ from framework.replay.elsewhere import ReplaySpec, replay_elsewhere
 from framework.replay.replay import Found, replay
 from framework.replay.report import is_same, report
 from framework.settings import Settings
+from framework.state.shown import printable
 
 
 def check_determinism(
@@ -28,7 +29,7 @@ def check_determinism(
         print("all of them are the same")
         return ExitCode.DONE
     for line in report(found, job):
-        print(line)
+        print(printable(line))
     return ExitCode.FAILED
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from framework.cli.reading import print_json
 from framework.cli.settings_file import DEFAULT, address_of, origins_of, settings_of
 from framework.cli.tables import print_table
-from framework.settings import group_of
+from framework.settings import group_of, without_password
 
 _DEFAULT = "default"
 
@@ -25,6 +25,7 @@ def config(
     values: dict[str, object] = {"log": address.url, "kafka_config": address.config and str(address.config)}
     rows = [("log", name, value, _origin(name, given[name], value, file)) for name, value in values.items()]
     settings = msgspec.structs.asdict(settings_of(sets, file))
+    settings |= {name: without_password(value) for name, value in settings.items() if isinstance(value, str)}
     rows += [(group_of(name), name, value, origins.get(name, _DEFAULT)) for name, value in settings.items()]
     if as_json:
         for group, name, value, origin in rows:

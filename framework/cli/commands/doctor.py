@@ -15,6 +15,7 @@ from framework.job.directory import directory_of
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress, check_address, read_options
 from framework.settings import Settings
+from framework.state.shown import printable
 
 
 def doctor(
@@ -60,6 +61,6 @@ def _print(report: Report) -> None:
     print_table(Console(), table)
     for finding in report.findings:
         if finding.remedy:
-            print(f"{finding.level}: {finding.what} of {finding.where}: {finding.remedy}")
+            print(printable(f"{finding.level}: {finding.what} of {finding.where}: {finding.remedy}"))
     levels = [finding.level for finding in report.findings]
     print(f"{levels.count('error')} errors, {levels.count('warning')} warnings, {levels.count('ok')} in order")

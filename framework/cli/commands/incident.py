@@ -241,7 +241,7 @@ def _print(file: IncidentFile, ran: TaskRun) -> None:
         same = ran.states - len(ran.differences)
         print(f"state at checkpoint {said.after.checkpoint_id}: {_same(ran.states, same)}")
         for store, key, before, now in ran.differences[:SHOWN]:
-            print(f"  {store} {key!r:.200}: committed {before!r:.200}, now {now!r:.200}")
+            print(printable(f"  {store} {key!r:.200}: committed {before!r:.200}, now {now!r:.200}"))
     _print_error(file, ran)
 
 

@@ -13,6 +13,7 @@ from framework.core.members.view import MembersView
 from framework.errors import ConfigError
 from framework.logs.address import LogAddress
 from framework.settings import Settings
+from framework.state.shown import printable
 from framework.worker.member_news import shown_time
 from framework.worker.members_seen import SeenMembers
 
@@ -93,6 +94,9 @@ def _print_ownerless(console: Console, view: MembersView, job: Job) -> None:
     for partition in range(job.workers):
         if partition in view.halted:
             who = view.halted[partition].member
-            console.print(f"partition {partition} has halted on member {who}: look there, and start it again")
+            console.print(
+                printable(f"partition {partition} has halted on member {who}: look there, and start it again"),
+                markup=False,
+            )
         elif view.assignment is not None and not view.place(partition).owner:
             console.print(f"partition {partition} has no owner")

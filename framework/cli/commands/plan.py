@@ -14,6 +14,7 @@ from framework.errors import ExitCode
 from framework.logs.address import LogAddress
 from framework.settings import Settings
 from framework.state.plan import By, Planned, plan_of
+from framework.state.shown import printable
 
 
 def plan(
@@ -41,7 +42,7 @@ def show(rows: Sequence[Planned]) -> None:
         print_table(Console(), table)
     for row in rows:
         if row.way:
-            print(f"{row.what}: {row.way}")
+            print(printable(f"{row.what}: {row.way}"))
 
 
 def _summary(rows: Sequence[Planned], reference: str) -> str:

@@ -25,7 +25,7 @@ let told = new Set();
 
 export function place() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  return { name: path in views ? path : "", query: new URLSearchParams(query) };
+  return { name: Object.hasOwn(views, path) ? path : "", query: new URLSearchParams(query) };
 }
 
 export function go(name, query) {

@@ -20,7 +20,7 @@ from framework.replay.incident.code import code_of, fingerprint_of
 from framework.replay.incident.file import Manifest, PackedCode, PackedRows, StateOf, digest_of, encode
 from framework.replay.incident.hidden import Hider
 from framework.replay.recorded import State
-from framework.settings import Settings
+from framework.settings import Settings, without_password
 from framework.state.commit_search import last_at_most
 from framework.state.commits import CommittedAt, all_wirings, newest_commit
 from framework.state.snapshots import segments, snapshot_at
@@ -133,7 +133,7 @@ class _Packing:
             outputs=outputs,
             topics=topics,
             metadata=pins,
-            settings=asdict(wanted.settings),
+            settings=_shown(asdict(wanted.settings)),
             log=wanted.log,
             options={name: _redacted(name, value) for name, value in wanted.options.items()},
             versions=_versions(),
@@ -312,3 +312,8 @@ def _versions() -> dict[str, str]:
     """Return the release of each library that is installed, of Python and of the system."""
     found = {each.metadata["Name"]: each.version for each in distributions() if each.metadata["Name"]}
     return {"python": platform.python_version(), "system": platform.platform()} | dict(sorted(found.items()))
+
+
+def _shown(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings without passwords: the file goes to other people."""
+    return {name: without_password(value) if isinstance(value, str) else value for name, value in settings.items()}

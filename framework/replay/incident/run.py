@@ -200,7 +200,7 @@ class IncidentRun:
         self._now_ms = max(self._now_ms, 1 + max((each.last_t for each in decisions), default=0) // 1_000)
         known = {name: self._said.settings[name] for name in Settings.__struct_fields__ if name in self._said.settings}
         settings = replace(
-            msgspec.convert(known, Settings), downstream_lag_messages_max=1 << 31
+            msgspec.convert(known, Settings), downstream_lag_messages_max=(1 << 31) - 1
         )  # it has no reader here
         # only the run that is shown makes calls, and each once
         self._refused = None if self._makes_calls and upto is None else RefusedCalls()

@@ -82,7 +82,10 @@ def worker(case: str, directory: Path) -> Iterator[Callable[[], int | None]]:
             settings=SETTINGS,
             output=str(directory / "worker.log"),
         )
-        os._exit(main([msgspec.json.encode(spec).decode()]))
+        spec_read, spec_write = os.pipe()
+        os.write(spec_write, msgspec.json.encode(spec) + b"\n")
+        os.dup2(spec_read, 0)
+        os._exit(main([spec.job, "0"]))
     codes: list[int] = []
 
     def code() -> int | None:
