@@ -45,8 +45,7 @@ _WAYS = {  # what a changed value's text says → a way that is shorter than a n
 _OR_ELSE = "back as it was; or start a job of another name, which reads its inputs from their first records"
 _READ_AS_BEFORE = f"put broadcast= {_OR_ELSE}"
 _TIMED_AS_BEFORE = f"put time= {_OR_ELSE}"
-# in the definition → in an error
-_TIMES = {"record": "'record'", "intake": "'intake'", "value": "of their value", "none": "'none'"}
+_TIMES = {"value": "of their value"} | {each: repr(each) for each in ("record", "intake", "none")}  # in an error
 _SENT_AS_BEFORE = f"put its serde {_OR_ELSE}"
 _FIRED_AS_BEFORE = "declare them again, with an on_timer, which may pass over them"
 _KEEP = "declare it again as it was: it may stay unused"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -66,45 +66,6 @@ def run(rig: Rig, *lines: tuple[str, int]) -> list[tuple[str, int]]:
     records = [record for record in rig.external() if record[0] == "out"]
     assert [timestamp for *_, timestamp in records] == [int64.decode(value or b"") for _, _, value, _ in records]
     return [((key or b"").decode(), timestamp) for _, key, _, timestamp in records]
-
-
-class Endless(Task):
-    """``ways``: what on_timer sets, as (how much later, whether its key is another one), by turns."""
-
-    lines = Input(LINES)
-    timers = Timers()
-    ways: ClassVar[list[tuple[int, str]]]
-    count = 0
-
-    def process(self, record: Record[str, str]) -> None:
-        self.timers.schedule(record.timestamp, "")
-
-    def on_timer(self, timer: Timer) -> None:
-        later, key = self.ways[self.count % len(self.ways)]
-        self.count += 1
-        self.timers.schedule(timer.at + later, key + (timer.key if key == "+" else ""))
-
-
-@pytest.mark.parametrize(
-    "ways", [[(0, "")], [(-1, "")], [(0, "x"), (0, "")], [(1, "y"), (-1, "")]], ids=["own", "past", "turns", "about"]
-)
-def test_timers_that_set_one_another_for_ever_are_refused(
-    monkeypatch: pytest.MonkeyPatch, ways: list[tuple[int, str]]
-) -> None:
-    """By their number: else the call would never end, and no commit or stop could come."""
-    monkeypatch.setattr(module, "AGAIN_TIMERS", 100)
-    monkeypatch.setattr(Endless, "ways", ways)
-    rig = Rig(Job("j", stages=[Endless]))
-    with pytest.raises(TaskError, match="they would fire for ever"):
-        rig.rows("lines", [(None, b"", 10), (None, b"", 20)])
-
-
-def test_a_timer_that_catches_up_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A timer a minute, and event time that jumps by months: each is later than the one before, and all fire."""
-    monkeypatch.setattr(module, "AGAIN_TIMERS", 100)
-    rig = Rig(JOB)
-    fired = run(rig, ("set -900 again", -1_000), ("", 1_000))
-    assert [at for _, at in fired] == [*range(-900, 101, 30), 120]
 
 
 def test_timers_fire_in_order_once_stream_time_reaches_them() -> None:
