@@ -48,6 +48,12 @@ EVENTS = (
     LogEvent("records-dropped", "%s records dropped", "records were late, repeated or failed", "docs/guides/time.md"),
     LogEvent("task-waits", "waits for other tasks", "a task waits for over a minute", "look at the tasks it names"),
     LogEvent(
+        "awaits-transaction",
+        "awaits a transaction",
+        "a producer has a transaction open in a table that is read first",
+        "end that producer, or the transaction: the line has the command",
+    ),
+    LogEvent(
         "code-blocks",
         "your code blocks",
         "one call takes over a second",

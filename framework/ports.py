@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from framework.open_transaction import OpenTransaction
 from protocol.ids import TopicPartition
 
 
@@ -71,6 +72,10 @@ class LogReader(Protocol):
 
     def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return the ``bounds`` of each. Where they are asked for over a network, all of them take as long as one."""
+        ...
+
+    def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
+        """Return, of each partition that goes on behind its ``bounds``, what is there; asked for as ``all_bounds``."""
         ...
 
     def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
@@ -186,10 +191,7 @@ class Log(LogReader, Protocol):
         ...
 
     def asked(self, partitions: Sequence[TopicPartition]) -> int:
-        """Return the highest checkpoint that readers of these partitions asked for with their last reports; 0: none.
-
-        It never waits, as ``processed``.
-        """
+        """Return the highest checkpoint that readers of these asked for with their last reports, at once; 0: none."""
         ...
 
 

@@ -54,6 +54,10 @@ class ExternalInputs:
         """
         return tuple(p for p in self._bootstrap if self.position[p] < self._ends[p] and not self.ended[p])
 
+    def needs(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether what is at an offset is to be read before all other inputs (A2c)."""
+        return offset < self._ends.get(partition, 0)
+
     def waits(self, partition: TopicPartition) -> bool:
         """Whether an input, external or internal, waits for others to be read to their ends (A2c)."""
         first = self.read_first

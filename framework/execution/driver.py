@@ -58,7 +58,7 @@ class TaskDriver:
                 pid,
                 wall_ms,
                 None if changelog_position is None else decode_changelog_position(changelog_position),
-                parts.log.all_bounds(partitions),
+                parts.awaited.bounds(partitions, self.wiring.bootstrap),
             )
         )
 

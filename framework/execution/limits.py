@@ -2,6 +2,7 @@
 
 # --- how often a driver looks at what costs a round trip on Kafka ---
 
+OPEN_CHECK_MS = 250  # whether a transaction that hides rows of a table has ended: it takes two round trips
 END_CHECK_MS = 100  # after an external batch: whether more is there, which is of no use in a stream
 LATE_MS = 10.0  # until what the log has, and does not show yet, is read again
 AGAIN_MS = 5  # between two looks at consumers while they are behind: one round trip for every partition

@@ -2,6 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 from framework.api.context import wall_clock_us
@@ -10,10 +11,12 @@ from framework.core import events as on
 from framework.core.lifecycle import StartupPhase
 from framework.core.ports import Core
 from framework.errors import Halted, OffsetOutOfRange
+from framework.execution.awaited_transactions import AwaitedTransactions
 from framework.execution.backpressure import Backpressure, ReportedPositions
 from framework.execution.commit_times import CommitTimes
 from framework.execution.input_holes import InputHoles
 from framework.execution.input_reader import InputReader
+from framework.execution.limits import OPEN_CHECK_MS
 from framework.execution.pending_sends import PendingSends
 from framework.execution.ports import CommitTracing, Runner
 from framework.execution.record_times import InputTimes
@@ -79,6 +82,7 @@ class TaskParts:
         self.backpressure = Backpressure(log, self.wiring.outputs, lag_max, self.wiring.tasks)
         producers = Counter(partition for _, partition in self.wiring.channels)
         self.reported = ReportedPositions(log, self.input_reader, core.inputs.processed_offset, producers, lag_max)
+        self.awaited = AwaitedTransactions(log, self.wiring.name, mono_ms)
         self.asked = 0  # the last checkpoint that the tasks before this one are asked to close (A9)
         self.end_due_ms = 0.0  # when to look whether the external inputs have ended
 
@@ -136,11 +140,19 @@ class TaskParts:
         """Tell the core of external inputs that have nothing left (A2b); True if that is news."""
         news, due = False, self.mono_ms() >= self.end_due_ms
         for partition in self.wiring.external if due else ():
-            if not self.core.external.ended[partition] and self.input_reader.drained(partition):
+            if not self.core.external.ended[partition] and self._has_ended(partition):
                 position = self.core.external.position[partition]
                 self.tell(on.ExternalProcessed(partition, position, True, self.overlay.open_bytes))
                 news = True
         return news
+
+    def _has_ended(self, partition: TopicPartition) -> bool:
+        """Whether all of an input was read; of one that is read first, also what an open transaction hides (A2c)."""
+        external = self.core.external
+        if partition in external.read_first and self.awaited.hides(partition, partial(external.needs, partition)):
+            self.end_due_ms = self.mono_ms() + OPEN_CHECK_MS
+            return False
+        return self.input_reader.drained(partition)
 
     def blocked(self) -> bool:
         """Whether to stop consuming: too much unacknowledged or held back, or consumers too far behind (A8, B1)."""

@@ -158,7 +158,10 @@ def _record_id(letter: Letter) -> int:
 
 
 class Redrive:
-    """One run of ``grete dlq redrive``. ``sent``, ``left``, ``again``: letters by what failed (``Letter.origin``)."""
+    """One run of ``grete dlq redrive``. ``sent``, ``left``, ``again``: letters by what failed (``Letter.origin``).
+
+    ``places``: the partitions that hold letters.
+    """
 
     def __init__(self, job: Job, log: JobLog) -> None:
         """Become the one that sends letters of this job: on Kafka, another one that is at it is fenced."""
@@ -169,6 +172,8 @@ class Redrive:
         self._moved = any(rescaled(self._metadata, job, stage) is not None for stage in job.stages)
         self.sent, self.left, self.again = Counter[str](), Counter[str](), Counter[str]()
         self._shared = _of_several_letters(job)
+        topics = dict.fromkeys(each.name for stage in job.stages for each in stage.dead_letters())
+        self.places = [TopicPartition(topic, n) for topic in topics for n in range(log.partitions(topic) or 0)]
         self._known = set[int]()  # of records of those topics: which were sent
 
     def run(self, wanted: Callable[[Letter], bool]) -> Iterator[int]:
@@ -178,12 +183,10 @@ class Redrive:
         repeated. Letters of timers, windows and joins, and of records that came from a stream between stages, are left.
         A record that several tasks have refused has as many letters, and goes out once (``again``: the others).
         """
-        topics = dict.fromkeys(each.name for stage in self._job.stages for each in stage.dead_letters())
-        places = [TopicPartition(topic, n) for topic in topics for n in range(self._log.partitions(topic) or 0)]
-        for at in places if self._shared else ():
+        for at in self.places if self._shared else ():
             done = redriven(self._metadata, at)
             self._known.update(_record_id(each) for each in letters_in(self._log, at) if each.offset in done)
-        for at in places:
+        for at in self.places:
             yield from self._partition(at, wanted)
 
     def _partition(self, at: TopicPartition, wanted: Callable[[Letter], bool]) -> Iterator[int]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from framework.errors import ConfigError, OffsetOutOfRange
+from framework.open_transaction import OpenTransaction
 from framework.ports import Delivery, ExternalRecord, LogRow
 from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
 
@@ -14,7 +15,7 @@ ROW_BYTES = 48  # what a row counts beside its blobs, as in the embedded log
 class MemoryPartition:
     """One partition: ``rows`` in the order of their offsets, from ``start`` on. An input may have gaps, as Kafka's."""
 
-    __slots__ = ("append_time_ms", "fence", "rows", "start")
+    __slots__ = ("append_time_ms", "fence", "open_from", "rows", "start")
 
     def __init__(self) -> None:
         """Start empty, at offset 0, with no fence."""
@@ -22,11 +23,17 @@ class MemoryPartition:
         self.rows: list[LogRow] = []
         self.fence = -1
         self.append_time_ms = 0
+        self.open_from: int | None = None  # where a transaction begins that another's producer has open
 
     @property
     def end(self) -> int:
         """The offset of the next message to come."""
         return max(self.start, self.rows[-1].offset + 1) if self.rows else self.start
+
+    @property
+    def stable_end(self) -> int:
+        """The offset before which all can be read."""
+        return self.end if self.open_from is None else self.open_from
 
     def index(self, offset: int) -> int:
         """Return how many rows lie before an offset."""
@@ -72,6 +79,14 @@ class MemoryLogData:
         into.rows.append(LogRow(offset, time_ms, at_ms, key, value, headers))
         return offset, time_ms
 
+    def begin_transaction(self, partition: TopicPartition) -> None:
+        """Let no reader see what is appended from now on, as while another's producer has a transaction open."""
+        self.partition(partition).open_from = self.partition(partition).end
+
+    def end_transaction(self, partition: TopicPartition) -> None:
+        """Let readers see all of it."""
+        self.partition(partition).open_from = None
+
 
 class MemoryLog:
     """framework.ports.Log: one connection to a MemoryLogData. Dropping it loses what it queued, as a kill does."""
@@ -108,11 +123,21 @@ class MemoryLog:
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (offset of the first message still there, offset of the next message to come)."""
         found = self.data.partition(partition)
-        return found.start, found.end
+        return found.start, found.stable_end
 
     def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return the bounds of each."""
         return {partition: self.bounds(partition) for partition in partitions}
+
+    def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
+        """Return what stands behind the bounds of each where a transaction is open."""
+        found = {}
+        for partition in partitions:
+            of = self.data.partition(partition)
+            if of.open_from is not None and of.open_from < of.end:
+                row = of.rows[of.index(of.open_from)]
+                found[partition] = OpenTransaction(row.offset, of.end, row.timestamp_ms, row.key)
+        return found
 
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         """Return messages from ``offset`` on: at least one if there is one, then up to about ``max_bytes``.
@@ -120,14 +145,15 @@ class MemoryLog:
         Raises OffsetOutOfRange.
         """
         found = self.data.partition(partition)
-        if not found.start <= offset <= found.end:
+        if not found.start <= offset <= found.stable_end:
             raise OffsetOutOfRange(
-                f"{partition}: offset {offset} is outside of {found.start} to {found.end}",
+                f"{partition}: offset {offset} is outside of {found.start} to {found.stable_end}",
                 partition=partition,
                 offset=offset,
             )
         first = stop = found.index(offset)
-        while stop < len(found.rows) and (max_bytes > 0 or stop == first):
+        end = len(found.rows) if found.open_from is None else found.index(found.open_from)
+        while stop < end and (max_bytes > 0 or stop == first):
             row = found.rows[stop]
             max_bytes -= ROW_BYTES + len(row.key or b"") + len(row.value or b"") + len(row.headers or b"")
             stop += 1

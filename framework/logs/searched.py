@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
+from framework.open_transaction import OpenTransaction
 from framework.ports import LogReader, LogRow
 from framework.settings import MiB
 from protocol.ids import TopicPartition
@@ -66,6 +67,10 @@ class SearchedLog:
     def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return the bounds of each, as of now."""
         return self._log.all_bounds(partitions)
+
+    def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
+        """Return what stands behind the bounds, as of now."""
+        return self._log.open_transactions(partitions)
 
     def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Tell the log of what is not kept."""

@@ -18,6 +18,7 @@ from framework.errors import ConfigError, TransientError
 from framework.execution.decoding import headers_of
 from framework.job.dead_letters import Letter, letter_of, serdes_of
 from framework.job.metadata import pinned_settings
+from framework.open_transaction import OpenTransaction
 from framework.ports import JobLogReader, LogRow, MetadataReader
 from framework.settings import Settings
 from framework.state.changelog_text import message_in
@@ -72,6 +73,10 @@ class BoundedReader:
     def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """As the log."""
         return self._log.all_bounds(partitions)
+
+    def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
+        """As the log."""
+        return self._log.open_transactions(partitions)
 
     def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """As the log."""

@@ -89,7 +89,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     def lags(self, status: Mapping[str, Any]) -> dict[str, int]:
         """Return topic → records that a task has not committed yet, of the inputs whose end is known."""
         lags: dict[str, int] = {}
-        for partition, offset in status["positions"].items():
+        for partition, offset in status["lag_from"].items():
             if partition in self.ends:
                 topic = partition.rpartition("[")[0]
                 lags[topic] = lags.get(topic, 0) + max(0, self.ends[partition] - offset)

@@ -1,6 +1,6 @@
 """Reads the commits of a job from outside: the last ones, the processed inputs, the records that a kill rolled back."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -210,6 +210,25 @@ def external_ends(log: LogReader, job: Job) -> dict[TopicPartition, int]:
     """Return where each external input ends now."""
     external = (partition for wiring in all_wirings(job) for partition in wiring.external)
     return {partition: end for partition, (_, end) in log.all_bounds(external).items()}
+
+
+def readable_ends(
+    log: LogReader, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return ends without trailing offsets that hold no record behind a position: Kafka's transactions leave some (S1).
+
+    It costs a look at each partition that goes on behind its position.
+    """
+    found = dict(ends)
+    starts = {each: start for each, (start, _) in log.all_bounds(each for each in ends if each in positions).items()}
+    behind = {each: max(positions[each], start) for each, start in starts.items()}
+    log.expect({each: (at, ends[each]) for each, at in behind.items() if at < ends[each]})
+    for partition, position in behind.items():
+        if position < ends[partition]:
+            if not (log.read(partition, position, 1) or log.bounds(partition)[1] > position):
+                found[partition] = position
+            log.leave(partition)
+    return found
 
 
 def uncommitted_records(log: LogReader, wiring: TaskWiring) -> int:

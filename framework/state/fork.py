@@ -1,9 +1,12 @@
 """Starting a new job from a checkpoint of an existing one."""
 
+import logging
+
 from framework.api.job import Job
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, OffsetOutOfRange
 from framework.job.key_metadata import pin_like, placed_by
+from framework.logs.open_transactions import stable_ends
 from framework.logs.partition_reader import rows
 from framework.ports import ExternalRecord, JobLog, JobLogReader, JobMetadata
 from framework.settings import Settings
@@ -16,6 +19,8 @@ from framework.state.rescale import check_inputs
 from framework.state.routes import routes_of
 from framework.state.snapshots import Snapshot, fold_to_end
 from protocol.ids import TopicPartition
+
+logger = logging.getLogger("grete.definition")  # commands show its lines to the person at the terminal
 
 
 def fork(
@@ -130,6 +135,7 @@ def _copy_inputs(
 ) -> dict[TopicPartition, int]:
     """Copy the records after a checkpoint. Return the offsets to begin from. Raises ConfigError: trimmed, or there."""
     begin_at = {}
+    ends = stable_ends(log, positions, logger.warning)
     for partition, position in positions.items():
         start, end = target_log.bounds(partition)
         if end:
@@ -140,7 +146,7 @@ def _copy_inputs(
         begin_at[partition] = 0
         batch: list[ExternalRecord] = []
         try:
-            for row in rows(log, partition, position, log.bounds(partition)[1]):
+            for row in rows(log, partition, position, ends[partition]):
                 batch.append(ExternalRecord(partition, row.key, row.value, row.timestamp_ms, row.headers))
                 if len(batch) == ROWS:
                     metadata.produce_with_meta(batch, {})

@@ -11,6 +11,7 @@ from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
 from framework.job.key_metadata import placed_by
 from framework.job.metadata import pin_rescale
+from framework.logs.open_transactions import refuse_open
 from framework.logs.partition_reader import rows
 from framework.ports import JobLog, JobLogReader
 from framework.settings import Settings
@@ -182,6 +183,8 @@ def _last(log: JobLogReader, wiring: TaskWiring) -> Snapshot:
 
 def check_inputs(log: JobLogReader, lasts: list[Commit]) -> None:
     """Refuse unless every record is processed, because its key's state moves and it does not."""
+    places = {TopicPartition(entry.topic, entry.partition) for last in lasts for entry in last.external}
+    refuse_open(log, places, "the job has not read all of its input")
     for last in lasts:
         for entry in last.external:
             at = TopicPartition(entry.topic, entry.partition)

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from framework.api.topic import StartPosition
 from framework.core.damage import entry as reading
 from framework.core.task_topology import wire
 from framework.errors import ConfigError
+from framework.logs.open_transactions import full_ends, stable_ends
 from framework.ports import JobLog, JobLogReader, JobMetadata, MetadataReader
 from framework.state.commits import ends_of, last_commit
 from framework.state.pinning import DEFINED
@@ -73,11 +74,11 @@ def pin_starts(job: Job, log: JobLog, metadata: JobMetadata, given: Mapping[str,
             key, table = _start_key(stage.name, topic), _table_key(stage.name, topic)
             new: dict[str, dict[str, Any]] = {}
             if topic in declared and metadata.meta_get(key) is None:
-                offsets = [_offset(log, p, declared[topic]) for p in partitions]
+                offsets = _offsets(log, partitions, declared[topic])
                 mark = {_GIVEN: True} if topic in given else {}
                 new[key] = {"format": _FORMAT, "start": _text(declared[topic]), "offsets": offsets} | mark
             if topic in stage.topics_read_first() and metadata.meta_get(table) is None:
-                new[table] = {"format": _FORMAT, "offsets": [end for _, end in log.all_bounds(partitions).values()]}
+                new[table] = {"format": _FORMAT, "offsets": list(full_ends(log, partitions).values())}
             if new and not _has_read(job, log, stage.ordinal, topic):
                 now = log.read_metadata(job.name)  # another member may have settled it since ``metadata`` was read
                 if now.meta_get(key) is None and _is_defined(now, stage.name, topic):
@@ -153,10 +154,10 @@ def _text(start: StartPosition) -> str:
     return start.isoformat() if isinstance(start, datetime) else start
 
 
-def _offset(log: JobLog, partition: TopicPartition, start: StartPosition) -> int:
+def _offsets(log: JobLog, partitions: Sequence[TopicPartition], start: StartPosition) -> list[int]:
     if isinstance(start, datetime):
-        return log.offset_at(partition, _ms(start))
-    return log.bounds(partition)[1]
+        return [log.offset_at(partition, _ms(start)) for partition in partitions]
+    return list(stable_ends(log, partitions, logger.warning).values())
 
 
 def _is_defined(metadata: MetadataReader, stage: str, topic: str) -> bool:

@@ -12,9 +12,10 @@ from typing import Any, Self
 from framework.api.job import Job
 from framework.errors import ExitCode, Fenced, FrameworkError, LogAway, TransientError
 from framework.job.directory import JobDirectory
+from framework.logs.open_transactions import HiddenInput
 from framework.logs.patience import Patience
 from framework.settings import Settings
-from framework.state.commits import all_wirings, count_commits, ends_of, external_ends, last_commit
+from framework.state.commits import all_wirings, count_commits, ends_of, external_ends, last_commit, readable_ends
 from framework.state.prepare import prepare
 from framework.worker.assignment import Assignment
 from framework.worker.completion import passed, reached, used_up
@@ -87,6 +88,7 @@ class LocalJob:
         self._seen: list[tuple[int, int]] = []  # committed and end by external input, when they last changed
         self._seen_s = 0.0
         self._cut: dict[TopicPartition, int] = {}
+        self._hidden: HiddenInput | None = None  # since it was first asked whether all is processed
         self._reports = TaskReports()
         self._taken = -1  # how often something had changed when the statuses were last taken
         self._fenced: set[int] = set()  # workers of which the news has been told
@@ -209,7 +211,12 @@ class LocalJob:
         if len(self.supervisor.assignment.active) < self.job.workers:
             return False
         with suppress(LogAway), self.patience.briefly(ASK_S):
-            return self._drained(ends if self._drain_ends is None else self._drain_ends)
+            if self._drain_ends is not None:
+                return self._drained(self._drain_ends)
+            if self._hidden is None:
+                self._hidden = HiddenInput(self.log, self._inputs.committed, self.supervisor.tell)
+            is_drained = self._drained(ends)
+            return (is_drained or self._hidden.is_due) and self._hidden.is_over(ends) and is_drained
         return False
 
     def _drained(self, ends: dict[TopicPartition, int]) -> bool:
@@ -285,13 +292,7 @@ class LocalJob:
         if state != self._seen:
             self._seen, self._seen_s, self._cut = state, time.monotonic(), {}
         if time.monotonic() - self._seen_s > STILL_S and not self._cut:
-            for partition, end in ends.items():
-                position = max(committed.get(partition, 0), self.log.bounds(partition)[0])
-                more = position < end and (
-                    self.log.read(partition, position, 1) or self.log.bounds(partition)[1] > position
-                )
-                self._cut[partition] = end if more else min(end, position)
-                self.log.leave(partition)
+            self._cut = readable_ends(self.log, {each: committed.get(each, 0) for each in ends}, ends)
         return {partition: self._cut.get(partition, end) for partition, end in ends.items()}
 
     def _was_fenced(self, numbers: Collection[int]) -> str:

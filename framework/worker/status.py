@@ -27,6 +27,7 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
         "covered_t": core.covered_t,
         "positions": _positions(committed),
         "read_up_to": read_up_to(committed),
+        "lag_from": {str(partition): offset for partition, offset in lag_from(driver).items()},
         "began": _positions(core.commits.began),  # in this life of the task
         "holes": {}
         if committed is None
@@ -66,6 +67,17 @@ def moved(before: ReadUpTo, now: ReadUpTo) -> bool:
 def _positions(commit: Commit | None) -> dict[str, int]:
     """Return how far a commit has the external inputs."""
     return {str(TopicPartition(e.topic, e.partition)): e.offset for e in (() if commit is None else commit.external)}
+
+
+def lag_from(driver: TaskDriver) -> dict[TopicPartition, int]:
+    """Return up to where nothing is left of the external inputs: how far they are committed, or more.
+
+    Behind that, transactions of producers may have ended, or been taken back: offsets of Kafka's, and no records.
+    """
+    skipped = getattr(driver.parts.log, "skipped", lambda _partition, offset: offset)  # other logs have no such offsets
+    commit = driver.core.commits.committed
+    places = {TopicPartition(e.topic, e.partition): e.offset for e in (() if commit is None else commit.external)}
+    return {partition: skipped(partition, offset) for partition, offset in places.items()}
 
 
 def channels_of(driver: TaskDriver) -> list[int]:

@@ -22,7 +22,7 @@ from framework.worker.hosted_task import Shared
 from framework.worker.hosting import Hosting
 from framework.worker.measures import WorkerMeasures
 from framework.worker.refused import explained
-from framework.worker.status import log_ready, task_status
+from framework.worker.status import lag_from, log_ready, task_status
 from framework.worker.waiting import TaskWaits
 from framework.worker.watchdog import Watchdog
 from protocol.ids import TopicPartition
@@ -297,12 +297,11 @@ class Worker:
 
     def _publish(self) -> None:
         """Publish how far external inputs are committed, where that has changed: seldom enough for any cluster."""
-        commits = (driver.core.commits.committed for driver in self.drivers)
         positions = {
-            TopicPartition(e.topic, e.partition): e.offset
-            for c in commits
-            for e in (() if c is None else c.external)
-            if e.topic not in self._broadcast  # each task has a position of its own: a group has one
+            partition: offset
+            for driver in self.drivers
+            for partition, offset in lag_from(driver).items()
+            if partition.topic not in self._broadcast  # each task has a position of its own: a group has one
         }
         if positions != self._published:
             self._published = positions

@@ -1,13 +1,24 @@
 """Commands that read a job on a real Kafka broker: records and not offsets, what is committed and not what was."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 
+from framework.job.directory import JobDirectory
+from framework.job.loader import load_job
+from framework.logs import open_transactions
+from framework.logs.address import LogAddress
+from framework.logs.partition_reader import rows_left
+from framework.settings import Settings
 from framework.testing.broker import Broker
+from framework.worker.local_job import LocalJob
+from protocol.ids import TopicPartition
 from tests.cli.test_kafka import Cluster, Shell
 from tests.cli.test_run import grete
+from tests.worker.workers import LIMIT_S
 
 pytestmark = pytest.mark.kafka
 
@@ -51,3 +62,96 @@ def test_the_last_records_are_counted_without_the_ends_of_transactions(
         grete("run", "totals.py", log, cwd=cluster.folder)
     last = [[line.split("\t")[2:] for line in shell(*read, *more)] for more in (["-n", "1"], ["-n", "2"], [])]
     assert last == [[["ann", "7"]], [["ann", "3"], ["ann", "7"]], [["ann", "1"], ["ann", "3"], ["ann", "7"]]]
+
+
+PRICED = """
+from grete import Input, Job, Output, Record, Task, Topic, Store, utf8
+prices, sales = Topic("NAME-prices", key=utf8, value=utf8), Topic("NAME-sales", key=utf8, value=utf8)
+
+class Price(Task):
+    sales = Input(sales)
+    prices = Input(prices, bootstrap=True)
+    rows = Store("rows", key=utf8, value=utf8)
+    out = Output(Topic("NAME-out", key=utf8, value=utf8))
+    def process(self, record: Record[str, str]) -> None:
+        if record.topic == prices.name:
+            self.rows.put(record.key, record.value)
+        else:
+            self.out.send(record.key, str(self.rows.get(record.key)))
+
+job = Job("NAME", stages=[Price])
+"""
+
+
+def send(by: Producer, partition: TopicPartition, **rows: str) -> None:
+    """Send rows, and wait until they are there."""
+    for key, value in rows.items():
+        by.produce(partition.topic, value, key)
+    assert by.flush(LIMIT_S) == 0
+
+
+def test_a_table_is_whole_and_a_lag_ends_at_0_where_others_write_in_transactions(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A transaction that was left open hides rows of the table: it is awaited, and named. Aborted ones are no lag."""
+    monkeypatch.chdir(cluster.folder)
+    monkeypatch.setattr(open_transactions, "SAY_S", 0.0)
+    name, shell, log = cluster.name, Shell(monkeypatch, capfd), f"--log={cluster.log}"
+    prices, sales = TopicPartition(f"{name}-prices", 0), TopicPartition(f"{name}-sales", 0)
+    for topic in (prices.topic, sales.topic):
+        cluster.make(topic, 1)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    options = {"transactional.id": name, "transaction.timeout.ms": 600_000}  # it is open until the test ends it
+    stranger = Producer({"bootstrap.servers": cluster.bootstrap, **options})
+    stranger.init_transactions()
+    send(producer, prices, ann="1")
+    stranger.begin_transaction()
+    send(stranger, prices, eve="0")
+    send(producer, prices, bob="2")
+    send(producer, sales, ann="x", bob="x")
+    file = cluster.folder / "priced.py"
+    file.write_text(PRICED.replace("NAME", name))
+    address = LogAddress(cluster.log)
+    where = JobDirectory(cluster.folder / "job", address=address)
+    with LocalJob(load_job(str(file)), str(file), where, Settings(checkpoint_interval_ms=50)) as local:
+        named = f"{prices}: an open transaction begins at offset 1 with key 'eve'"
+
+        def until(condition: Callable[[], bool]) -> None:
+            deadline = time.monotonic() + LIMIT_S
+            while not condition():
+                assert time.monotonic() < deadline, (local.supervisor.news, local.reports)
+                local.poll(50)
+
+        until(lambda: local.drained(local.ends()) or any(named in news for news in local.supervisor.news))
+        assert not local.drained(local.ends())
+        assert any(named in line for line in shell("checkpoints", "priced.py", log, "--directory=job"))
+        assert named in "".join(shell("doctor", "priced.py", log, "--directory=job"))
+        stranger.abort_transaction()
+        until(lambda: local.drained(local.ends()))
+        out = TopicPartition(f"{name}-out", 0)
+        rows = rows_left(local.log, out, *local.log.bounds(out))
+        assert [(row.key, row.value) for row in rows] == [(b"ann", b"1"), (b"bob", b"2")]
+        stranger.begin_transaction()
+        send(stranger, sales, eve="y")
+        stranger.abort_transaction()
+        asked = [ConsumerGroupTopicPartitions(name)]
+        until(lambda: local.ends()[sales] == 4)  # 2 records, 1 that was taken back, and the mark of that
+
+        def lag_from(partition: TopicPartition) -> int:
+            tasks = [task for worker in local.supervisor.workers.values() for task in worker.status.values()]
+            return sum(task["lag_from"][str(partition)] for task in tasks)
+
+        until(lambda: {each: lag_from(each) for each in (prices, sales)} == local.ends())
+        group = cluster.admin.list_consumer_group_offsets
+        until(
+            lambda: (
+                {
+                    TopicPartition(each.topic, each.partition): each.offset
+                    for each in group(asked)[name].result().topic_partitions or ()
+                }
+                == local.ends()
+            )
+        )
+        (line,) = [line for line in shell("checkpoints", "priced.py", log, "--directory=job") if "price-0" in line]
+        assert f"{sales} 2 of 2" in line
+        local.stop()

@@ -181,7 +181,7 @@ def test_a_reader_has_no_method_that_writes() -> None:
     writing = (methods(EmbeddedLog) | methods(KafkaLog) | methods(JobLog)) - methods(JobLogReader)
     assert {"create_topic", "send", "produce", "trim", "transactional", "poll", "produce_with_meta"} <= writing
     for reader in (EmbeddedReader, KafkaReader, KafkaMetadataReader):
-        assert not writing & methods(reader) - {"connect", "meta_get", "meta_items", "offset_at", "share"}
+        assert not writing & methods(reader) - {"connect", "meta_get", "meta_items", "offset_at", "share", "skipped"}
 
 
 def test_an_embedded_reader_is_refused_by_sqlite_itself(tmp_path: Path) -> None:

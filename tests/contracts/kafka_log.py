@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from framework.errors import FrameworkError
 from framework.logs.kafka import KafkaLog
+from framework.open_transaction import OpenTransaction
 from framework.ports import Delivery, ExternalRecord, LogRow
 from protocol.ids import TopicPartition
 
@@ -45,6 +46,10 @@ class SettledKafkaLog:
         with self._short_names():
             found = self.inner.all_bounds(map(self._long, asked))
         return dict(zip(asked, found.values(), strict=True))
+
+    def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
+        found = self.inner.open_transactions(map(self._long, partitions))
+        return {self._short(partition): each for partition, each in found.items()}
 
     def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
         with self._short_names():

@@ -42,6 +42,7 @@ def test_a_bootstrap_input_is_the_only_one_until_its_end() -> None:
     assert not task.core.external.waits(TABLE)
     process(task, 1)
     assert first(task) == [TABLE]
+    assert [task.core.external.needs(*at) for at in ((TABLE, 1), (TABLE, 2), (IN, 0))] == [True, False, False]
     task.log.append(TABLE, b"3")
     process(task, 2)
     assert (first(task), task.core.external.waits(IN)) == ([], False)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from framework.core.task_topology import wire
+from framework.core.task_topology import TaskWiring, wire
 from framework.execution.input_reader import InputReader
 from framework.logs.memory import MemoryLog, MemoryLogData
 from protocol.ids import TopicPartition
@@ -113,3 +113,38 @@ def test_an_input_that_waits_for_a_table_is_not_idle() -> None:
     assert task.runner.processed == ["row", "x"]
     task.now_ms += 1_001
     assert task.driver.event_time.next_idle(task.now_ms) in ((IN, False), (TABLE, False))
+
+
+@pytest.mark.parametrize("wiring", [SOURCE, replace(SOURCE, deterministic=True)])
+def test_a_table_is_read_first_also_behind_an_open_transaction(
+    wiring: TaskWiring, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows that its producer had sent when the task started are hidden by a stranger's transaction: it awaits them."""
+    task = Driven(wiring)
+    task.append(IN, b"x")
+    task.append(TABLE, b"row 0")
+    task.data.begin_transaction(TABLE)
+    task.append(TABLE, b"row 1", b"row 2")
+    task.start()
+    for _ in range(3):
+        task.now_ms += 10_000
+        task.run()
+    assert task.runner.processed == ["row 0"]
+    (waits,) = [record for record in caplog.records if record.msg == "awaits a transaction"]
+    assert "outside[0]: an open transaction begins at offset 1" in waits.__dict__["for"]
+    task.data.end_transaction(TABLE)
+    task.now_ms += 10_000
+    task.run()
+    assert task.runner.processed == ["row 0", "row 1", "row 2", "x"]
+
+
+def test_a_transaction_that_began_later_is_not_awaited() -> None:
+    """The table ends where it ended when the task started (A2c)."""
+    task = Driven(SOURCE)
+    task.append(IN, b"x")
+    task.append(TABLE, b"row 0")
+    task.driver.start(nonce=b"0123456789abcdef", host="here", pid=1, wall_ms=0)
+    task.data.begin_transaction(TABLE)
+    task.append(TABLE, b"row 1")
+    task.run()
+    assert task.runner.processed == ["row 0", "x"]

@@ -39,6 +39,7 @@ def status(**changed: Any) -> dict[str, Any]:
         "checkpoint_id": AT_MS - 1_500,
         "rests_ms": None,
         "positions": {"orders[0]": 90, "orders[1]": 10, "prices[0]": 4},
+        "lag_from": {"orders[0]": 90, "orders[1]": 10, "prices[0]": 4},
         "restore": [8, 8],
         "dropped": {"late": 2, "duplicate": 0, "failed": 0},
         "timers": 6,

@@ -13,8 +13,9 @@ from framework.cli.job_target import existing_log
 from framework.cli.reading import print_json
 from framework.cli.tables import print_table
 from framework.logs.address import LogAddress
+from framework.logs.open_transactions import told_all
 from framework.ports import LogReader
-from framework.state.commits import all_wirings, ends_of, last_commit
+from framework.state.commits import all_wirings, ends_of, last_commit, readable_ends
 from protocol.ids import TopicPartition
 
 
@@ -40,7 +41,10 @@ def checkpoints(reference: str, directory: Path | None, address: LogAddress, *, 
                 ", ".join(inputs) or "–",
                 "–" if behind is None else f"{behind:,} messages",
             )
+        hidden = told_all(log, [partition for wiring in all_wirings(job) for partition in wiring.external])
     print_table(Console(), table)
+    for text in hidden:
+        print(text)
 
 
 def _rows(job: Job, log: LogReader) -> Iterator[dict[str, Any]]:
@@ -57,11 +61,12 @@ def _rows(job: Job, log: LogReader) -> Iterator[dict[str, Any]]:
         external = {TopicPartition(e.topic, e.partition): e.offset for e in commit.external}
         inputs = log.all_bounds({**streams, **external})
         behind = sum(inputs[at][1] - resume for at, resume in streams.items())
+        ends = readable_ends(log, external, {at: inputs[at][1] for at in external})
         yield {
             "task": names[changelog],
             "generation": commit.generation,
             "checkpoint_id": commit.checkpoint_id,
             "age_s": max(0, now_ms - last.append_time_ms) / 1000,
-            "inputs": {str(at): {"offset": offset, "end": inputs[at][1]} for at, offset in external.items()},
+            "inputs": {str(at): {"offset": offset, "end": ends[at]} for at, offset in external.items()},
             "messages_behind": behind if commit.inputs else None,
         }

@@ -20,6 +20,7 @@ from framework.errors import ConfigError
 from framework.job.dead_letters import Letter, Offsets, Redrive, letters, redriven, serdes_of
 from framework.job.directory import JobDirectory, directory_of
 from framework.logs.address import LogAddress
+from framework.logs.open_transactions import told_all
 from framework.ports import JobLogReader
 from framework.state.shown import decoded, printable
 from protocol.frames import encode_headers
@@ -87,6 +88,7 @@ def dlq_redrive(reference: str, where: Sequence[str], directory: Path | None, ad
             with console.status("sending letters again") as status:
                 for sent in redrive.run(wanted):
                     status.update(f"{sent:,} letters sent again")
+            hidden = told_all(log, redrive.places)
     for topic, count in sorted(redrive.sent.items()):
         print(f"{topic}: sent again: {count:,}")
     topics = {topic.name for stage in job.stages for topic in stage.topics_read()}
@@ -95,6 +97,8 @@ def dlq_redrive(reference: str, where: Sequence[str], directory: Path | None, ad
         print(f"{origin}: left: {count:,}: {why}")
     for topic, count in sorted(redrive.again.items()):
         print(f"{topic}: more letters of records that were sent: {count:,}")
+    for text in hidden:
+        print(f"letters that cannot be read yet are left: {text}")
     if not redrive.sent and not redrive.left and not redrive.again:
         print("no letter to send: none matches, or all were sent before")
 

@@ -19,6 +19,7 @@ from framework.logs.kafka.config import ClientOptions, scrubber, split_options
 from framework.logs.kafka.errors import Troubles
 from framework.logs.kafka.job_metadata import metadata_topic
 from framework.logs.kafka.members_topic import members_topic
+from framework.logs.open_transactions import told
 from framework.logs.patience import Patience
 from framework.settings import MiB
 from framework.state.commits import all_wirings, ends_of, last_commit
@@ -258,6 +259,10 @@ class Doctor:
             newest = max(newest, last.append_time_ms)
             for at in last.commit.external:
                 self._position(log, names[changelog], TopicPartition(at.topic, at.partition), at.offset)
+        inputs = (each for wiring in all_wirings(self._job) for each in wiring.external if each.topic in there)
+        for partition, found in log.open_transactions(inputs).items():
+            text = told(partition, found)
+            self._report.warn("open transaction", str(partition), text, "nothing, if it is over at the next look")
         ahead_ms = newest - time.time_ns() // 1_000_000
         self._report.check(
             "clocks",

@@ -10,6 +10,7 @@ from zlib import crc32
 from framework.errors import ConfigError, OffsetOutOfRange
 from framework.logs.embedded.errors import Guard, corrupt
 from framework.logs.embedded.schema import OFFSET_BITS, OFFSET_MASK, open_to_read
+from framework.open_transaction import OpenTransaction
 from framework.ports import LogRow, row_of
 from protocol.ids import TopicPartition
 
@@ -61,6 +62,10 @@ class EmbeddedReader:
     def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return the bounds of each."""
         return {partition: self.bounds(partition) for partition in partitions}
+
+    def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
+        """Return nothing: what is appended can be read."""
+        return {}
 
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         """Return the offset of the first message with this timestamp or a later one; the end if there is none.

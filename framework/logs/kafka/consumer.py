@@ -75,6 +75,14 @@ class Reader:
         ahead = self._ahead.get(partition)
         return 0 if ahead is None else max(ahead.fetched, ahead.end)
 
+    def skipped(self, partition: TopicPartition, offset: int) -> int:
+        """Return up to where there is nothing from ``offset`` on that a reader can see; ``offset``: as far as is known.
+
+        Only of who reads on there, and has read all before it.
+        """
+        ahead = self._ahead.get(partition)
+        return ahead.fetched if ahead is not None and ahead.asked == offset and not ahead.rows else offset
+
     # --- reading ---
 
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:

@@ -10,7 +10,9 @@ from framework.logs.kafka.consumer import Reader
 from framework.logs.kafka.errors import Troubles
 from framework.logs.kafka.job_metadata import KafkaMetadataReader
 from framework.logs.kafka.metadata_client import BEHIND_S, SPREAD_S_MAX, MetadataClient
+from framework.logs.kafka.uncommitted import Uncommitted
 from framework.logs.patience import Patience
+from framework.open_transaction import OpenTransaction
 from framework.ports import LogRow
 from protocol.ids import TopicPartition
 
@@ -35,6 +37,7 @@ class KafkaReader:
         self._patience = patience
         self._metadata_client = MetadataClient(consumer, troubles, bootstrap, self._patience)
         self._reader = Reader(consumer, troubles, self._metadata_client, self._patience)
+        self._uncommitted = Uncommitted(consumer, troubles, bootstrap, self._patience)
         self._counts: dict[str, int] = {}  # partitions by topic, of those that were seen
         self._closed = False
         try:
@@ -79,6 +82,20 @@ class KafkaReader:
             self._check(partition)
         return self._reader.all_bounds(asked)
 
+    def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
+        """Return what stands behind the bounds: two round trips more, by connections of its own."""
+        asked = tuple(dict.fromkeys(partitions))
+        for partition in asked:
+            self._check(partition)
+        return self._uncommitted.behind(asked, self._metadata_client.all_bounds)
+
+    def skipped(self, partition: TopicPartition, offset: int) -> int:
+        """Return up to where nothing can be read from ``offset`` on, as far as is known without asking.
+
+        More than ``offset``: transactions end there, and what they have taken back is there.
+        """
+        return self._reader.skipped(partition, offset)
+
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         """Return the offset of the first message with this timestamp or a later one; the end if there is none."""
         end = self.bounds(partition)[1]
@@ -122,6 +139,7 @@ class KafkaReader:
             self._closed = True
             self._reader.close()
             self._metadata_client.close()
+            self._uncommitted.close()
 
     def _connect(self, answered: Callable[[], bool]) -> None:
         """Wait for a broker. One that is starting up knows of none: then the producer asks again after minutes only."""

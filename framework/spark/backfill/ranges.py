@@ -7,6 +7,7 @@ from framework.api.job import Job
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
 from framework.job.metadata import placed_from
+from framework.logs.open_transactions import told_all
 from framework.ports import JobLogReader, LogReader
 from framework.spark.backfill.plans import Tail, TaskInput
 from framework.state.commits import all_wirings
@@ -106,6 +107,8 @@ def cover(
                         partition=partition,
                     )
                 found.resume[partition] = max(resume, found.resume[partition])
+    if until is not None:
+        found.remarks.extend(told_all(log, found.resume))
     return found
 
 

@@ -6,19 +6,13 @@ import pytest
 
 from framework.errors import ConfigError, OffsetOutOfRange
 from framework.ports import Delivery, ExternalRecord, Log
-from framework.testing.contracts.log_world import A0, A1, OUT, LogWorld, OnLogWorld, record, values
+from framework.testing.contracts.hidden import HiddenClauses
+from framework.testing.contracts.log_world import A0, A1, OUT, LogWorld, record, shown, values
 from protocol.frames import encode_headers
 from protocol.ids import TopicPartition
 
 MiB = 1 << 20
 LOOKS_MAX = 10_000  # of 10 ms each: a log may take a while to tell one process what another has said
-
-
-def shown(log: Log, partition: TopicPartition, count: int) -> list[bytes | None]:
-    """Return all values when there are that many: Kafka says that a transaction is committed before all can see it."""
-    while len(found := values(log, partition)) < count:
-        log.wait(100)
-    return found
 
 
 def fill(log: Log, count: int, size: int = 10) -> None:
@@ -28,7 +22,7 @@ def fill(log: Log, count: int, size: int = 10) -> None:
     log.poll()
 
 
-class LogContract(OnLogWorld):
+class LogContract(HiddenClauses):
     """The contract of a log. Subclass it in a test module, and override the fixture ``world``.
 
         class TestMyLog(LogContract):

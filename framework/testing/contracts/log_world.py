@@ -25,12 +25,20 @@ class LogWorld:
     """One empty log: ``connect`` returns another connection to it, as another process would have it.
 
     ``sets_clock``: the log's clock says ``now_ms``, which the contract sets. Else it is the clock of the machine.
+    ``begin``: append a record in a transaction of a stranger's; return what commits that. None: the log has none.
     """
 
-    def __init__(self, connect: Callable[[], Log], *, sets_clock: bool = False) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Log],
+        *,
+        sets_clock: bool = False,
+        begin: Callable[[ExternalRecord], Callable[[], None]] | None = None,
+    ) -> None:
         self.now_ms = 1_000
         self.time: object = self.now_ms if sets_clock else Recent()
         self.sets_clock = sets_clock
+        self.begin = begin
         self._connect = connect
         self._opened: list[Log] = []
 
@@ -71,6 +79,13 @@ def values(log: Log, partition: TopicPartition, offset: int = 0) -> list[bytes |
     while rows := log.read(partition, offset, 200):
         found += [row.value for row in rows]
         offset = rows[-1].offset + 1
+    return found
+
+
+def shown(log: Log, partition: TopicPartition, count: int) -> list[bytes | None]:
+    """Return all values when there are that many: Kafka says that a transaction is committed before all can see it."""
+    while len(found := values(log, partition)) < count:
+        log.wait(100)
     return found
 
 

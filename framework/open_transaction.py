@@ -1,0 +1,15 @@
+"""What stands behind the end of a partition, because a producer has a transaction open."""
+
+from typing import NamedTuple
+
+
+class OpenTransaction(NamedTuple):
+    """What no reader sees yet: messages from ``offset`` to ``end``, behind a transaction that a producer has open.
+
+    ``timestamp_ms``, ``key``: of the first one, which is in that transaction; None: they could not be read.
+    """
+
+    offset: int
+    end: int
+    timestamp_ms: int | None
+    key: bytes | None
