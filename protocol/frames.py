@@ -16,7 +16,8 @@ from protocol.record_batch import NOWHERE, RecordBatch
 
 _WITH_LOGICAL = 1
 _WITH_HEADERS = 2
-_FLAGS_KNOWN = _WITH_LOGICAL | _WITH_HEADERS
+_WITH_NULL_HEADERS = 4  # of some record one user header is null, which releases up to 0.3.0 do not read
+_FLAGS_KNOWN = _WITH_LOGICAL | _WITH_HEADERS | _WITH_NULL_HEADERS
 _COLUMNS_AT = HEADER_SIZE + PREFIX_SIZE
 _FRAME_TYPE = bytes([_wire.type_byte(MessageType.FRAME)])
 _INT32 = struct.Struct(">i")
@@ -24,6 +25,8 @@ _UINT32 = struct.Struct(">I")
 _INT64 = struct.Struct(">q")
 _DIGESTED = struct.Struct(">iiiqqi")
 _OUTPUT_DIGESTED = struct.Struct(">iiiq")
+_NULL = _INT32.pack(-1)  # the length of a value that is null
+_NULLS = b"\x80"  # the first byte of a cell with such a value, or a greater one: its count is negative
 _HEADER_BYTES_MIN = 6  # of one user header: name length INT16, value length INT32
 
 
@@ -54,6 +57,8 @@ def encode_columns(
             flags |= _WITH_HEADERS
             header_lengths, cells = _wire.measure(headers)
             header_cells = list(cells)
+            if _has_nulls(header_cells):
+                flags |= _WITH_NULL_HEADERS
             fixed.append(struct.pack(f">{count}i", *header_lengths))
     except struct.error as error:
         raise ValueError(f"frame of {count} records: a column is uneven or out of range: {error}") from error
@@ -108,6 +113,7 @@ def digest_records(
 
     It runs over one record after another, so it does not depend on how they are cut into frames. Raises ValueError.
     """
+    headers = None if headers is None else _digested(headers)
     key_lengths, value_lengths, header_lengths = map(_lengths, (keys, values, headers))
     try:
         fixed = map(_DIGESTED.pack, key_lengths, value_lengths, header_lengths, timestamps, *logical)
@@ -128,6 +134,7 @@ def digest_outputs(
 
     It is that of a channel without the logical time, which is among the headers. Raises ValueError: uneven lengths.
     """
+    headers = _digested(headers)
     key_lengths, value_lengths, header_lengths = map(_lengths, (keys, values, headers))
     try:
         fixed = map(_OUTPUT_DIGESTED.pack, key_lengths, value_lengths, header_lengths, timestamps)
@@ -149,7 +156,7 @@ def digest_rows(
     It is crc32 over offsets INT64, timestamps INT64, key, value and header lengths INT32 (-1: null, none), keys, values
     and headers: column after column. Raises ValueError for columns of uneven length.
     """
-    count = len(offsets)
+    count, headers = len(offsets), _digested(headers)
     try:
         lengths = chain.from_iterable(map(_lengths, (keys, values, headers)))
         fixed = struct.pack(f">{2 * count}q{3 * count}i", *offsets, *timestamps, *lengths)
@@ -159,6 +166,26 @@ def digest_rows(
     for cells in (keys, values, headers):
         digest = zlib.crc32(b"".join(filter(None, cells)), digest)
     return digest
+
+
+def _has_nulls(cells: Sequence[bytes | None]) -> bool:
+    """Tell whether one of these cells of user headers has a header that is null."""
+    return max(filter(None, cells), default=b"") >= _NULLS
+
+
+def _digested(cells: Sequence[bytes | None]) -> Sequence[bytes | None]:
+    """Return cells of user headers as digests have them: as before null was known, with no bytes for it.
+
+    A record that an older release has sent, or decided on, has the same digest when it is made or read again.
+    """
+    if not _has_nulls(cells):
+        return cells
+    return [
+        encode_headers([(name, value or b"") for name, value in decode_headers(cell)])
+        if cell and cell >= _NULLS
+        else cell
+        for cell in cells
+    ]
 
 
 def _lengths(cells: Sequence[bytes | None] | None) -> Iterable[int]:
@@ -196,29 +223,38 @@ def _prefix(message: bytes) -> tuple[int, int, int]:
     return flags, count, crc
 
 
-def encode_headers(headers: Sequence[tuple[str, bytes]]) -> bytes:
+def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     """Return one record's user headers as one cell: names may repeat, order is kept. Raises ValueError: a long name."""
-    parts = [_INT32.pack(len(headers))]
+    parts, count = [b""], len(headers)
     for name, value in headers:
-        parts += _wire.pack_text("header name", name), _INT32.pack(len(value)), value
+        parts.append(_wire.pack_text("header name", name))
+        if value is None:
+            parts.append(_NULL)
+            count = ~len(headers)
+        else:
+            parts += _INT32.pack(len(value)), value
+    parts[0] = _INT32.pack(count)
     return b"".join(parts)
 
 
-def decode_headers(cell: bytes) -> tuple[tuple[str, bytes], ...]:
+def decode_headers(cell: bytes) -> tuple[tuple[str, bytes | None], ...]:
     """Return what ``encode_headers`` was given. Raises DecodeError."""
     if len(cell) < _INT32.size:
         raise _wire.truncated("user headers", _INT32.size, cell)
-    count, at = _wire.check_range("user headers: count", _INT32.unpack_from(cell)[0]), _INT32.size
+    count, at, least = _INT32.unpack_from(cell)[0], _INT32.size, 0
+    if count < 0:
+        count, least = _wire.check_range("user headers, of which one is null: count", ~count, 1), -1
     _wire.check_room(f"user headers: count {count}", cell, at, count * _HEADER_BYTES_MIN)
-    headers = []
+    headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         name, at = _wire.unpack_text("user header: name", cell, at)
         start = at + _INT32.size
         if start > len(cell):
             raise _wire.truncated("user header: value length", start, cell)
-        at = start + _wire.check_range("user header: value length", _INT32.unpack_from(cell, at)[0])
+        length = _wire.check_range("user header: value length", _INT32.unpack_from(cell, at)[0], least)
+        at = start + max(length, 0)
         if at > len(cell):
             raise _wire.truncated("user header: value", at, cell)
-        headers.append((name, cell[start:at]))
+        headers.append((name, None if length < 0 else cell[start:at]))
     _wire.check_size("user headers", cell, at)
     return tuple(headers)

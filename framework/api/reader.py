@@ -15,7 +15,7 @@ class Origin(NamedTuple):
     t: int
 
 
-def origin_of(headers: Iterable[tuple[str, bytes]]) -> Origin | None:
+def origin_of(headers: Iterable[tuple[str, bytes | None]]) -> Origin | None:
     """Return where a record comes from; None: it has no number.
 
     A task puts its own headers behind those that it hands on from its input, so the last ones count. Feeds and Writer
@@ -23,6 +23,8 @@ def origin_of(headers: Iterable[tuple[str, bytes]]) -> Origin | None:
     """
     producer, seq, t = "", -1, -1
     for name, value in headers:
+        if value is None:
+            continue  # none of ours
         if name == OUTPUT:
             parts = value.split(b" ", 2)
             if len(parts) == 3 and parts[0].isdigit() and parts[1].isdigit():  # else another program's
@@ -47,7 +49,7 @@ class Once:
         """``seen``: the last seq by (topic, partition, producer), as an earlier ``seen`` had it."""
         self.seen: dict[tuple[str, int, str], int] = dict(seen or {})
 
-    def is_new(self, topic: str, partition: int, headers: Iterable[tuple[str, bytes]] | None) -> bool:
+    def is_new(self, topic: str, partition: int, headers: Iterable[tuple[str, bytes | None]] | None) -> bool:
         """Tell whether a record was not seen before, and remember it. Raises ValueError: no headers of Grete, a gap."""
         origin = origin_of(headers or ())
         if origin is None:

@@ -7,7 +7,7 @@ import msgspec
 K = TypeVar("K")
 V = TypeVar("V")
 
-Headers = tuple[tuple[str, bytes], ...]
+Headers = tuple[tuple[str, bytes | None], ...]  # names may repeat; a value may be null
 
 
 class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):

@@ -13,7 +13,7 @@ from framework.api.serdes import Serde, decode_error, encode_error
 from framework.errors import ConfigError, FrameworkError
 
 T = TypeVar("T")
-RecordHeaders = Sequence[tuple[str, bytes]]
+RecordHeaders = Sequence[tuple[str, bytes | None]]
 End = Literal["key", "value"]
 Subject = Literal["topic", "record", "topic-record"]
 
@@ -139,7 +139,7 @@ class RegistrySerde:
         it does not answer.
         """
         write, _ = self._made()
-        headers: list[tuple[str, bytes]] = []
+        headers: list[tuple[str, bytes | None]] = []
         context = _context(self.topic, self.end, headers)
         try:
             return patiently(self._registry.url, lambda: write(value, context)), headers
@@ -156,7 +156,7 @@ class RegistrySerde:
         what it wrote; TransientError: the registry does not answer; ConfigError: it refuses the credentials.
         """
         _, read = self._made()
-        framed = next((value for name, value in headers if name == self.header), b"") + data
+        framed = (next((value for name, value in headers if name == self.header), None) or b"") + data
         try:
             check_framing(framed)
             return patiently(self._registry.url, lambda: read(framed, _context(self.topic, self.end, None)))

@@ -60,7 +60,7 @@ def encode_record(
     Their headers replace those that came with another record: each would be taken for this one's schema.
     """
     raw: list[bytes | None] = []
-    added: list[tuple[str, bytes]] = []
+    added: list[tuple[str, bytes | None]] = []
     ends: list[tuple[Serde[Any], Any]] = [(topic.key, key), (topic.value, value)]
     for serde, part in ends:
         if isinstance(serde, RegistrySerde):
@@ -189,7 +189,7 @@ class Output(Generic[K, V]):
         value: V | None,
         *,
         timestamp: int | None = None,
-        headers: Sequence[tuple[str, bytes]] = (),
+        headers: Sequence[tuple[str, bytes | None]] = (),
         partition: int | None = None,
     ) -> None:
         """Write a record of the current checkpoint.

@@ -116,6 +116,6 @@ def _column(topic: Topic[Any, Any], end: End) -> _Column:
     return lambda _, cells, nulls: map(slow, cells, repeat(None)) if nulls else map(decode, cells)
 
 
-def headers_of(cell: bytes | None) -> tuple[tuple[str, bytes], ...]:
+def headers_of(cell: bytes | None) -> tuple[tuple[str, bytes | None], ...]:
     """Return a record's headers."""
     return () if cell is None else decode_headers(cell)

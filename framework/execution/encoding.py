@@ -13,7 +13,7 @@ SendFunction = Callable[..., None]  # Output.send
 def encoded_first(topic: Topic[Any, Any], send: SendFunction) -> SendFunction:
     """Return the sender of a topic with a schema registry, whose serdes have a say in headers; ``send`` takes bytes."""
 
-    def encoding(key: Any, value: Any, *, headers: Sequence[tuple[str, bytes]] = (), **more: Any) -> None:
+    def encoding(key: Any, value: Any, *, headers: Sequence[tuple[str, bytes | None]] = (), **more: Any) -> None:
         try:
             raw_key, raw_value, headers = encode_record(topic, key, value, headers)
         except Exception as error:

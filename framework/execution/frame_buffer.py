@@ -7,7 +7,7 @@ from itertools import accumulate
 from protocol.frames import encode_columns, encode_headers
 from protocol.ids import TopicPartition
 
-AnyHeaders = Sequence[tuple[str, bytes]]
+AnyHeaders = Sequence[tuple[str, bytes | None]]
 
 _RECORD_BYTES = 24  # of a frame: lengths and timestamp; a null key or value costs no more
 

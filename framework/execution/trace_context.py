@@ -46,12 +46,12 @@ class RecordTrace:
 
     __slots__ = ("_incoming", "_state", "own", "parent", "sent")
 
-    def __init__(self, parent: TraceContext, own: TraceContext, headers: Iterable[tuple[str, bytes]]) -> None:
+    def __init__(self, parent: TraceContext, own: TraceContext, headers: Iterable[tuple[str, bytes | None]]) -> None:
         self.parent, self.own, self.sent = parent, own, 0
         found = dict(headers)
         self._incoming, self._state = found.get(TRACEPARENT), found.get(TRACESTATE)
 
-    def outgoing(self, headers: Iterable[tuple[str, bytes]]) -> tuple[Headers, TraceContext | None]:
+    def outgoing(self, headers: Iterable[tuple[str, bytes | None]]) -> tuple[Headers, TraceContext | None]:
         """Return the headers of an output, and its span.
 
         None: it has none, because it is not sampled, or because the code has put a context of its own there.
@@ -86,10 +86,10 @@ class NoTracing:
         return send
 
 
-def context_of(headers: Iterable[tuple[str, bytes]]) -> TraceContext | None:
+def context_of(headers: Iterable[tuple[str, bytes | None]]) -> TraceContext | None:
     """Return the context in a record's headers, the last one; None: there is none that is valid."""
     found = [value for name, value in headers if name == TRACEPARENT]
-    match = _FORM.fullmatch(found[-1]) if found else None
+    match = _FORM.fullmatch(found[-1] or b"") if found else None
     if match is None or match[1] == b"ff" or (match[1] == b"00" and match[5] is not None):
         return None
     trace_id, span_id = int(match[2], 16), int(match[3], 16)

@@ -34,7 +34,7 @@ class Letter(NamedTuple):
     timestamp_ms: int  # the record's own
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes], ...]  # those that the record came with
+    headers: tuple[tuple[str, bytes | None], ...]  # those that the record came with
     told: dict[str, str]  # the headers that Grete adds (framework.api.topic.DeadLetter), without their "grete."
 
     @property
@@ -64,7 +64,7 @@ def letter_of(at: TopicPartition, row: LogRow) -> Letter | None:
     if FIRST not in names:
         return None
     begin = len(names) - 1 - names[::-1].index(FIRST)  # the last one: the record may have been a letter itself
-    told = {name.removeprefix("grete."): value.decode(errors="replace") for name, value in headers[begin:]}
+    told = {name.removeprefix("grete."): (value or b"").decode(errors="replace") for name, value in headers[begin:]}
     timestamp = told.get("timestamp", "")
     timestamp_ms = int(timestamp) if timestamp.lstrip("-").isdecimal() else row.timestamp_ms
     return Letter(at, row.offset, timestamp_ms, row.key, row.value, headers[:begin], told)

@@ -244,7 +244,8 @@ class Browse:
 
     def _headers(self, headers: Any) -> list[tuple[str, str]]:
         return [
-            (_cut(name), HIDDEN if self._hide else _cut(content.decode(errors="replace"))) for name, content in headers
+            (_cut(name), HIDDEN if self._hide else "null" if value is None else _cut(value.decode(errors="replace")))
+            for name, value in headers
         ]
 
 

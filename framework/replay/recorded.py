@@ -29,7 +29,7 @@ class MadeOutput(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp: int
-    headers: tuple[tuple[str, bytes], ...]
+    headers: tuple[tuple[str, bytes | None], ...]
     t: int
 
 
@@ -77,7 +77,7 @@ def made_in_streams(log: LogReader, wiring: TaskWiring) -> MadeOutputs:
             rows = zip(batch.keys, batch.values, batch.timestamps, batch.logical[0], strict=True)
             for index, (key, cell, timestamp, t) in enumerate(rows):
                 headers = None if batch.headers is None else batch.headers[index]
-                ours = () if headers is None else decode_headers(headers)
+                ours = () if headers is None else tuple((name, text or b"") for name, text in decode_headers(headers))
                 records.setdefault(header.seq + index, MadeOutput(key, cell, timestamp, ours, t))
     return found
 
@@ -92,7 +92,7 @@ def made_outside(log: LogReader, topic: str) -> MadeOutputs:
             origin = origin_of(pairs)
             if origin is None:
                 continue  # another job's
-            headers = tuple((name, text) for name, text in theirs_of(pairs) if name not in NOT_COMPARED)
+            headers = tuple((name, text or b"") for name, text in theirs_of(pairs) if name not in NOT_COMPARED)
             made = MadeOutput(row.key, row.value, row.timestamp_ms, headers, origin.t)
             found.setdefault((partition, origin.producer), {}).setdefault(origin.seq, made)
     return found

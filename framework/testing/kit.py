@@ -96,7 +96,7 @@ class Kit:
         value: V | None,
         *,
         timestamp: int | None = None,
-        headers: Sequence[tuple[str, bytes]] = (),
+        headers: Sequence[tuple[str, bytes | None]] = (),
         partition: int | None = None,
     ) -> None:
         """Append a record to a topic that the job reads from outside, at ``now_ms`` unless ``timestamp`` (ms) is given.

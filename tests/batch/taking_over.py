@@ -27,7 +27,7 @@ from protocol.frames import decode_headers
 from protocol.ids import RollbackEntry, TopicPartition
 from tests.support.local_batch import TaskResult, run_job
 
-Headers = tuple[tuple[str, bytes], ...]
+Headers = tuple[tuple[str, bytes | None], ...]
 CHECKPOINT_ID = 1_600_000_000_000  # before the kit's time
 ROLLBACKS = (RollbackEntry(1, 0),)
 

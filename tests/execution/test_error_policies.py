@@ -179,6 +179,7 @@ def test_letters_of_timers_and_windows_say_which_one_it_was() -> None:
         ("grete.timer", b"8"),
     ]
     assert last == "grete.traceback"
+    assert shown is not None
     assert re.search(r'line \d+, in on_timer\n *raise ValueError\("a timer"\)', shown.decode())
     assert "framework" not in shown.decode()
     assert (window.key, window.value, window.timestamp_ms) == (b"a", (1).to_bytes(8), 9)

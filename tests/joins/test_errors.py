@@ -160,7 +160,7 @@ def test_a_record_without_a_value_is_in_no_join() -> None:
     kit.run()
     (letter,) = kit.outputs(letters)
     told = b"TaskError: join 'j': the left record of key 'a' at 3 has no value: it can be in no pair: test for None"
-    assert dict(letter.headers)["grete.error"].startswith(told)
+    assert told in (dict(letter.headers)["grete.error"] or b"")
 
 
 def test_to_read_a_join_names_its_stores() -> None:

@@ -97,6 +97,9 @@ NONCE_HEX = "000102030405060708090a0b0c0d0e0f"
 USER_HEADERS = (("id", b"\x01\x02"), ("id", b""))
 USER_HEADERS_HEX = "00000002 0002 6964 00000002 0102 0002 6964 00000000"
 
+NULL_HEADERS = (("id", None), ("id", b""))
+NULL_HEADERS_HEX = "fffffffd 0002 6964 ffffffff 0002 6964 00000000"
+
 PLAIN = RecordBatch([b"k", b"ab"], [b"v1", b""], (1000, 1001), None)
 PLAIN_HEX = (
     f"10 {WHO_HEX} 00 00000002 4e61f040"  # flags none, count 2, crc32
@@ -114,6 +117,13 @@ FULL_HEX = (
     " fffffffe 000000000000000a 000000000000000b 00000001 00000002"  # digest, t, source ids
     " ffffffff 00000016"  # header lengths
     f" 6b 76 {USER_HEADERS_HEX}"  # keys, values, headers
+)
+NULLED = RecordBatch([b"k"], [b"v"], (1,), [encode_headers(NULL_HEADERS)])
+NULLED_HEX = (
+    f"10 {WHO_HEX} 06 00000001 266d6f60"  # headers, one of them null, count 1, crc32
+    " 00000001 00000001 0000000000000001"  # key length, value length, timestamp
+    " 00000014"  # header length
+    f" 6b 76 {NULL_HEADERS_HEX}"  # key, value, headers
 )
 WRITES = Data((0, 7), [b"k", b""], [None, b"xyz"], None)
 WRITES_HEX = (
@@ -210,6 +220,8 @@ _ROWS: tuple[tuple[str, str, Any, Callable[[], bytes], Callable[[bytes], Any]], 
      decode_header),
     ("frame", PLAIN_HEX, PLAIN, lambda: _frame(PLAIN), decode_columns),
     ("frame, all columns", FULL_HEX, FULL, lambda: _frame(FULL), decode_columns),
+    ("frame, a null header", NULLED_HEX, NULLED, lambda: _frame(NULLED), decode_columns),
+    ("user headers, a null", NULL_HEADERS_HEX, NULL_HEADERS, lambda: encode_headers(NULL_HEADERS), decode_headers),
     ("user headers", USER_HEADERS_HEX, USER_HEADERS, lambda: encode_headers(USER_HEADERS), decode_headers),
     ("marker", f"11 {WHO_HEX} 00", Marker(_header(MessageType.MARKER), at_end=False),
      lambda: encode_marker(*WHO, at_end=False), decode_marker),

@@ -30,7 +30,7 @@ naturals64 = st.integers(0, INT64_MAX)
 cells = st.binary(max_size=12)
 nullable_cells = st.none() | cells
 texts = st.text(max_size=8)
-user_headers = st.lists(st.tuples(texts, cells), max_size=3).map(tuple)
+user_headers = st.lists(st.tuples(texts, nullable_cells), max_size=3).map(tuple)
 rollback_histories = st.lists(st.builds(RollbackEntry, naturals32, st.integers(-1, INT64_MAX)), max_size=4).map(tuple)
 
 

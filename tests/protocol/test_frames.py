@@ -49,9 +49,29 @@ def test_records_survive(written: RecordBatch) -> None:
 
 
 @given(headers=user_headers)
-def test_user_headers_survive(headers: tuple[tuple[str, bytes], ...]) -> None:
-    """User headers are decoded as they were written: order and repeated names stay."""
+def test_user_headers_survive(headers: tuple[tuple[str, bytes | None], ...]) -> None:
+    """User headers are decoded as they were written: order and repeated names stay, and null is not empty."""
     assert headers == decode_headers(encode_headers(headers))
+
+
+def test_a_null_header_has_the_digest_of_an_empty_one() -> None:
+    """Releases that knew no null wrote it so: what they have sent or decided on has the same digest when made again."""
+    empty, null = ([encode_headers([("a", value), ("b", b"1")]), None] for value in (b"", None))
+    cells, times, logical = [b"k", b"l"], (1, 2), ((3, 4), (5, 6))
+    assert empty != null
+    for one, other in (
+        [digest_records(0, cells, cells, times, headers, logical) for headers in (empty, null)],
+        [digest_outputs(0, cells, cells, times, headers) for headers in (empty, null)],
+        [digest_rows(times, times, cells, cells, headers) for headers in (empty, null)],
+    ):
+        assert one == other
+
+
+def test_a_frame_says_that_a_header_is_null() -> None:
+    """A release that reads none refuses the flag, where it would take the cell for damaged; others are as before."""
+    for value, flags in ((b"", 2), (None, 6)):
+        body = encode_columns([b"k"], [b"v"], [1], [encode_headers([("a", value)])])
+        assert body[0] == flags
 
 
 def test_large_frames_survive() -> None:
@@ -87,7 +107,7 @@ def test_unknown_flags_are_refused() -> None:
     """A flag of a later build changes the layout: it is refused as unsupported, not guessed at."""
     message = bytearray(frame(RecordBatch([b"k"], [b"v"], (1,), None)))
     message[FLAGS_AT] = 0x80
-    with pytest.raises(UnsupportedFormat, match="flags 0x80, this build knows 0x03"):
+    with pytest.raises(UnsupportedFormat, match="flags 0x80, this build knows 0x07"):
         decode_columns(bytes(message))
 
 
@@ -129,7 +149,8 @@ def test_other_messages_are_no_frames() -> None:
     ("cell", "found"),
     [
         ("0000", "need 4"),
-        ("ffffffff", "count = -1"),
+        ("ffffffff", "one is null: count = 0: must be at least 1"),
+        ("fffffffe 0000 fffffffe", "value length = -2"),
         ("00000002 0001 6b 00000000", "columns need 12 bytes"),
         ("00000001 0006 6b 0000 0000", "need 12"),
         ("00000001 8000 6b6b 00000000", "length = -32768"),

@@ -160,7 +160,10 @@ def _print_letters(job: Job, log: JobLogReader, found: Sequence[Letter], *, as_j
         key, value = decoded(key_serde, letter.key, cell), decoded(value_serde, letter.value, cell)
         told = {name: text for name, text in letter.told.items() if name != "traceback"}
         again = letter.offset in sent(letter.at)
-        headers = {name: printable(content.decode(errors="replace")) for name, content in letter.headers}
+        headers = {
+            name: "null" if content is None else printable(content.decode(errors="replace"))
+            for name, content in letter.headers
+        }
         lines = {
             **{name: printable(text) for name, text in told.items()},
             "time": _time(letter.timestamp_ms),

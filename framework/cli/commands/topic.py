@@ -42,5 +42,8 @@ def _record(topic: Topic[Any, Any], at: TopicPartition, row: LogRow) -> dict[str
         "timestamp_ms": row.timestamp_ms,
         "key": decoded_plain(topic.key, row.key, row.headers),
         "value": decoded_plain(topic.value, row.value, row.headers),
-        "headers": [[name, content.decode(errors="replace")] for name, content in headers_of(row.headers)],
+        "headers": [
+            [name, None if content is None else content.decode(errors="replace")]
+            for name, content in headers_of(row.headers)
+        ],
     }

@@ -28,7 +28,7 @@ _NAMED = encode_headers([(OUTPUT, b"")])[:-4]  # before the length of its value
 _GIVEN_UP = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 
 Callback = Callable[[KafkaError | None, Message], None]
-_Pairs = Sequence[tuple[str, bytes]]
+_Pairs = Sequence[tuple[str, bytes | None]]
 _QueuedRecords = tuple[Sequence[ExternalRecord], Sequence[Callback | None]]
 
 

@@ -61,10 +61,7 @@ class ReadAhead:
         """Take messages that come after all others."""
         keys, values = list(map(_KEY, messages)), list(map(_VALUE, messages))
         times = list(map(_TIME_MS, map(Message.timestamp, messages)))
-        cells = [
-            encode_headers([(text, blob or b"") for text, blob in headers]) if headers else None
-            for headers in map(_HEADERS, messages)
-        ]
+        cells = [encode_headers(headers) if headers else None for headers in map(_HEADERS, messages)]
         sizes = map(add, map(add, _lengths(keys), _lengths(values)), map(add, repeat(ROW_BYTES), _lengths(cells)))
         totals = accumulate(sizes, initial=self.totals[-1] if self.totals else self.passed)
         self.totals.extend(islice(totals, 1, None))

@@ -23,7 +23,7 @@ class Sent(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp: int
-    headers: tuple[tuple[str, bytes], ...]
+    headers: tuple[tuple[str, bytes | None], ...]
     t: int
 
 

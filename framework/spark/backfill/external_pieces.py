@@ -129,7 +129,7 @@ def _rises(part: Any) -> bool:
 
 
 def _header_cell(cell: Sequence[dict[str, Any]] | None) -> bytes | None:
-    return encode_headers([(each["key"], each["value"] or b"") for each in cell]) if cell else None
+    return encode_headers([(each["key"], each["value"]) for each in cell]) if cell else None
 
 
 def _log_rows(plan: StagePlan, reader: TaskInput) -> Iterator[Any]:

@@ -146,7 +146,7 @@ class LogContract(HiddenClauses):
 
     @pytest.mark.parametrize("key", [None, b"", b"k"])
     @pytest.mark.parametrize("value", [None, b"", b"v\x00"])
-    @pytest.mark.parametrize("headers", [None, encode_headers([("h", b"1"), ("h", b"")])])
+    @pytest.mark.parametrize("headers", [None, encode_headers([("h", b"1"), ("h", b""), ("h", None)])])
     def test_plain_records_come_back_as_produced(
         self, log: Log, key: bytes | None, value: bytes | None, headers: bytes | None
     ) -> None:

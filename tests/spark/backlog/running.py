@@ -71,7 +71,7 @@ class Outputs:
     def letters(self, topic: str) -> Iterator[list[Any]]:
         """Yield where the record of each dead letter came from, and its key."""
         for key, row in self.rows(topic):
-            headers = {name: value.decode() for name, value in decode_headers(row.headers or b"")}
+            headers = {name: (value or b"").decode() for name, value in decode_headers(row.headers or b"")}
             yield [int(headers["grete.source"].partition("[")[2][:-1]), int(headers["grete.offset"]), key]
 
     def state(self, store: str) -> list[list[Any]]:
