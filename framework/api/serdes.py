@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 import msgspec
 
 from framework.api.json_numbers import has_null, refuse_not_finite
+from framework.api.json_sets import with_sorted_sets
 from framework.api.pydantic_models import alike, functions, holds_model, unread
 from framework.errors import ConfigError, SerdeError
 
@@ -177,14 +178,14 @@ _encode_unsorted = msgspec.json.Encoder().encode
 
 
 def encode_json(value: object) -> bytes:
-    """Return JSON in which dicts and sets are sorted: equal values have equal bytes, in every process, as keys need.
+    """Return JSON in which sets, and dicts with str keys alone, are sorted: the same bytes in every process.
 
     Raises ValueError for NaN and infinity, TypeError for what JSON cannot hold at all.
     """
     try:
         data = _encode_sorted(value)
     except TypeError:  # msgspec sorts only dicts with str keys; what JSON cannot hold at all is refused here again
-        data = _encode_unsorted(value)
+        data = _encode_unsorted(with_sorted_sets(value, encode_json))
     if has_null(data):
         refuse_not_finite(value)
     return data
@@ -225,7 +226,8 @@ class Json(Codec[Any]):
 
     A struct is msgspec's; a model of pydantic, wherever it is in the type, makes pydantic write and check the whole.
 
-    Sets, and dicts with str keys, are written sorted, so that equal values have equal bytes.
+    Sets, and dicts with str keys alone, are written sorted: a value has the same bytes in each process. Equal values
+    that are written in several ways, such as Decimal("1.0") and Decimal("1.00"), are several keys.
     """
 
     __slots__ = ()
