@@ -6,6 +6,7 @@ TIMERS, META, OUTBOX = RESERVED_STORES["_timers"], RESERVED_STORES["_meta"], RES
 
 STREAM_TIME = b"stream time"  # in META: int64, the event time of the task (E1)
 EVENT_TIME = b"event time "  # in META, before a partition's name: what its sources have reached (E1)
+PINS = b"store "  # in META, before the id of a user's store
 FILES_OWNER = b"files"  # in OUTBOX: an id that tells a task that writes files only from a namesake
 WAITING = (b"b", b"v", b"e")  # in OUTBOX, first byte of a key: of outputs that a sink may lack; the others are accounts
 TURN = b"turn"  # in META: int64, records without a key sent so far: their partitions take turns
@@ -13,4 +14,4 @@ TURN = b"turn"  # in META: int64, records without a key sent so far: their parti
 
 def pin_key(store_id: int) -> bytes:
     """Return the key in META under which the first run writes the name of a user's store."""
-    return b"store %d" % store_id
+    return PINS + b"%d" % store_id

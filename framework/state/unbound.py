@@ -1,43 +1,58 @@
-"""A definition binds from the first commit under it on. Until then the one before it counts, too: code may come back.
+"""A definition binds from the first commit on that has something of its code: until then code of before may come back.
 
 A start pins its definition before it processes anything, since readers and other workers need its ids. If that code
-then halts, or is taken back, nothing of the state was written by it.
+then halts, crashes, or is taken back, nothing of the state was written by it: each start commits, but nothing that its
+code has put into a store or a stream.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from framework.core.topology import changelog_topic
+from framework.execution.calls.kept_results import is_kept
+from framework.execution.reserved_stores import META, PINS
+from framework.logs.partition_reader import rows_left
 from framework.ports import JobLogReader
 from framework.state.commits import ends_of, last_commit
+from protocol.changelog import REWRITTEN, ChangelogType, Data, decode_changelog_header, decode_data
+from protocol.commit import Commit, decode_commit
 from protocol.ids import TopicPartition
 
 BEFORE = "definition-before"  # the key in the job metadata
 _FORMAT = 1  # of that entry
 
 
+class _At(msgspec.Struct):
+    """The last commit of a task when a definition was pinned; ``sent``: records in all of its streams until then."""
+
+    offset: int = -1
+    generation: int = 0
+    sent: int = 0
+
+
 class _Before(msgspec.Struct):
-    """``pinned``: a digest of the definition that it is before; ``generations``: those of the last commits then."""
+    """``pinned``: a digest of the definition that it is before; ``commits``: the last ones then, by changelog."""
 
     format: int
     pinned: str
     definition: str
     stages: list[str]
-    generations: dict[str, int]
+    commits: dict[str, _At]
 
 
 def definition_before(log: JobLogReader, job: str, pinned: bytes) -> bytes | None:
-    """Return the definition before ``pinned``; None: there is none, or a task has committed since."""
+    """Return the definition before ``pinned``; None: there is none, or ``pinned`` binds."""
     raw = log.read_metadata(job).meta_get(BEFORE)
     if raw is None:
         return None
     before = msgspec.json.decode(raw, type=_Before)
     if before.format != _FORMAT or before.pinned != _digest(pinned):
         return None
-    now = _generations(log, job, before.stages)
-    if any(generation > before.generations.get(changelog, 0) for changelog, generation in now.items()):
+    changelogs = list(_changelogs(log, job, before.stages))
+    bounds = log.all_bounds(changelogs)
+    if any(_binds(log, each, bounds[each], before.commits.get(str(each), _At())) for each in changelogs):
         return None
     return before.definition.encode()
 
@@ -50,16 +65,52 @@ def note_before(log: JobLogReader, job: str, counting: bytes, pinned: bytes, mad
     earlier = definition_before(log, job, pinned) if counting == pinned else None
     before = counting if earlier is None else earlier
     stages = sorted({stage["name"] for raw in (before, made) for stage in msgspec.json.decode(raw)["stages"]})
-    entry = _Before(_FORMAT, _digest(made), before.decode(), stages, _generations(log, job, stages))
-    return msgspec.json.encode(entry)
+    ends = ends_of(log, _changelogs(log, job, stages))
+    found = {str(each): last_commit(log, each, bounds) for each, bounds in ends}
+    commits = {
+        changelog: _At(at.offset, at.commit.generation, _sent(at.commit))
+        for changelog, at in found.items()
+        if at is not None
+    }
+    return msgspec.json.encode(_Before(_FORMAT, _digest(made), before.decode(), stages, commits))
 
 
-def _generations(log: JobLogReader, job: str, stages: Iterable[str]) -> dict[str, int]:
-    """Return changelog → the generation of its last commit: a worker of new code commits in a higher one."""
-    topics = [changelog_topic(job, stage) for stage in stages]
-    changelogs = [TopicPartition(topic, number) for topic in topics for number in range(log.partitions(topic) or 0)]
-    found = {each: last_commit(log, each, bounds) for each, bounds in ends_of(log, changelogs)}
-    return {str(each): at.commit.generation for each, at in found.items() if at is not None}
+def _binds(log: JobLogReader, changelog: TopicPartition, bounds: tuple[int, int], at: _At) -> bool:
+    """Tell whether a commit of a higher generation than ``at`` has something of code; or may have, and is trimmed."""
+    start, end = bounds
+    if start > at.offset + 1:
+        return True
+    made = set[int]()  # generations that have sent something
+    for row in rows_left(log, changelog, at.offset + 1, end):
+        message = row.value or b""
+        header = decode_changelog_header(message)
+        if header.generation <= at.generation:
+            continue
+        if header.type is ChangelogType.DATA and _is_of_code(decode_data(message)):
+            made.add(header.generation)
+        if header.type is ChangelogType.COMMIT and (
+            header.generation in made or _sent(decode_commit(message)) > at.sent
+        ):
+            log.leave(changelog)
+            return True
+    log.leave(changelog)
+    return False
+
+
+def _is_of_code(data: Data) -> bool:
+    """Tell whether data hold more than what the runtime notes of times and positions, and what it only rewrites."""
+    return data.reset_stores != REWRITTEN and any(
+        store != META or key.startswith(PINS) or is_kept(key) for store, key in zip(data.stores, data.keys, strict=True)
+    )
+
+
+def _changelogs(log: JobLogReader, job: str, stages: Iterable[str]) -> Iterator[TopicPartition]:
+    for topic in (changelog_topic(job, stage) for stage in stages):
+        yield from (TopicPartition(topic, number) for number in range(log.partitions(topic) or 0))
+
+
+def _sent(commit: Commit) -> int:
+    return sum(output.next_seq for output in commit.outputs)
 
 
 def _digest(definition: bytes) -> str:

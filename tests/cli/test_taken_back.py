@@ -151,6 +151,23 @@ def test_code_that_has_committed_nothing_is_taken_back(tmp_path: Path, mode: str
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_code_that_has_made_nothing_is_taken_back(tmp_path: Path, mode: str) -> None:
+    """Each start commits, but nothing that its code has made, as it waits for input, or crashes with each record."""
+    job = Deployed(tmp_path, mode)
+    with WorkerUnderTest(job.directory, reference=job.new, task="add-up-0") as worker:
+        began = worker.running()["checkpoint_id"]
+        worker.until(lambda status: status["checkpoint_id"] > began)
+        worker.signal(signal.SIGKILL)
+        worker.ends()
+    job.pay(2)
+    broken = job.code("broken", *NEW, ("        self.sums.put", "        raise ValueError\n        self.sums.put"))
+    with WorkerUnderTest(job.directory, reference=broken, task="add-up-0") as worker:
+        assert worker.ends() == ExitCode.FAILED
+    assert job.run(job.old) == 0
+    assert job.sums(job.old) == 'ann\t{"cents": 3}'
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_code_is_not_taken_back_beside_a_worker_of_it(tmp_path: Path, mode: str) -> None:
     """That worker would commit, and its values would be read by code that does not know them."""
     job = Deployed(tmp_path, mode)
