@@ -1,14 +1,15 @@
 """The end of a transaction whose outcome is unknown, or that may come again: it is made known, and nothing is split."""
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from framework.errors import Halted, TransientError
+from framework.errors import Fenced, Halted, TransientError
 from framework.halts import HaltCode
-from framework.logs.kafka import KafkaLog, transactions
+from framework.logs.kafka import KafkaLog, transactions, whole_writer
 from framework.logs.kafka.config import split_options, transactional
 from framework.logs.kafka.endings import ONCE_S, RETRY_MS, WhatBecame, may_come_again, outcome
 from framework.ports import ExternalRecord
@@ -146,3 +147,23 @@ def test_a_transaction_that_was_split_halts(
     with pytest.raises(Halted, match="ended in its middle by something else") as halted:
         ended(log)
     assert halted.value.code is HaltCode.TRANSACTION_SPLIT
+
+
+@pytest.mark.kafka
+def test_a_command_that_was_started_twice_sends_nothing_twice(
+    kafka_broker: Broker, name: str, out: TopicPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command takes a new epoch behind a slow end. If another one has gone on from there, this one stops."""
+    monkeypatch.setattr(whole_writer, "may_come_again", lambda seconds: seconds > 0)
+    with closing(KafkaLog(kafka_broker.bootstrap)) as log:
+        log.create_topic(out.topic, 1, plain=True)
+        first = log.open_metadata(name, transactional=f"{name}.redrive")
+        for value in (b"1", b"2"):
+            first.produce_with_meta([record(out, value)], {"redriven/x/0": value})
+        log.open_metadata(name).produce_with_meta([], {"pin": b"of a worker"})  # changes nothing
+        first.produce_with_meta([record(out, b"3")], {"redriven/x/0": b"3"})
+        second = log.open_metadata(name, transactional=f"{name}.redrive")
+        second.produce_with_meta([record(out, b"4")], {"redriven/x/1": b"4"})
+        with pytest.raises(Fenced, match="started elsewhere"):
+            first.produce_with_meta([record(out, b"5")], {"redriven/x/0": b"5"})
+    assert visible(kafka_broker, out) == [b"1", b"2", b"3", b"4"]

@@ -1,16 +1,22 @@
 """The end of a transaction is asked for twice, and the first request arrives within the next transaction (S1)."""
 
+import os
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from framework.logs.kafka import KafkaLog
+from framework.ports import ExternalRecord
 from framework.testing.broker import Broker
 from framework.testing.broker.settings import free_port
-from framework.testing.late_end import LateEndLine
-from tests.sinks.late_end_scene import MODES, Found, LateEndScene
+from framework.testing.late_end import LateEndLine, LateStage
+from protocol.ids import TopicPartition
+from tests.logs.outputs import visible
+from tests.sinks.late_end_scene import LIMIT_S, MODES, Found, LateEndScene
 from tests.verification.chaos.cluster import Cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # a broker of its own
@@ -40,3 +46,27 @@ def test_a_late_end_splits_no_transaction(late: tuple[Broker, LateEndLine], mode
         ]
         assert scene.found() == Found((), (), ())
         assert (answers, scene.ends) == ([FENCED] * 4, []), scene.log.read_text()[-2_000:]
+
+
+def test_a_late_end_splits_no_command(late: tuple[Broker, LateEndLine]) -> None:
+    """What `grete dlq redrive` and a source of a client write together stays together, each record once."""
+    broker, line = late
+    name = f"t{os.urandom(6).hex()}"
+    at, notes = TopicPartition(f"{name}.in", 0), TopicPartition(f"{name}.notes", 0)
+    with closing(KafkaLog(f"127.0.0.1:{line.port}")) as log:
+        log.create_topic(at.topic, 1, plain=True)
+        metadata = log.open_metadata(name, transactional=f"{name}.redrive")
+
+        def write(number: int) -> None:
+            records = [ExternalRecord(at, b"k", b"%d" % number, 1)]
+            metadata.produce_with_meta(records, {"redriven/x/0": b"%d" % number})
+
+        attempt = line.attempt(f"{name}.redrive", at.topic, notes.topic)
+        write(0)
+        assert attempt.reaches(LateStage.REPEATED, LIMIT_S)
+        writing = threading.Thread(target=write, args=[1])
+        writing.start()
+        assert attempt.reaches(LateStage.LATE, LIMIT_S)
+        attempt.go_on()
+        writing.join()
+        assert (attempt.code, visible(broker, at), visible(broker, notes)) == (FENCED, [b"0", b"1"], [b"0", b"1"])

@@ -108,7 +108,8 @@ class KafkaLog(KafkaReader):
 
     def open_metadata(self, job: str, transactional: str | None = None) -> KafkaJobMetadata:
         """Return what the cluster keeps beside a job's topics; make the topic for it. Raises ConfigError."""
-        whole = None if transactional is None else WholeWriter(self._producer, self._troubles, transactional)
+        clients = self._producer, self._consumer, self._troubles
+        whole = None if transactional is None else WholeWriter(*clients, transactional)
         metadata = KafkaJobMetadata(self, job, whole)
         self.create_topic(metadata.topic, 2, compacted=True)
         self._topics.watch([metadata.topic], METADATA_GONE)

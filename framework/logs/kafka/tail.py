@@ -1,9 +1,9 @@
-"""What is at the end of a changelog, for who has just taken a new epoch of its transactional id (C4)."""
+"""What is at the end of a partition, for who has just taken a new epoch of its transactional id (C4)."""
 
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -17,7 +17,14 @@ SLICE_S = 0.5  # of a call that waits for the broker: in between the caller look
 STEP_S = 0.02  # of waiting for messages that may come
 SHORT_S_MAX = 60.0  # a new leader knows within that time how far the log is
 
-TailRow = tuple[bytes, int, int]  # value, offset, time
+
+class TailRow(NamedTuple):
+    """A message there."""
+
+    key: bytes | None
+    value: bytes
+    offset: int
+    append_time_ms: int
 
 
 def read_tail(
@@ -79,8 +86,9 @@ def _rows(
             continue
         error = message.error()
         if error is None:
-            rows.append((message.value() or b"", message.offset() or 0, append_time(message)))
-            position = (message.offset() or 0) + 1
+            row = TailRow(message.key(), message.value() or b"", message.offset() or 0, append_time(message))
+            rows.append(row)
+            position = row.offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:
             position = message.offset() or position  # behind aborted messages and markers
         elif error.code() not in AWAY:

@@ -24,7 +24,7 @@ from framework.logs.kafka.config import transactional
 from framework.logs.kafka.endings import WhatBecame, may_come_again, outcome
 from framework.logs.kafka.errors import Troubles, failed
 from framework.logs.kafka.producer import HANDED_MAX, Callback, append_time, hand_over, unknown_offset
-from framework.logs.kafka.tail import read_tail
+from framework.logs.kafka.tail import TailRow, read_tail
 from framework.ports import Delivery, ExternalRecord
 from protocol.ids import TopicPartition
 
@@ -234,7 +234,7 @@ class Transactions:
         self._doubtful = False
         rows = self._tail() if known else []
         logger.info("transactional id %s has a new epoch, after %.0f ms", self.id, 1_000 * (time.monotonic() - began))
-        match outcome([value for _, _, value in messages], [value for value, _, _ in rows]):
+        match outcome([value for _, _, value in messages], [row.value for row in rows]):
             case WhatBecame.FOREIGN:
                 raise _Refusal
             case WhatBecame.SPLIT:
@@ -243,10 +243,10 @@ class Transactions:
                 return None
             case WhatBecame.THERE:
                 pairs = zip(messages, rows, strict=True)
-                return [Delivery(owner, token, offset, time_ms) for (owner, token, _), (_, offset, time_ms) in pairs]
+                return [Delivery(owner, token, at.offset, at.append_time_ms) for (owner, token, _), at in pairs]
 
-    def _tail(self, seconds: float = 0.0) -> list[tuple[bytes, int, int]]:
-        """Return what is behind the last transaction as (value, offset, time), after that long at most."""
+    def _tail(self, seconds: float = 0.0) -> list[TailRow]:
+        """Return what is behind the last transaction, after that long at most."""
         assert self._end is not None
         return read_tail(self._reading, self._troubles, self.partition, self._end, seconds, self._stop_if_closing)
 
