@@ -110,6 +110,7 @@ SOMETIMES = {
     "aborted transactions": "a successor takes a sink's transactional id over, or its transaction took too long (S1)",
     "transactions that timed out": "a sink is too slow for its broker, which fences it off (S1)",
     "messages refused after a time-out": "the log refuses a message, though no other process has claimed the task (C5)",
+    "late ends that a new epoch refuses": "the end of a transaction comes again within the next one (S1)",
     "acknowledged and not readable yet": "a process asks for the end of a changelog that has more (C3)",
     "reads that lag behind the end": "the log shows fewer messages than its bounds say (C3)",
     "messages read ahead": "a client has fetched more than it was asked for (R4)",

@@ -264,9 +264,14 @@ class SharedLog(MemoryLogData):
         return self._end(coordinator, partition)._replace(owner=sent.owner) if sent.sync else None
 
     def _end(self, coordinator: Coordinator, partition: TopicPartition) -> Delivery:
-        """Commit the open transaction: its messages and outputs are there at once, each with a mark behind it."""
+        """Commit the open transaction: its messages and outputs are there at once, each with a mark behind it.
+
+        One that is split by a late end has its outputs outside of it: they are lost.
+        """
         into, unkind = self.partition(partition), self._behaviour.unkind
         written, coordinator.written = coordinator.written, []
+        if coordinator.is_split():
+            written = [each._replace(outputs=()) for each in written]
         for each in written:
             row = LogRow(each.offset, each.append_time_ms, each.append_time_ms, None, each.value, None)
             into.rows.append(row)

@@ -8,8 +8,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from framework.logs.kafka import endings
 from framework.logs.memory import MemoryPartition
 from framework.ports import ExternalRecord
+
+AGAIN_EVERY = 3  # transactions of which the end is asked for twice
 
 
 class SimPartition(MemoryPartition):
@@ -80,21 +83,38 @@ class Coordinator:
     written: list[Written] = field(default_factory=list)
     since: int = 0  # time at which the open transaction began
     seen: Counter[str] = field(default_factory=Counter)
+    epoch: int = 0  # of the holder
+    ends: int = 0  # transactions that were ended by their holders
+    took_s: float = 0.0  # that the last of these took
+    under_way: int | None = None  # the epoch of an end that was asked for twice, and may arrive once more
 
     def takes(self, writer: object) -> bool:
         """Tell whether a message is taken from a writer."""
         if all(writer is not each for each in self.known):
             self.known.append(writer)
             self.abort()
-            self.holder = writer
+            self.holder, self.epoch, self.took_s = writer, self.epoch + 1, 0.0
         return self.holder is writer
 
     def write(self, written: Written, now: int) -> None:
         """Append to the open transaction, or begin one."""
         if not self.written:
             self.since = now
+            if endings.may_come_again(self.took_s):  # as the client of a worker does before the next transaction (S1)
+                self.epoch, self.took_s = self.epoch + 1, 0.0
         self.written.append(written)
         self.partition.leave_out(1)
+
+    def is_split(self) -> bool:
+        """Tell whether a late end of the transaction before ends the open one; some ends are then asked for twice."""
+        late, self.under_way = self.under_way, None
+        split = late is not None and late == self.epoch
+        self.seen["late ends that a new epoch refuses"] += late is not None and not split
+        self.ends += 1
+        again = self.ends % AGAIN_EVERY == 0  # with no draw, so that all else in a world stays as it was
+        self.took_s = endings.ONCE_S if again else 0.0
+        self.under_way = self.epoch if again else None
+        return split
 
     def abort(self) -> None:
         """Drop what is open; a mark of the log's own takes one more offset."""

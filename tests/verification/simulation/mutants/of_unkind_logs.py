@@ -10,6 +10,7 @@ from framework.errors import Fenced, LogAway, OffsetOutOfRange
 from framework.execution.aligned_mode import AlignedMode
 from framework.execution.driver import TaskDriver
 from framework.execution.own_changelog import OwnChangelog
+from framework.logs.kafka import endings
 from framework.logs.partition_reader import PartitionReader
 from framework.ports import LogRow
 from protocol.changelog import ChangelogType
@@ -190,6 +191,12 @@ def trimmed_is_left_out(read: Any) -> Any:
             return read(self, bytes_max)
 
     return mistaken
+
+
+@mutant(endings, "may_come_again", "sink", "output", "exactly once", "lost", shows=_writes_in_transactions)
+def epoch_kept_after_a_repeat(_may_come_again: Any) -> Any:
+    """An end of a transaction that may have been asked for twice is followed by no new epoch (S1)."""
+    return lambda seconds: False
 
 
 @mutant(Ownership, "refused", "fenced", shows=_writes_in_transactions, focus=_timed_out)
