@@ -207,7 +207,7 @@ def test_a_task_without_timers_has_no_event_time() -> None:
 def test_what_is_no_way_to_tell_time_is_refused() -> None:
     """Each error says what is needed."""
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"time": "event"}, "time='event': need 'record', 'intake' or a function of the value"),
+        ({"time": "event"}, "time='event': need 'record', 'intake', 'none' or a function of the value"),
         ({"out_of_order_ms": -1}, "out_of_order_ms=-1: need an int of 0 ms or more"),
         ({"idle_ms": 0}, "idle_ms=0: need an int of 1 ms or more"),
     ]

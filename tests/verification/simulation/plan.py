@@ -21,7 +21,7 @@ World = Literal["aligned", "deterministic", "mixed"]
 WORLDS: tuple[World, ...] = ("aligned", "deterministic", "mixed")  # of each seed; in the first some run at least once
 
 JOB = "j"
-NEVER_IDLE_MS = 1 << 40
+NEVER_IDLE_MS = (1 << 31) - 1  # the most that a setting may be
 WALL_MS = 4_000  # into which wall-clock timers are set: a world lasts about as long
 SOURCE_KEYS = 3  # times as many keys in a source where write batches are tight
 
