@@ -9,6 +9,7 @@ from framework.worker.open_files import allowed
 
 CONNECTIONS_MAX = 256  # of browsers, scrapers and probes; one more is ended at once
 FILES_SHARE = 4  # connections take at most the fourth part of this process's files: workers need them, too
+ACCEPTED_MAX = 32  # in one turn of the loop: asyncio takes them all before the first one can be refused
 REQUEST_S_MAX = 10.0  # for the head of a request, from the first byte that it may have
 ANSWER_S_MAX = 30.0  # for a reader that takes nothing
 

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from framework.errors import ConfigError
 from framework.file_lock import keep_from_children
-from framework.monitor.bounded_connection import BoundedConnection
+from framework.monitor.bounded_connection import ACCEPTED_MAX, BoundedConnection
 from framework.monitor.causes import findings_of
 from framework.monitor.health import Pulse, not_ready
 from framework.monitor.job_view import Ended, JobView
@@ -121,6 +121,7 @@ def serving(monitor: Served, address: str) -> Iterator[str]:
                 lifespan="off",
                 timeout_graceful_shutdown=1,
                 http=BoundedConnection,
+                backlog=ACCEPTED_MAX,
                 ws="none",
             )
         )
