@@ -1,10 +1,13 @@
 """What another user could change is not used; what a job keeps and says is for its own user."""
 
 import os
+import shutil
 import stat
+import zipfile
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from framework import trusted
 from framework.cli.reading import print_json
@@ -16,6 +19,9 @@ from framework.logs.address import read_options
 from framework.settings import Settings, without_password
 from framework.state.shown import printable, to_text
 from framework.stores.store_directory import make_private
+from framework.worker.process_main import spec_in
+from framework.worker.process_pool import ProcessPool
+from tests.cli.test_run import grete
 
 STRANGER = os.geteuid() + 1
 
@@ -116,6 +122,36 @@ def test_settings_have_upper_bounds(name: str, value: int) -> None:
 def test_a_password_in_a_url_is_not_shown() -> None:
     """Of a folder of snapshots, say."""
     assert without_password("ftp://bank:canary" + "@host/path, s3://bucket") == "ftp://…@host/path, s3://bucket"
+
+
+def test_a_password_is_in_no_log_and_in_no_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker gets it, and looks for a snapshot that it cannot have; settings and incidents are shown without it."""
+    monkeypatch.setenv("GRETE_SNAPSHOT_URL", "ftp://bank:canary" + "@127.0.0.1:1/snapshots")
+    said = grete("run", "tasks.word_count", "--input", "sentences=-", cwd=tmp_path, stdin="to be\n")
+    shutil.rmtree(tmp_path / ".grete" / "word-count" / "state")
+    said += grete("run", "tasks.word_count", cwd=tmp_path)
+    said += grete("config", cwd=tmp_path) + grete("config", "--json", cwd=tmp_path)
+    grete("incident", "tasks.word_count", "-o", "packed.zip", cwd=tmp_path)
+    with zipfile.ZipFile(tmp_path / "packed.zip") as packed:
+        said += packed.read("manifest.json").decode()
+    log = (tmp_path / ".grete" / "word-count" / "logs" / "worker-0.log").read_text()
+    assert "snapshot cannot be used" in log
+    assert "canary" not in said + log
+
+
+@pytest.mark.usefixtures("started_by_exec")  # its command line
+def test_a_workers_command_line_names_it_and_no_secret(tmp_path: Path) -> None:
+    """Every user of the machine sees it."""
+    directory = JobDirectory(tmp_path / "job")
+    spec = spec_in(directory, "tasks.missing", Settings(snapshot_url="ftp://bank:canary" + "@host/x"))
+    started = ProcessPool().start(replace(spec, partitions=(0,), output=str(tmp_path / "worker.log")))
+    shown = started.process.args
+    assert started.process.wait(60) == 4
+    assert started.process.stdin is not None
+    started.process.stdin.close()
+    os.close(started.pipe)
+    assert str(shown).endswith("'framework.worker.process_main', 'tasks.missing', '0']")
+    assert "no module 'tasks.missing'" in (tmp_path / "worker.log").read_text()
 
 
 def test_nothing_that_is_shown_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,6 +57,8 @@ def refused_by_system(error: OSError) -> str:
             f"{where}: {why}: this user ({os.geteuid()}) may not use it; {owner(Path(os.fsdecode(where)))}: run the "
             "command as that user, or choose another --directory"
         )
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"{why}: this process, or the machine, has no files left: raise ulimit -n, and start again"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return f"{where or 'standard output or a file'}: {why}: make room, or look after the disk, and start again"
     if where is None:

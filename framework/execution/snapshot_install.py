@@ -12,6 +12,7 @@ from framework.errors import ConfigError, StoreCorrupted, TransientError
 from framework.execution.beside import Steps, at_once
 from framework.execution.sst_install import check_commit
 from framework.ports import LogReader
+from framework.settings import without_password
 from framework.stores.rocksdb import RocksStore
 from framework.stores.snapshot_folder import SnapshotFolder, SnapshotManifest
 from framework.stores.store_directory import make_private
@@ -70,7 +71,7 @@ class SnapshotTaker:
                 if found is not None:
                     return found
         except (ConfigError, TransientError) as error:
-            _tell_unusable({"snapshot": url}, error)
+            _tell_unusable({"snapshot": without_password(url)}, error)
         return None
 
     def _fetch(self, folder: SnapshotFolder, name: str, fetched: Path) -> "Steps[_Found | None]":

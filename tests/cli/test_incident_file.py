@@ -45,6 +45,15 @@ def _huge(changed: IncidentChanged) -> None:
     changed.manifest["digests"]["state"][0] = 1 << 40
 
 
+def _no_commit(changed: IncidentChanged) -> None:
+    changed.parts["state-commit"] = b"foreign"
+    changed.manifest["digests"]["state-commit"] = digest_of(b"foreign")
+
+
+def _other_settings(changed: IncidentChanged) -> None:
+    changed.manifest["settings"]["checkpoint_interval_ms"] = "x"
+
+
 def _no_rows(changed: IncidentChanged) -> None:
     changed.empty("state")
     changed.parts["input-0"] = b"\xc1"
@@ -57,6 +66,8 @@ def _no_rows(changed: IncidentChanged) -> None:
         (_slip, "a part '../slipped', which is no plain path"),
         (_slip_code, "code for '../../slipped.py', which is outside of its folder"),
         (_other_bytes, "its part state has another digest"),
+        (_no_commit, "what it says cannot be done: DecodeError: "),
+        (_other_settings, "what it says cannot be done: ValidationError: "),
         (_longer, "its part state has"),
         (_newer, "has format 2, and this release of Grete reads up to 1: upgrade Grete"),
         (_unnamed, "not those that its manifest names: more"),

@@ -174,7 +174,8 @@ def run_incident(path: Path, reference: str | None, *, pdb: bool, calls: bool, a
     file = IncidentFile(path)
     check_runnable(file)
     with _code(file, reference) as job:
-        ran = IncidentRun(file, job, calls=calls).run()
+        with file.believed():
+            ran = IncidentRun(file, job, calls=calls).run()
         if as_json:
             print_json(_plain(file, ran))
         else:

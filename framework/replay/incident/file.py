@@ -5,13 +5,14 @@ import hashlib
 import os
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 import msgspec
 
-from framework.errors import ConfigError
+from framework.errors import ConfigError, FrameworkError
+from framework.execution.user_traceback import user_traceback
 from framework.ports import LogRow
 from protocol.ids import TopicPartition
 
@@ -199,6 +200,21 @@ class IncidentFile:
 
     def _refused(self, why: str) -> ConfigError:
         return ConfigError(f"{self.path} is refused: {why}: it is damaged or was changed, so copy it again")
+
+    @contextlib.contextmanager
+    def believed(self) -> Iterator[None]:
+        """Do what the file says in here. Raises ConfigError if that cannot be done: its digests are its own.
+
+        What the job's code raises is kept by the run, and comes out of it as a result.
+        """
+        try:
+            yield
+        except FrameworkError:
+            raise
+        except Exception as error:
+            if user_traceback(error) is not None:
+                raise
+            raise self._refused(f"what it says cannot be done: {type(error).__name__}: {error}") from error
 
     def part(self, name: str) -> bytes:
         """Return a part. Raises ConfigError if the manifest names one that is not there."""
