@@ -29,6 +29,7 @@ class Unkind:
 
 
 KIND = Unkind()
+FOR_EVER_MS = 1 << 40  # 34 years: within the bound of a setting
 
 
 def draw_unkind(seed: int, world: str, interval_ms: int, *, compare_and_append: bool) -> Unkind:
@@ -55,4 +56,6 @@ def minutes_apart(seed: int, settings: Settings) -> Settings:
         return settings
     times = MINUTES_MS // settings.checkpoint_interval_ms
     names = ("checkpoint_interval_ms", "send_timeout_ms", "changelog_retention_ms")
-    return msgspec.structs.replace(settings, **{name: getattr(settings, name) * times for name in names})
+    return msgspec.structs.replace(
+        settings, **{name: min(FOR_EVER_MS, getattr(settings, name) * times) for name in names}
+    )
