@@ -21,6 +21,7 @@ _MAY_BE_0 = (
     "traced_per_million",
     "standby_replicas",
 )
+MACHINE_LENGTH_MAX = 200  # characters that a heartbeat holds: protocol/members.py
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 RENAMED = {  # what settings were called in release 0.1
     "guarantee": "processing_guarantee",
@@ -177,7 +178,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     Its partitions move at once. At least two heartbeats.
     """
     machine: str = ""
-    """Several machines: what this one is called, in JOB.members and for standbys. Empty: its host name."""
+    """Several machines: what this one is called, in JOB.members and for standbys. Empty: its host name.
+
+    At most 200 characters.
+    """
     standby_replicas: int = 0
     """Several machines: how many copies of each partition's state other machines keep, ready to go on with it.
 
@@ -194,6 +198,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             most = next(most for end, most in _MOST.items() if name.endswith(end))
             if isinstance(value, int) and value > most:
                 raise ConfigError(f"setting {name} = {value}: must be {most:,} or less", setting=name)
+        if len(self.machine) > MACHINE_LENGTH_MAX:
+            raise ConfigError(
+                f"setting machine has {len(self.machine)} characters: at most {MACHINE_LENGTH_MAX}", setting="machine"
+            )
         if self.member_timeout_ms < 2 * self.member_heartbeat_interval_ms:
             raise ConfigError(
                 f"setting member_timeout_ms = {self.member_timeout_ms} is below 2 × member_heartbeat_interval_ms = "

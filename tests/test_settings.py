@@ -3,7 +3,8 @@
 import pytest
 
 from framework.errors import ConfigError
-from framework.settings import RENAMED, Settings, from_environment, with_texts
+from framework.settings import MACHINE_LENGTH_MAX, RENAMED, Settings, from_environment, with_texts
+from protocol.members import Heartbeat, decode_members_message, encode_members_message
 
 OF_RELEASE_0_1 = [
     "guarantee",
@@ -83,3 +84,12 @@ def test_what_kubernetes_injects_is_no_setting(service: str) -> None:
     names = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_80_TCP"]
     names += [f"PORT_8080_UDP_{part}" for part in ("PROTO", "PORT", "ADDR")]
     assert from_environment({f"GRETE_{service}{name}": "tcp://10.0.0.1:80" for name in names}) == Settings()
+
+
+def test_a_machine_has_a_name_that_a_heartbeat_holds() -> None:
+    """A longer one was sent, and read by nobody: the member hosted nothing."""
+    assert Settings(machine="m" * MACHINE_LENGTH_MAX).machine
+    with pytest.raises(ConfigError, match="setting machine has 201 characters: at most 200"):
+        Settings(machine="m" * 201)
+    longest = Heartbeat(member="a", session="b", machine="m" * MACHINE_LENGTH_MAX)
+    assert decode_members_message(encode_members_message(longest)) == longest

@@ -128,8 +128,10 @@ def up(
 def _end(*, waiting: bool) -> None:
     """End the command; at once if the log does not answer."""
     if waiting:
+        from framework.cli.patient_output import settle
         from framework.worker.lifetime import end_at_once
 
+        settle()
         end_at_once(ExitCode.DONE)
 
 

@@ -5,11 +5,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
 
 from framework.errors import LogAway
 from framework.worker.signal_pipe import SignalPipe
 from framework.worker.watchdog import STDERR
+
+UNANSWERED = "stopped before the log had answered: nothing was begun"
 
 
 class StopSignal:
@@ -41,14 +43,25 @@ class StopSignal:
             thread.join()
             faulthandler.cancel_dump_traceback_later()
 
-    @contextmanager
-    def excuses(self) -> Iterator[None]:
-        """Take a log that did not answer for no error once the end was asked for."""
-        try:
-            yield
-        except LogAway:
-            if not self.asked:
-                raise
+    def excuses(self) -> "_Excuses":
+        """Take a log that did not answer for no error, within a block, once the end was asked for."""
+        return _Excuses(self)
+
+
+class _Excuses:
+    """A block that may end early; a function's generator would not tell so to who checks types."""
+
+    def __init__(self, stop: StopSignal) -> None:
+        self._stop = stop
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Return whether the block has ended well in spite of the error."""
+        return self._stop.asked and isinstance(error, LogAway)
 
 
 def _end_after(pipe: SignalPipe, seconds: float) -> None:

@@ -37,6 +37,12 @@ def pin_topics(log: JobLog, metadata: JobMetadata, topics: Sequence[str]) -> Non
         metadata.produce_with_meta([], fresh)
 
 
+def created_again(metadata: MetadataReader, topic: str, identity: str) -> bool:
+    """Whether a topic has another id than when the job first ran; "": the broker is older than ids."""
+    pinned = metadata.meta_get(f"topic {topic}")
+    return bool(identity) and pinned is not None and pinned != identity.encode()
+
+
 def check_topics(log: JobLog, metadata: MetadataReader, topics: Sequence[str]) -> dict[str, bytes | None]:
     """Return what is to be pinned of these topics, which are there; write nothing.
 
@@ -49,7 +55,7 @@ def check_topics(log: JobLog, metadata: MetadataReader, topics: Sequence[str]) -
             continue
         if pinned is None:
             fresh[f"topic {topic}"] = identity.encode()
-        elif pinned != identity.encode():
+        elif created_again(metadata, topic, identity):
             raise Halted(
                 f"topic {topic} was deleted and created again since the job first ran: {CREATED_AGAIN}",
                 topic=topic,

@@ -98,13 +98,16 @@ def pin_definition(
     """
     raw, pinned = encode_definition(define(job, output_counts(job, log))), metadata.meta_get(DEFINED)
     before = _counting(job, log)
+    has_run = before is None and _has_run(job, log)
+    if has_run:  # or another process has begun with it since the metadata was read: it pins before it runs
+        before = pinned = pin_of(log, job.name, DEFINED)
     if before is not None:
         dropped_of(decode_definition(before)).refuse_again(job.stages)  # grete apply has, since this start compared
     used = None if before is None else _without_unused(decode_definition(before), job, log)
     if before is not None and used is not None and len(used["stages"]) > len(job.live):
         raw = before  # this is the code before stages were added, beside workers that have them
     if raw != pinned:
-        if before is None and _has_run(job, log):
+        if has_run and before is None:
             logger.warning(
                 "the metadata of job %s is gone, though the job has run (was it deleted, or is this another job of "
                 "the same name?): what it pinned is taken from the code as it is now; inputs' partitioners are "

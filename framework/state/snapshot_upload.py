@@ -65,7 +65,8 @@ class SnapshotUpload:
                 return None
             refuse_other_graph(self._log, wiring, at.commit)
             position = _position_of(at)
-            if there is not None and there.changelog_position == position:
+            is_newest = there is not None and there.changelog_position == position
+            if there is not None and is_newest and not self._folder.lacking(wiring.name, there):
                 return TakenSnapshot(at, LOCAL if copied else CHANGELOG, None)
             source = self._bring_up(copy, graph, wiring, at, copied=copied)
             manifest = SnapshotManifest(

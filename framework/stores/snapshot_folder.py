@@ -120,6 +120,14 @@ class SnapshotFolder:
             raise StoreCorrupted(f"{place} names files that are none of RocksDB: {strange[:3]}")
         return manifest
 
+    def lacking(self, task: str, manifest: SnapshotManifest) -> list[str]:
+        """Return the files that a manifest names and that are not there, or have another size. Raises TransientError.
+
+        A file whose bytes were changed is noticed by who fetches it: to read all of them here costs as much.
+        """
+        there = self._listed(task, "files")
+        return [file.digest for file in manifest.files if there.get(file.digest) != file.size_bytes]
+
     def fetch(self, task: str, manifest: SnapshotManifest, to: Path, progress: Callable[[int], None]) -> None:
         """Bring all files into the directory ``to``, checked and durable; what is there and right is not read again.
 

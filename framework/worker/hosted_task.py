@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from traceback import clear_frames
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
@@ -91,6 +92,8 @@ class WorkerTask:
         wiped: the changelog is the truth.
         """
         self.stop_filling()
+        if error is not None:
+            _let_go(error)
         in_flight = driver.parts.runner.in_flight
         if in_flight is not None:
             in_flight.clear()
@@ -131,3 +134,12 @@ class WorkerTask:
         """Release the store. A second close does nothing."""
         if self._store is not None:
             self._store.close()
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Forget what the calls that an error went through held: a store that one of them reads would stay open."""
+    known = set[int]()  # causes may go in a circle
+    while error is not None and id(error) not in known:
+        known.add(id(error))
+        clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

@@ -15,7 +15,7 @@ TAIL_BYTES = 32 * 1024  # of a worker's log, searched for its last words
 STARTED = "worker-started"  # the first of a worker that has begun
 LOG_AWAY = "log-away"  # the last of a worker that has waited for the log for as long as it may
 HUNG = "hung"  # ours, for the stacks that faulthandler writes
-_ENDS = {"halted", "refused", "unforeseen", "crashed", "store-corrupted", LOG_AWAY}
+ENDS = {"halted", "refused", "unforeseen", "crashed", "store-corrupted", LOG_AWAY}
 _SAID_BY_THE_CALLER = ("crashed", "halted", "refused", LOG_AWAY, HUNG)  # ids
 _TIMEOUT = re.compile(r"Timeout \(([\d:]+)")
 _FRAME = re.compile(r'  File "(?P<file>[^<].*)", line (?P<line>\d+) in (?P<function>.*)')
@@ -40,7 +40,7 @@ def last_entry(log: Path) -> dict[str, Any]:
         life.append(_entry(line))
         if life[-1].get("id") == STARTED:
             break
-    own = next((entry for entry in life if entry.get("id") in _ENDS), None)
+    own = next((entry for entry in life if entry.get("id") in ENDS), None)
     return own or _last_error(life)
 
 

@@ -307,7 +307,9 @@ class LocalJob:
         self.supervisor.stop()
 
     def require_stopped(self) -> None:
-        """Raise TransientError if a worker did not stop in time: its last records are not committed."""
+        """Raise TransientError if a worker did not stop, or not in time: its last records are not committed."""
+        if self.supervisor.died:
+            raise TransientError("; ".join(self.supervisor.died))
         if self.supervisor.overdue:
             raise TransientError(
                 f"{len(self.supervisor.overdue)} of {len(self.supervisor.workers)} workers did not stop within "

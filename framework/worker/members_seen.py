@@ -19,7 +19,7 @@ FIRST_S_MAX = 5.0  # until the rows that were there have come
 class SeenMembers:
     """What the last rows of the topic say. ``ages_ms``: by session, how long before the newest row its last one was."""
 
-    def __init__(self, job: Job, address: LogAddress, settings: Settings) -> None:
+    def __init__(self, job: Job, address: LogAddress, settings: Settings, patience: Patience | None = None) -> None:
         """Read what is there, then until each session has had time for a heartbeat. Raises ConfigError, LogAway."""
         from framework.logs.kafka.members_topic import KafkaMembersTopic
 
@@ -28,7 +28,7 @@ class SeenMembers:
         self._said_ms: dict[str, int] = {}
         options = None if address.config is None else read_options(address.config)
         url = address.url.removeprefix(KAFKA)
-        topic = KafkaMembersTopic(url, options, job.name, Patience(), write=False)
+        topic = KafkaMembersTopic(url, options, job.name, patience or Patience(), write=False)
         with closing(topic):
             self.there = topic.there
             if not self.there:
@@ -57,14 +57,16 @@ class SeenMembers:
         return {session: newest - at_ms for session, at_ms in self._said_ms.items()}
 
 
-def refuse_members(job: Job, address: LogAddress, settings: Settings, instead: str = "") -> None:
+def refuse_members(
+    job: Job, address: LogAddress, settings: Settings, instead: str = "", patience: Patience | None = None
+) -> None:
     """Raise ConfigError if members of the job live: a second process would take their partitions from them.
 
-    ``instead``: what else the person may do, for the message.
+    ``instead``: what else the person may do, for the message. ``patience``: with brokers that do not answer.
     """
     if address.embedded:
         return
-    seen = SeenMembers(job, address, settings)
+    seen = SeenMembers(job, address, settings, patience)
     if seen.fresh:
         machines = ", ".join(sorted({seen.view.sessions[session].heartbeat.machine for session in seen.fresh}))
         raise ConfigError(

@@ -60,6 +60,7 @@ class Supervisor:
         self.wake = self._selector.wake  # lets ``poll`` return at once
         self._stopping = self._draining = False
         self.overdue: list[int] = []  # the numbers of workers that did not stop in time
+        self.died: list[str] = []  # how others ended while they stopped
         self._stop_s = settings.shutdown_timeout_ms / 1000 + 2  # a worker ends by itself before that
         self._silent_s_max = settings.liveness_timeout_ms / 1000 * SILENT_SHARE + SILENT_MARGIN_S
         self._looked_s = time.monotonic()
@@ -259,7 +260,7 @@ class Supervisor:
         self._forget(worker)
         if worker.stop_by is not None and not self._stopping and code != ExitCode.HALTED:
             if code not in (ExitCode.DONE, ExitCode.FENCED, -signal.SIGTERM):  # by the signal: it had just started
-                self._tell_late(worker)
+                self.tell(self._unfinished(worker, code)[1])
             self._go_on(worker)
             return
         if not self._stopping and not worker.killed and code not in (ExitCode.DONE, ExitCode.FENCED):
@@ -275,14 +276,13 @@ class Supervisor:
         elif code == -signal.SIGTERM:  # a worker takes the signal itself from its first step on
             self.tell(f"worker {worker.number} was ended by SIGTERM while it was starting: it had processed nothing")
         else:
-            self.overdue.append(worker.number)
-            self._tell_late(worker)
+            late, text = self._unfinished(worker, code)
+            self.overdue += [worker.number] if late else []
+            self.died += [] if late else [text]
+            self.tell(text)
 
-    def _tell_late(self, worker: WorkerProcess) -> None:
-        words = "it was killed" if worker.killed else self.last_words(worker.number)
-        self.tell(
-            f"worker {worker.number} did not stop in time ({words}): what it had not committed is processed again"
-        )
+    def _unfinished(self, worker: WorkerProcess, code: int) -> tuple[bool, str]:
+        return worker.unfinished(code, self._last_entry(worker.number), self.last_words(worker.number))
 
     def _note_end(self, worker: WorkerProcess, code: int) -> None:
         entry = self._last_entry(worker.number) if code >= 0 or code in FAULTS or worker.was_silent else {}

@@ -22,7 +22,7 @@ logger = logging.getLogger("grete")
 
 
 class TaskWaits:
-    """Watches the tasks of a worker. ``stages``: the names of the job's stages, in their order.
+    """Watches the tasks of a worker. ``stages``: the names of the job's stages, by their numbers.
 
     ``look`` asks the log where a partition ends: what is there and was not fetched is fetched then.
     """

@@ -90,7 +90,7 @@ class Worker:
         self.hosting = Hosting(partitions, shared, stage=stage, fenced=fenced)
         self._loop, self._ends = self.hosting.loop, self.hosting.ends
         self._measures = WorkerMeasures(memory, lambda: [task.directory for task in self.hosting.tasks.values()])
-        stages = [graph.name for graph in job.live]
+        stages = [graph.name for graph in job.stages]  # by ordinal: one that was dropped keeps its place
         self._waiting = TaskWaits(stages, settings, self._look)
 
     @property

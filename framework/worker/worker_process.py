@@ -17,7 +17,7 @@ from framework.halts import HaltCode
 from framework.worker.assignment import HostedState
 from framework.worker.control_pipe import Order, line_of
 from framework.worker.ends import FAULTS, Reason, WorkerEnd
-from framework.worker.last_words import HUNG, LOG_AWAY, traceback_in
+from framework.worker.last_words import ENDS, HUNG, LOG_AWAY, traceback_in
 from framework.worker.status import ReadUpTo, moved
 from framework.worker.status_pipe import StatusLines
 from framework.worker.task_news import failures_of_tasks, news_of_tasks
@@ -176,6 +176,18 @@ class WorkerProcess:
         if self.last_end is not None:
             self.last_end = replace(self.last_end, code=str(error.code.value))
         return error
+
+    def unfinished(self, code: int, entry: Mapping[str, Any], words: str) -> tuple[bool, str]:
+        """Return (whether it was still at it, what is told) of a process that was to stop, and did not.
+
+        ``entry``: the last line of its log, ``words``: the same for people. One whose stop has timed out logs no end.
+        """
+        again = "what it had not committed is processed again"
+        if self.killed or (code == ExitCode.FAILED and entry.get("id") not in ENDS):
+            words = "it was killed" if self.killed else words
+            return True, f"worker {self.number} did not stop in time ({words}): {again}"
+        said = f": {words}" if code >= 0 else ""
+        return False, f"worker {self.number} {self.how_ended(code, entry.get('id'))} while it stopped; {again}{said}"
 
     def how_ended(self, code: int, said: str | None) -> str:
         """Return how its process has ended; ``said``: the id of the last line that it has logged."""

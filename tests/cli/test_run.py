@@ -13,6 +13,7 @@ import pytest
 from framework.cli import command_line
 from framework.job.loader import load_job
 from framework.state.local_reader import LocalReader
+from framework.testing.broker.settings import free_port
 from tests.worker.workers import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
@@ -312,3 +313,18 @@ def test_a_serde_that_hangs_does_not_outlive_a_stop(tmp_path: Path) -> None:
     _, error = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
     assert 'hangs.py", line 10 in decode' in error
+
+
+@pytest.mark.parametrize("command", [["up"], ["run", "--follow"]])
+def test_a_stop_while_the_first_answer_of_a_broker_is_awaited(tmp_path: Path, command: list[str]) -> None:
+    """It ends with 0, and a line: nothing had begun."""
+    (tmp_path / "words.py").write_text("from tasks.word_count import job\n")
+    log = f"--log=kafka://127.0.0.1:{free_port()}"
+    process = start(command[0], "words.py", *command[1:], log, "--set=shutdown_timeout_ms=500", cwd=tmp_path)
+    status, caught = Path(f"/proc/{process.pid}/status"), 1 << (signal.SIGTERM - 1)
+    while not int(status.read_text().partition("SigCgt:")[2].split()[0], 16) & caught:
+        assert process.poll() is None, process.communicate()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, err) == (0, "")
+    assert out.splitlines()[-1] == "stopped before the log had answered: nothing was begun"

@@ -84,3 +84,37 @@ def test_consumers_of_others_in_the_group_are_told_and_do_no_harm(
         assert time.monotonic() < deadline
         positions.poll()
         time.sleep(0.01)
+
+
+class _Refusing(_Coordinator):
+    """Answers with an error."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def list_consumer_group_offsets(self, groups: list[ConsumerGroupTopicPartitions], **_: Any) -> dict[str, Any]:
+        """Fail."""
+        failed = Future[Any]()
+        failed.set_exception(KafkaException(KafkaError(self.code)))
+        return {groups[0].group_id: failed}
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (KafkaError.NOT_COORDINATOR, ""),
+        (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, ""),
+        (KafkaError._TRANSPORT, ""),
+        (KafkaError._TIMED_OUT, ""),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "group g needs the operation Read"),
+        (KafkaError.UNKNOWN_MEMBER_ID, "is in use by consumers that are not the job's"),
+        (KafkaError.INVALID_GROUP_ID, "group g cannot be asked"),
+    ],
+)
+def test_only_a_right_that_is_missing_is_called_so(code: int, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A coordinator that moves, as when a broker starts again, is asked again without a word."""
+    positions = GroupPositions(lambda: cast("AdminClient", _Refusing(code)), "g")
+    for _ in range(2):
+        positions.published([TopicPartition("t", 0)])
+    assert len(caplog.records) == bool(said)
+    assert said in caplog.text

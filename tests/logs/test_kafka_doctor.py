@@ -11,9 +11,14 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from framework.cli.commands.doctor import doctor
 from framework.cli.doctor.kafka import uses
+from framework.job.directory import JobDirectory
+from framework.job.loader import load_job
 from framework.logs.address import LogAddress
-from framework.logs.kafka import KafkaReader
+from framework.logs.kafka import KafkaLog, KafkaReader
 from framework.settings import Settings
+from framework.state.commits import all_wirings
+from framework.state.pinning import DEFINED, pin_definition
+from framework.state.prepare import prepare
 from framework.testing.broker.settings import free_port
 from protocol.ids import TopicPartition
 from tests.logs.guarded_job import job as guarded_job
@@ -141,6 +146,66 @@ def test_a_setting_that_does_harm_is_found(
     (found,) = [row for row in rows if row["where"] == topic and row["what"] == what]
     assert (found["level"], value in found["value"]) == (level, True)
     assert found["remedy"]
+
+
+def test_an_input_that_was_created_again_is_an_error(
+    guarded: SecureBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the next start says; a first one, whose input is as it was, is well."""
+    path, plain = tmp_path / "again.py", LogAddress(f"kafka://{guarded.plain}")
+    path.write_text(Path(JOB).read_text().replace('"guarded', '"again'))
+    admin: AdminClient = guarded.admin
+    job, directory = load_job(str(path)), JobDirectory(tmp_path / "first", address=plain)
+    inputs, log = [NewTopic("again-sentences", 1)], KafkaLog(guarded.plain)
+    admin.create_topics(inputs)["again-sentences"].result()
+    prepare(job, log, directory, Settings())
+
+    def errors() -> list[dict[str, Any]]:
+        doctor(str(path), tmp_path / "job", plain, Settings(), as_json=True)
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return [row for row in rows if row["level"] == "error" and row["where"] == "again-sentences"]
+
+    assert errors() == []
+    admin.delete_topics(["again-sentences"])["again-sentences"].result()
+    while "again-sentences" in admin.list_topics().topics:
+        pass
+    admin.create_topics(inputs)["again-sentences"].result()
+    (found,) = errors()
+    assert "was deleted and created again" in found["value"]
+    assert "GRETE-H017" in found["value"]
+    log.close()
+
+
+@pytest.mark.parametrize("option", ["transaction.timeout.ms", "producer.transaction.timeout.ms"])
+def test_a_transaction_time_out_that_brokers_refuse_is_found(
+    option: str, guarded: SecureBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Given for the producer, or for all clients: it is the producer's in both."""
+    options = tmp_path / "client.properties"
+    options.write_text(f"{option}=2000000\n")
+    rows = findings(LogAddress(f"kafka://{guarded.plain}", options), tmp_path, capsys)
+    (found,) = [row for row in rows if row["what"] == "transaction timeout"]
+    assert (found["level"], "asks for 2,000,000" in found["value"]) == ("error", True)
+
+
+def test_metadata_of_a_job_that_another_process_just_began_is_not_called_gone(
+    guarded: SecureBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Workers of a new job start at once: one has read the metadata before another pins, and finds that it runs."""
+    path, plain = tmp_path / "once.py", LogAddress(f"kafka://{guarded.plain}")
+    path.write_text(Path(JOB).read_text().replace('"guarded', '"once'))
+    job = load_job(str(path))
+    with closing(KafkaLog(guarded.plain)) as log, closing(KafkaLog(guarded.plain)) as late:
+        guarded.admin.create_topics([NewTopic("once-sentences", 1)])["once-sentences"].result()
+        metadata = late.open_metadata(job.name)
+        assert metadata.meta_get(DEFINED) is None
+        prepare(job, log, JobDirectory(tmp_path / "first", address=plain), Settings())
+        changelog = next(iter(all_wirings(job))).changelog
+        log.send(0, 1, changelog, b"a claim", sync=True)
+        while not log.poll():
+            log.wait(1_000)
+        pin_definition(job, late, metadata, None, lost=True)
+    assert "is gone" not in caplog.text
 
 
 def test_a_missing_input_and_another_number_of_partitions_are_errors(

@@ -153,6 +153,53 @@ def test_a_task_that_always_fails_halts_the_job(tmp_path: Path) -> None:
         assert "raise RuntimeError" in load.worker.last_end.traceback
 
 
+READING = """
+from grete import Input, Job, Record, Store, Task, Topic, utf8
+
+class Keep(Task):
+    lines = Input(Topic("kept-lines", key=utf8, value=utf8))
+    kept = Store("kept", key=utf8, value=utf8)
+    def process(self, record: Record[str, str]) -> None:
+        for _ in self.kept.all():  # reads what is on the disk
+            pass
+        self.kept.put(record.value, "x" * 500)
+
+job = Job("kept", stages=[Keep], partitions=2)
+"""
+
+
+def test_a_task_whose_store_is_damaged_ends_alone(tmp_path: Path) -> None:
+    """Its store is wiped and restored; the error that told it holds no part of the database open."""
+    path, job_directory = tmp_path / "kept.py", JobDirectory(tmp_path / "job")
+    path.write_text(READING)
+
+    def feed(first: int, last: int) -> None:
+        with LocalJob(
+            load_job(str(path)), str(path), job_directory, SETTINGS, fed=["kept-lines"], processes=1
+        ) as local:
+            (worker,) = local.supervisor.workers.values()
+            for partition in range(2):
+                at = TopicPartition("kept-lines", partition)
+                rows = [ExternalRecord(at, b"k", b"%d" % number, 1) for number in range(first, last)]
+                local.metadata.produce_with_meta(rows, {})
+            poll_until(local, lambda: local.drained(local.ends()))
+            ended.update(worker.ends)
+            assert worker.starts == 1
+            local.stop()
+
+    ended = Counter[str]()
+    feed(0, 1_000)
+    feed(1_000, 1_010)  # a start writes what was in RocksDB's own log into files
+    assert not ended
+    file = max(job_directory.state("keep-0").glob("*.sst"), key=lambda path: path.stat().st_size)
+    data = bytearray(file.read_bytes())
+    for place in range(len(data) // 4, len(data) // 2, 100):  # among the values
+        data[place] ^= 1
+    file.write_bytes(data)
+    feed(1_010, 1_020)
+    assert ended == {"store corrupted": 1}
+
+
 def test_a_fenced_task_takes_those_of_its_partition_with_it(tmp_path: Path) -> None:
     """One that waits for the others would not notice, as after a backfill, when nothing comes any more."""
     path = tmp_path / "alone.py"

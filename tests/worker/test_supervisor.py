@@ -5,10 +5,11 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from framework.errors import ConfigError, ExitCode, Fenced, FrameworkError, Halted
+from framework.errors import ConfigError, ExitCode, Fenced, FrameworkError, Halted, TransientError
 from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.settings import Settings
@@ -280,6 +281,39 @@ def test_a_worker_that_is_killed_again_is_told_of_in_short(tmp_path: Path) -> No
     with pytest.raises(Halted, match=r"crashed 3 times without progress between \(killed by SIGKILL\) \(log: "):
         supervisor._plan_restart(supervisor.workers[0], -signal.SIGKILL)
     supervisor.close()
+
+
+def test_a_worker_that_is_killed_while_it_stops_was_not_slow(tmp_path: Path) -> None:
+    """By the kernel, or by a person: it is told as that, and no time-out is named."""
+    with LocalJob(job, "tasks.word_count", JobDirectory(tmp_path / "job"), Settings()) as local:
+        poll_until(local, lambda: running(local))
+        process = local.supervisor.workers[0].process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)  # so that it does not stop first
+        process.kill()
+        local.stop()
+        (news,) = local.supervisor.news
+        assert news.startswith("worker 0 was killed by SIGKILL while it stopped; what it had not committed")
+        with pytest.raises(TransientError, match="SIGKILL while it stopped") as told:
+            local.require_stopped()
+        assert told.value.setting is None
+
+
+@pytest.mark.parametrize(
+    ("killed", "code", "entry", "late"),
+    [
+        (True, -signal.SIGKILL, {}, True),
+        (False, 1, {}, True),  # its stop has timed out
+        (False, 1, {"id": "hung", "event": "hung"}, True),
+        (False, 1, {"id": "crashed", "event": "crashed", "error": "disk full"}, False),
+        (False, 1, {"id": "log-away", "event": "log away"}, False),
+        (False, -signal.SIGSEGV, {}, False),
+    ],
+)
+def test_what_ends_a_stop_is_told_apart(killed: bool, code: int, entry: dict[str, Any], late: bool) -> None:
+    """Only a worker that was still at it was too slow."""
+    worker = WorkerProcess(0, (0,), killed=killed)
+    assert worker.unfinished(code, entry, "why")[0] == late
 
 
 def test_a_worker_that_is_stopped_while_it_starts_says_so(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from framework.api.dropped import Dropped
 from framework.cli.progress import Screen
 from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
@@ -102,6 +103,15 @@ def test_a_task_behind_a_worker_that_is_away_names_it(
     logged = [each.__dict__ for each in caplog.records if each.getMessage() == "waits for other tasks"][-1]
     assert (logged["task"], logged["for"], logged["of"]) == ("count-0", what, {"split-1": "none yet"})
     assert looked == {TopicPartition(stream.topic, 0) for stream in scene.job.topology().streams}
+
+
+@BOTH
+def test_a_stage_that_was_dropped_keeps_its_number_in_names(scene: Scene) -> None:
+    """A task that waits for one of a stage behind it is told that stage's name: by number, not by place."""
+    what = WHAT[scene.job.modes]
+    scene.job.pin({}, {}, Dropped(stages={0: ("before", scene.job.stages[0].mode)}))
+    wait = re.compile(rf"for \d+ s for the {what} of split-1 \(last: none yet\)")
+    scene.run(0, lambda _, status: wait.fullmatch(waits_of(status)) is not None)
 
 
 @BOTH

@@ -30,7 +30,7 @@ from framework.cli.job_target import JobTarget
 from framework.cli.patient_output import standard_output
 from framework.cli.progress import Screen, counted
 from framework.cli.starts import starts_of
-from framework.cli.stop_signal import StopSignal
+from framework.cli.stop_signal import UNANSWERED, StopSignal
 from framework.client.pipe import spool_lines
 from framework.client.writer import Writer
 from framework.errors import ConfigError
@@ -65,16 +65,14 @@ def run(
     begin, opened = starts_of(found.job, starts), _open_lines(found.job, lines)
     patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
-    open_job = partial(LocalJob, found.job, found.reference, found.job_directory, found.settings)
-    instead = ", or start this machine as one more member: grete up"
-    refuse_members(found.job, found.job_directory.address, found.settings, instead)
     fed = [topic.name for topic, *_ in opened] + ([] if folder is None else [folder_topic(found.job).name])
+    begun: LocalJob | None = None
     with (
         stop.excuses(),
-        open_job(fed=fed, starts=begin, patience=patience, processes=processes) as local,
+        _opened(found, patience, fed=fed, starts=begin, processes=processes) as local,
         ExitStack() as writers,
     ):
-        feed, local.waits_for_idle = None, not drain
+        feed, begun, local.waits_for_idle = None, local, not drain
         if folder is not None:
             feed = FolderFeed(
                 local.metadata, folder_topic(found.job).name, folder, exclude=found.job_directory.directory
@@ -98,13 +96,22 @@ def run(
             local.stop()
             tell(local, screen)
             screen.dropped(local.reports.dropped, local.reports.failures, finally_=True)
-        done = local.records_committed()
         ready_s = ended_s if ready_s is None else ready_s
         how = "stopped" if stop.asked else "all input is processed"
-        how = "its last outputs may not be written" if local.supervisor.overdue else how
-        _summary(screen, found, feeding, how, done, ready_s - started_s, ended_s - ready_s)
-    local.require_stopped()
+        how = "its last outputs may not be written" if local.supervisor.overdue or local.supervisor.died else how
+        _summary(screen, found, feeding, how, local.records_committed(), ready_s - started_s, ended_s - ready_s)
+    if begun is None:
+        screen.say(UNANSWERED)
+    else:
+        begun.require_stopped()
     return patience.waiting
+
+
+def _opened(found: JobTarget, patience: Patience, **options: Any) -> LocalJob:
+    """Return the job, on this machine alone. Raises ConfigError: it has members; LogAway."""
+    instead = ", or start this machine as one more member: grete up"
+    refuse_members(found.job, found.job_directory.address, found.settings, instead, patience)
+    return LocalJob(found.job, found.reference, found.job_directory, found.settings, patience=patience, **options)
 
 
 def _done(local: LocalJob, ends: dict[TopicPartition, int], screen: Screen, *, drain: bool) -> bool:

@@ -13,7 +13,7 @@ from framework.cli.job_target import JobTarget
 from framework.cli.patient_output import standard_output
 from framework.cli.progress import Screen, counted
 from framework.cli.starts import starts_of
-from framework.cli.stop_signal import StopSignal
+from framework.cli.stop_signal import UNANSWERED, StopSignal
 from framework.errors import Halted, LogAway
 from framework.logs.patience import Patience
 from framework.worker.assignment import Assignment
@@ -42,8 +42,10 @@ def up(
     screen = Screen(Console(file=standard_output()))
     patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
+    begun: LocalJob | None = None
     with stop.excuses(), ExitStack() as opened:
         local, member = _begin(found, patience, processes, starts, opened)
+        begun = local
         opened.enter_context(screen)
         screen.say(
             f"{found.job.name}: {_workers(found, local, processes)} in {found.job_directory.directory}; "
@@ -77,7 +79,10 @@ def up(
             member.hand_over()
         local.stop()
         tell(local, screen)
-    local.require_stopped()
+    if begun is None:
+        screen.say(UNANSWERED)
+    else:
+        begun.require_stopped()
     return patience.waiting
 
 

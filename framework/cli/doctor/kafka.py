@@ -14,13 +14,14 @@ from framework.api.job import Job
 from framework.cli.doctor.report import Report
 from framework.errors import ConfigError, FrameworkError
 from framework.logs.kafka import KafkaReader
-from framework.logs.kafka.admin import Topics
-from framework.logs.kafka.config import ClientOptions, scrubber, split_options
+from framework.logs.kafka.admin import Topics, identity_of
+from framework.logs.kafka.config import ClientOptions, scrubber, split_options, transactional
 from framework.logs.kafka.errors import Troubles
 from framework.logs.kafka.job_metadata import metadata_topic
 from framework.logs.kafka.members_topic import members_topic
 from framework.logs.open_transactions import told
 from framework.logs.patience import Patience
+from framework.logs.topic_identity import CREATED_AGAIN, created_again
 from framework.settings import MiB
 from framework.state.commits import all_wirings, ends_of, last_commit
 from protocol.ids import TopicPartition
@@ -77,10 +78,12 @@ class Doctor:
     def __init__(self, report: Report, job: Job, bootstrap: str, options: ClientOptions) -> None:
         self._report, self._job, self._bootstrap = report, job, bootstrap
         self._options = options
-        _, self._consumer, admin = split_options(bootstrap, job.name, options)
+        producer, self._consumer, admin = split_options(bootstrap, job.name, options)
         self._troubles = Troubles(scrubber(options))
         self._patience = Patience(ANSWER_S_MAX, ANSWER_S_MAX, say=_silent)
         self._topics = Topics(admin, self._troubles, self._patience)
+        self._transactional = transactional(producer, job.name)  # as the job's own
+        self._ids: dict[str, str] = {}  # of the topics that are there
 
     @property
     def _client(self) -> AdminClient:
@@ -94,6 +97,7 @@ class Doctor:
             there = self._look_at_topics()
             self._group()
             self._look_at_log(log, there)
+            self._created_again(log, there)
 
     # --- Brokers ---
 
@@ -121,13 +125,13 @@ class Doctor:
         value = f"{since} or newer, by its settings" if since else "older than 3.7, by its settings"
         self._report.ok("broker version", f"broker {number}", value)
         limit = int(found["transaction.max.timeout.ms"].value)
-        wanted = int(self._options.get("producer.transaction.timeout.ms", TIMEOUT_MS))
+        wanted = int(self._transactional.get("transaction.timeout.ms", TIMEOUT_MS))
         self._report.check(
             "transaction timeout",
             f"broker {number}",
             f"transaction.max.timeout.ms = {limit:,}, the job asks for {wanted:,}",
-            "raise transaction.max.timeout.ms of the brokers, or lower producer.transaction.timeout.ms in the file "
-            "for --kafka-config: else no transaction begins",
+            "raise transaction.max.timeout.ms of the brokers, or lower transaction.timeout.ms in the file for "
+            "--kafka-config: else no transaction begins",
             well=wanted <= limit,
         )
 
@@ -151,6 +155,7 @@ class Doctor:
                 self._not_there(topic, use, found)
                 continue
             there.add(topic)
+            self._ids[topic], _ = identity_of(found)
             self._rights(topic, use, set(found.authorized_operations or ()))
             self._partitions(topic, use, found.partitions)
             self._settings(topic, use)
@@ -276,8 +281,22 @@ class Doctor:
             well=ahead_ms <= AHEAD_MS_MAX,
         )
 
+    def _created_again(self, log: KafkaReader, there: set[str]) -> None:
+        """Compare the topics that a start compares with those of the first run."""
+        metadata = log.read_metadata(self._job.name)
+        for topic, use in uses(self._job).items():
+            if topic in there and use.kind in ("input", "changelog", "stream"):
+                again = self._ask(partial(created_again, metadata, topic, self._ids[topic]))
+                if again is True:
+                    value = f"this {use.kind} was deleted and created again since the job first ran (GRETE-H017)"
+                    self._report.fail("topic", topic, value, CREATED_AGAIN)
+
     def _position(self, log: KafkaReader, task: str, partition: TopicPartition, offset: int) -> None:
         start, end = log.bounds(partition)
+        if offset > end:
+            value = f"{partition}: committed up to {offset:,}, and the topic ends at {end:,}: it is not the one it was"
+            self._report.fail("position", task, value, CREATED_AGAIN)
+            return
         self._report.check(
             "position",
             task,

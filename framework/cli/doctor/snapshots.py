@@ -19,7 +19,9 @@ def look(report: Report, job: Job, url: str) -> None:
             if not names:
                 without.append(task)
             else:
-                folder.manifest(task, names[0])
+                lacking = folder.lacking(task, folder.manifest(task, names[0]))
+                if lacking:
+                    raise StoreCorrupted(f"{len(lacking)} of its files are missing or cut, as files/{lacking[0]}")
                 found += 1
         except StoreCorrupted as error:
             remedy = "run `grete snapshot`: workers take an older one meanwhile, or the changelog"

@@ -214,7 +214,7 @@ class Topics:
             described, left = self._describe(left), []
             for topic, future in described.items():
                 try:
-                    self._watched[topic] = _identity(future.result())
+                    self._watched[topic] = identity_of(future.result())
                 except KafkaException as error:
                     away = error.args[0].code() in {*_PASSING, KafkaError.UNKNOWN_TOPIC_OR_PART}  # just made, too
                     if not away or time.monotonic() > deadline:
@@ -241,7 +241,7 @@ class Topics:
     def _compare(self, topic: str, future: Future[Any]) -> None:
         advice = self._written.get(topic, CREATED_AGAIN)
         try:
-            found = _identity(future.result())
+            found = identity_of(future.result())
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise Halted(
@@ -297,6 +297,7 @@ class Topics:
             logger.warning("trimming %s failed, the next commit's trim makes up for it: %s", partition, error)
 
 
-def _identity(described: Any) -> tuple[str, int]:
+def identity_of(described: Any) -> tuple[str, int]:
+    """Return (id, number of partitions) of a topic that was described; "" for the id on a broker older than ids."""
     identity = str(described.topic_id)
     return "" if identity == _NO_ID else identity, len(described.partitions)

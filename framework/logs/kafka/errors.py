@@ -46,7 +46,7 @@ AWAY = {
     KafkaError.REQUEST_TIMED_OUT,
 }
 # Some broker answered, and it is not what we have sent that is wrong: a new process may well succeed.
-_PASSING = {
+PASSING = {
     KafkaError.NOT_ENOUGH_REPLICAS,
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     KafkaError.KAFKA_STORAGE_ERROR,
@@ -134,7 +134,7 @@ _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
         (
             TransientError,
             "it passes by itself once the brokers are well again: look whether one of them is down",
-            tuple(_PASSING),
+            tuple(PASSING),
         ),
         (
             Halted,

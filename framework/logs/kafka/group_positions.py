@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from framework.logs.kafka.errors import logger
+from framework.logs.kafka.errors import AWAY, PASSING, logger
 from protocol.ids import TopicPartition
 
 ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well within
@@ -127,11 +127,13 @@ class GroupPositions:
                 wait((self._publishing,), max(0.0, deadline - time.monotonic()))
 
     def _answer(self, future: Future[Any]) -> Sequence[KafkaPartition]:
-        """Return the partitions of an answer that have no error; warn once of one that has."""
+        """Return the partitions of an answer that have no error; warn once of one that does not pass by itself."""
         error = future.exception()
         told = [] if error is not None else future.result().topic_partitions
         found = error or next((at.error for at in told if at.error is not None), None)
-        if found is not None and not self._warned:
+        found = found.args[0] if isinstance(found, KafkaException) else found
+        passes = isinstance(found, KafkaError) and found.code() in AWAY | PASSING  # it is asked again
+        if found is not None and not self._warned and not passes:
             self._warned = True
             logger.warning(
                 "lag tools, and tasks that write streams, cannot see the positions of their readers (said once): a "
@@ -143,11 +145,14 @@ class GroupPositions:
         return [at for at in told if at.error is None]
 
 
-def _what_to_do(error: BaseException) -> str:
+def _what_to_do(error: BaseException | KafkaError) -> str:
     """Return what is wrong with the group, and what helps."""
-    if isinstance(error, KafkaError) and error.code() == KafkaError.UNKNOWN_MEMBER_ID:
+    code = error.code() if isinstance(error, KafkaError) else None
+    if code == KafkaError.UNKNOWN_MEMBER_ID:
         return "is in use by consumers that are not the job's: give them a group of another name"
-    return "needs the operation Read"
+    if code in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED):
+        return "needs the operation Read"
+    return "cannot be asked"
 
 
 def _checkpoint_in(metadata: str | None) -> int:
