@@ -73,10 +73,11 @@ def audit(
     job = wanted.job
     histories = histories_of(spark, job, wanted.sources)
     found = snapshots(log, job, aligned=aligned)
+    tasks = [(wiring, each.commit) for wiring, each in zip(all_wirings(job), found, strict=True)]
     is_recorded = True
     if "deterministic" in job.modes:  # no checkpoint spans its tasks: they are of one moment when all is used up
-        check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), found, strict=True)])
-        is_recorded = not any(log.bounds(wiring.changelog)[0] for wiring in all_wirings(job) if wiring.deterministic)
+        check_used_up(tasks)
+        is_recorded = not any(log.bounds(wiring.changelog)[0] for wiring, _ in tasks if wiring.deterministic)
     reasons = _tell_left_out(job, telling, is_recorded=is_recorded)
     compared = [stage for stage in job.live if stage.name not in reasons]
     if not makes_calls:
@@ -84,7 +85,7 @@ def audit(
     settled = know_starts(job, log)
     check_starts(job, settled, histories)
     ends = {topic: history.ends for topic, history in histories.items()}
-    covered = cover(log, [(wiring, each.commit) for wiring, each in zip(all_wirings(job), found, strict=True)], ends)
+    covered = cover(log, tasks, ends)
     check_whole(log, wanted, {each: at for each, at in covered.begins.items() if _stage_of(job, each) not in reasons})
     check_placed(log, job, covered, ends)
     checkpoint_id = max(snapshot.commit.checkpoint_id for snapshot in found)

@@ -106,7 +106,7 @@ def read_files(spark: "SparkSession", path: str, partitions: int) -> TopicHistor
 
 
 def _read_json(spark: "SparkSession", path: str) -> "DataFrame":
-    """Read JSON lines; keys and values have the very text of the file, which Spark would make anew of what it infers.
+    """Read JSON lines; keys and values have the very text of the file, while Spark would write what it infers.
 
     Else 9007199254740993 beside 2.5 becomes 9.007199254740992E15, and 7 becomes 7.0.
     """
