@@ -1,4 +1,4 @@
-"""What stands behind the end of a partition, because a producer has a transaction open."""
+"""what lies behind the end of a partition, because a producer has a transaction open."""
 
 from typing import NamedTuple
 

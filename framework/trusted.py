@@ -6,7 +6,7 @@ from pathlib import Path
 
 from framework.errors import ConfigError
 
-_ROOT = 0
+_ROOT = 0  # the user id of root, on every system
 
 
 def require_own(path: Path, instead: str) -> None:

@@ -87,7 +87,7 @@ def test_what_kubernetes_injects_is_no_setting(service: str) -> None:
 
 
 def test_a_machine_has_a_name_that_a_heartbeat_holds() -> None:
-    """A longer one was sent, and read by nobody: the member hosted nothing."""
+    """A longer one was sent, and read by no one: the member hosted nothing."""
     assert Settings(machine="m" * MACHINE_LENGTH_MAX).machine
     with pytest.raises(ConfigError, match="setting machine has 201 characters: at most 200"):
         Settings(machine="m" * 201)

@@ -316,7 +316,7 @@ def test_headers_have_their_names() -> None:
     assert set(re.findall(r'"(grete\.\w+)"', letters)) == {
         *(
             f"grete.{name}"
-            for name in ("error", "stage", "partition", "topic", "source", "offset", "index", "traceback")
+            for name in ("error", "stage", "partition", "topic", "source", "offset", "index", "traceback", "timestamp")
         ),
         *(f"grete.{name}" for name in ("timer", "window", "start", "end", "final", "join", "side", "key_serde")),
     }

@@ -5,10 +5,11 @@ of the changes. Every refusal names a way that works.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
+from framework.api.changes import Change
 from framework.api.dropped import define_dropped, dropped_of
 from framework.api.graph import StageGraph
 from framework.api.job import Job
@@ -21,7 +22,6 @@ from framework.api.versioned import VersionedStore
 from framework.core.damage import entry as reading
 from framework.errors import ConfigError
 
-PLAN = "What each change does, and what can be done: grete plan JOB"
 FORMAT = 2  # of a stored definition: a reader refuses a higher one
 
 Definition = dict[str, Any]  # the JSON value: docs/decisions/0026 has its keys
@@ -50,13 +50,6 @@ _SENT_AS_BEFORE = f"put its serde {_OR_ELSE}"
 _FIRED_AS_BEFORE = "declare them again, with an on_timer, which may pass over them"
 _KEEP = "declare it again as it was: it may stay unused"
 _RENAME = "declare it again as it was: it may stay unused; if it has another name now: renamed_from={name!r}"
-
-
-class Change(NamedTuple):
-    """What the code changes and may not, and a way that works."""
-
-    what: str
-    way: str
 
 
 def define(job: Job, counts: Mapping[str, int]) -> Definition:
@@ -176,19 +169,6 @@ def take_over(definition: Definition, job: Job) -> None:
         for entry in _entries(stage):
             of_stage.update(entry.get("ids") or {entry["name"]: entry["id"]})
     job.pin(ids, definition["outputs"], dropped_of(definition))
-
-
-def refuse_changes(job: Job, changes: list[Change]) -> None:
-    """Raise ConfigError naming every change, if there is one."""
-    ways: dict[str, list[str]] = {}
-    for what, way in changes:
-        ways.setdefault(way, []).append(what)
-    if changes:
-        texts = "; ".join(f"{', and '.join(whats)}: {way}" for way, whats in ways.items())
-        raise ConfigError(
-            f"the code of job {job.name!r} does not fit the state that it has: {texts}. {PLAN} "
-            "(docs/guides/upgrade.md lists what may change)"
-        )
 
 
 def changes_of_job(definition: Definition, job: Job) -> list[Change]:

@@ -1,7 +1,7 @@
 """Standard output and standard error of a command that must go on, whether or not somebody takes what it writes.
 
-A pipe that nobody reads, a terminal that was stopped (Ctrl-S) or a full disk would stop whoever writes there: workers
-would not be started again, and SIGTERM would not be looked at. So a thread writes, and what is not taken is left out.
+A pipe without a reader, a terminal that was stopped (Ctrl-S) or a full disk would stop a process that writes there:
+workers would not be started again, and SIGTERM would not be looked at. A thread writes; what is not taken is left out.
 """
 
 import io
@@ -68,7 +68,7 @@ class PatientOutput(io.RawIOBase):
                 data, missing = b"".join(self._waiting), self._missing
                 self._waiting.clear()
                 self._busy, self._bytes, self._missing = True, 0, 0
-            note = f"({missing:,} lines are missing here: nobody took them)\n".encode() if missing else b""
+            note = f"({missing:,} lines are missing here: they were not taken)\n".encode() if missing else b""
             if not self._written(data + note):
                 with self._changed:
                     self._missing += missing + _lines(data)

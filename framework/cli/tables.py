@@ -9,9 +9,11 @@ WIDTH_MAX = 10_000  # characters: a table is only as wide as its cells are
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table as wide as it is, where the console prints."""
-    for column in table.columns:
+    """Print a table as wide as it is, where the console prints; its texts without what would steer a terminal."""
+    shown = Table(*(column.copy() for column in table.columns), box=table.box)
+    for column in shown.columns:
         column.no_wrap = True
-        column._cells = [printable(cell) if isinstance(cell, str) else cell for cell in column._cells]  # noqa: SLF001  # rich has no other way to change them
+    for row in zip(*(column.cells for column in table.columns), strict=True):
+        shown.add_row(*(printable(cell) if isinstance(cell, str) else cell for cell in row))
     wide = Console(file=console.file, force_terminal=console.is_terminal, width=WIDTH_MAX)
-    wide.print(table, markup=False, soft_wrap=True)
+    wide.print(shown, markup=False, soft_wrap=True)

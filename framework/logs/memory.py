@@ -130,7 +130,7 @@ class MemoryLog:
         return {partition: self.bounds(partition) for partition in partitions}
 
     def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
-        """Return what stands behind the bounds of each where a transaction is open."""
+        """Return what lies behind the bounds of each where a transaction is open."""
         found = {}
         for partition in partitions:
             of = self.data.partition(partition)

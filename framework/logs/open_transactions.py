@@ -1,4 +1,4 @@
-"""Says what stands behind the end of an input: a transaction that a producer has open hides what comes after it."""
+"""Says what lies behind the end of an input: a transaction that a producer has open hides what comes after it."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -11,12 +11,12 @@ from protocol.ids import TopicPartition
 
 LOOK_S = 0.25  # between two looks: a transaction of a program that works ends within a second or so
 SAY_S = 2.0  # for which a transaction may be open before it is said, and named once a minute
-AGAIN_S = 60.0
+AGAIN_S = 60.0  # between two lines of one that stays open: a screen is read once a minute
 KEY_MAX = 40  # bytes of a key that are shown
 
 
 def told(partition: TopicPartition, found: OpenTransaction) -> str:
-    """Return what stands behind the end of a partition, and how its producer is found, in words for a person."""
+    """Return what lies behind the end of a partition, and how its producer is found, in words for a person."""
     when, key = "", ""
     if found.timestamp_ms is not None:
         when = f" (a message of {datetime.fromtimestamp(found.timestamp_ms / 1000, UTC).isoformat()})"
@@ -32,12 +32,12 @@ def told(partition: TopicPartition, found: OpenTransaction) -> str:
 
 
 def told_all(log: LogReader, partitions: Collection[TopicPartition]) -> list[str]:
-    """Return what stands behind the ends of partitions, in words."""
+    """Return what lies behind the ends of partitions, in words."""
     return [told(partition, found) for partition, found in log.open_transactions(partitions).items()]
 
 
 def refuse_open(log: LogReader, partitions: Collection[TopicPartition], doing: str) -> None:
-    """Raise ConfigError if something stands behind the end of a partition; ``doing``: what that would leave out."""
+    """Raise ConfigError if something lies behind the end of a partition; ``doing``: what that would leave out."""
     for partition, found in log.open_transactions(partitions).items():
         raise ConfigError(f"{doing}: {told(partition, found)}", partition=partition, offset=found.offset)
 

@@ -199,7 +199,7 @@ class HostGuard:
         return name.lower().rstrip(".") in self._names or _address(name) is not None
 
 
-_DOCKER = "host.docker.internal"  # this machine, as a container knows it: nobody can own a name below .internal
+_DOCKER = "host.docker.internal"  # this machine, as a container knows it: no one can own a name below .internal
 _RAW = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
 
 

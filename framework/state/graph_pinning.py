@@ -10,7 +10,8 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from framework.api.definition import PLAN, stage_changes
+from framework.api.changes import PLAN
+from framework.api.definition import stage_changes
 from framework.api.job import Job
 from framework.core.damage import entry as reading
 from framework.core.graph_check import WAY_BACK, check_commit

@@ -14,7 +14,8 @@ from typing import Any, Self, TypeVar
 
 from rocksdict import AccessType, Options, Rdict
 
-from framework.api.definition import changes_of_state, decode_definition, refuse_changes, take_over
+from framework.api.changes import refuse_changes
+from framework.api.definition import changes_of_state, decode_definition, take_over
 from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.api.serdes import Serde, decode_error, functions_of

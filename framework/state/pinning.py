@@ -5,6 +5,7 @@ import logging
 import os
 from pathlib import Path
 
+from framework.api.changes import refuse_changes
 from framework.api.definition import (
     Definition,
     changes_of_broadcast,
@@ -14,7 +15,6 @@ from framework.api.definition import (
     decode_definition,
     define,
     encode_definition,
-    refuse_changes,
     take_over,
 )
 from framework.api.dropped import dropped_of

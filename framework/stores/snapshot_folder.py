@@ -275,7 +275,7 @@ class SnapshotFolder:
 
 
 def _make_shared(folder: Path) -> None:
-    """Make a folder and its missing parents, as the umask says but for nobody outside of the group: it holds state."""
+    """Make a folder and its missing parents, as the umask says without rights for others: it holds state."""
     for path in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
         path.mkdir(mode=0o770, exist_ok=True)
 

@@ -3,9 +3,9 @@
 from framework.errors import ConfigError, Fenced, FrameworkError, Halted, LogAway, StoreCorrupted, TaskError
 from framework.execution.user_traceback import user_traceback
 from framework.halts import HaltCode
-from framework.worker.heard import heard_logger
+from framework.worker.own_lines import own_logger
 
-logger = heard_logger()
+logger = own_logger()
 
 
 def log_end(error: Exception) -> None:

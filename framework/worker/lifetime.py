@@ -13,11 +13,11 @@ from typing import NoReturn
 from framework.core.damage import named
 from framework.errors import ConfigError, ExitCode, exit_code
 from framework.worker.end_log import log_end
-from framework.worker.heard import hear, heard_logger
+from framework.worker.own_lines import enable_own, own_logger
 from framework.worker.worker import Worker
 from framework.worker.worker_log import Whose
 
-logger = heard_logger()
+logger = own_logger()
 
 
 def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
@@ -32,7 +32,7 @@ def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
     gc.set_threshold(50_000, 20, 50)  # ours makes no cycles, but thousands of tuples that a checkpoint holds on to
     try:
         worker = made = make()
-        hear()
+        enable_own()
         whose.task = lambda: made.logs_for
 
         def on_signal(_signum: int, _frame: FrameType | None) -> None:

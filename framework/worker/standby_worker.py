@@ -23,8 +23,8 @@ from framework.state.prepare import prepare_standby
 from framework.stores.rocksdb import RocksStore
 from framework.stores.rocksdb_memory import RocksMemory
 from framework.worker.end_log import log_end
-from framework.worker.heard import hear, heard_logger
 from framework.worker.hosting import hosted_by
+from framework.worker.own_lines import enable_own, own_logger
 from framework.worker.status_pipe import StatusPipe
 from framework.worker.task_store import open_task_store
 from framework.worker.wakeup import WakeableSelector
@@ -34,7 +34,7 @@ IDLE_S = 0.1  # between two looks while nothing comes: what is committed is appl
 TURN_MS = 20.0  # of one standby, before the next one's
 STATUS_MS = 500.0  # between two statuses
 
-logger = heard_logger()
+logger = own_logger()
 
 
 class StandbyWorker:
@@ -203,7 +203,7 @@ def run_standby(make: Callable[[], StandbyWorker]) -> ExitCode:
     worker: StandbyWorker | None = None
     try:
         worker = made = make()
-        hear()
+        enable_own()
 
         def on_signal(_signum: int, _frame: FrameType | None) -> None:
             made.stop()

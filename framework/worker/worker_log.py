@@ -9,7 +9,7 @@ from pythonjsonlogger.json import JsonFormatter
 from framework.execution.driver import TaskDriver
 from framework.execution.trace_context import CURRENT
 from framework.log_events import event_of
-from framework.worker.heard import OURS, OwnHandler, set_own
+from framework.worker.own_lines import OURS, OwnHandler, set_own
 
 CLIENT = "grete.kafka"  # logs what all tasks share
 

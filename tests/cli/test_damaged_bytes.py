@@ -22,7 +22,7 @@ from tasks.word_count import job
 from tests.cli.test_run import grete
 
 JOB = "tasks.word_count"
-NOBODY = 65_534  # the user id of nobody
+STRANGER = 65_534  # the id of a user without rights
 CHANGELOG = TopicPartition("word-count.count-words.changelog", 0)
 Typed = Callable[..., tuple[int, str]]
 
@@ -165,7 +165,7 @@ def test_a_directory_of_another_user_is_named_by_every_command(ran: Path, typed:
         place.chmod(0)
         ran.chmod(0o755)
         if root:
-            os.seteuid(NOBODY)
+            os.seteuid(STRANGER)
         try:
             code, error = typed(*words)
         finally:

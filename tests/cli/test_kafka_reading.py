@@ -90,6 +90,12 @@ def send(by: Producer, partition: TopicPartition, **rows: str) -> None:
     assert by.flush(LIMIT_S) == 0
 
 
+def positions(cluster: Cluster, group: str) -> dict[TopicPartition, int]:
+    """Return the positions of a consumer group."""
+    found = cluster.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
+    return {TopicPartition(each.topic, each.partition): each.offset for each in found.topic_partitions or ()}
+
+
 def test_a_table_is_whole_and_a_lag_ends_at_0_where_others_write_in_transactions(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,7 +140,6 @@ def test_a_table_is_whole_and_a_lag_ends_at_0_where_others_write_in_transactions
         stranger.begin_transaction()
         send(stranger, sales, eve="y")
         stranger.abort_transaction()
-        asked = [ConsumerGroupTopicPartitions(name)]
         until(lambda: local.ends()[sales] == 4)  # 2 records, 1 that was taken back, and the mark of that
 
         def lag_from(partition: TopicPartition) -> int:
@@ -142,16 +147,7 @@ def test_a_table_is_whole_and_a_lag_ends_at_0_where_others_write_in_transactions
             return sum(task["lag_from"][str(partition)] for task in tasks)
 
         until(lambda: {each: lag_from(each) for each in (prices, sales)} == local.ends())
-        group = cluster.admin.list_consumer_group_offsets
-        until(
-            lambda: (
-                {
-                    TopicPartition(each.topic, each.partition): each.offset
-                    for each in group(asked)[name].result().topic_partitions or ()
-                }
-                == local.ends()
-            )
-        )
+        until(lambda: positions(cluster, name) == local.ends())
         (line,) = [line for line in shell("checkpoints", "priced.py", log, "--directory=job") if "price-0" in line]
         assert f"{sales} 2 of 2" in line
         local.stop()

@@ -42,7 +42,7 @@ def committed(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "full", "closed"])
-def test_a_job_ends_although_nobody_takes_what_it_prints(kind: str, tmp_path: Path) -> None:
+def test_a_job_ends_although_its_prints_are_not_taken(kind: str, tmp_path: Path) -> None:
     """A pipe that is not read, one whose reader is gone, a full disk: all input is committed, and the code is 0."""
     reader, writer = os.pipe()
     if kind == "closed":

@@ -93,7 +93,7 @@ class Deployed:
         return 0
 
     def killed(self, reference: str, *, outputs: int | None) -> None:
-        """Start code, and kill it when so many outputs are visible; None: when it has begun."""
+        """Start code, and kill it when that number of outputs are visible; None: when it has begun."""
         with WorkerUnderTest(self.directory, SLOW, reference=reference, task="add-up-0") as worker:
             worker.running()
             deadline = time.monotonic() + LIMIT_S

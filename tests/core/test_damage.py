@@ -48,7 +48,7 @@ def test_bytes_without_a_place_are_a_halt() -> None:
 
 
 def test_generations_end() -> None:
-    """Behind the last one nobody can claim a task."""
+    """Behind the last one no process can claim a task."""
     check_generation(CHANGELOG, GENERATION_MAX)
     with pytest.raises(Halted, match=f"generation {GENERATION_MAX} has claimed this task"):
         check_generation(CHANGELOG, GENERATION_MAX + 1)

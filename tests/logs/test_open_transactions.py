@@ -1,4 +1,4 @@
-"""Whoever asks where an input ends is told what an open transaction hides there, or waits for it."""
+"""A command that asks where an input ends is told what an open transaction hides there, or waits for it."""
 
 import pytest
 

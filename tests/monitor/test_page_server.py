@@ -1,16 +1,9 @@
 """What the page's server answers, and what it refuses: without a browser."""
 
-import contextlib
 import http.client
 import json
-import os
-import socket
-import subprocess
-import sys
-import threading
 import urllib.parse
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +12,18 @@ from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 from framework.errors import TransientError
-from framework.job.loader import load_job
 from framework.logs.embedded.reader import EmbeddedReader
-from framework.monitor import bounded_connection
-from framework.monitor.browse import HIDDEN, ROWS_MAX, BoundedReader, Browse
+from framework.monitor.browse import HIDDEN, ROWS_MAX, BoundedReader
 from framework.monitor.hiding import without_values
-from framework.monitor.job_graph import graph_of
 from framework.monitor.job_view import Ended, Incident
-from framework.monitor.page import BROWSING_MAX, CLIENTS_MAX, FILES, Page
-from framework.monitor.server import Monitor, serving
-from framework.settings import Settings
-from framework.state.snapshots import id_of_all, snapshots
+from framework.monitor.page import CLIENTS_MAX, FILES
+from framework.monitor.server import serving
 from protocol.ids import TopicPartition
-from tests.monitor.test_server import get, until
+from tests.monitor.conftest import SECRET, asked, monitor_of
+from tests.monitor.test_server import get
 from tests.monitor.views import status, view
 from tests.worker.workers import LIMIT_S
 
-JOB = "tests/monitor/page_job.py"
-SECRET = "secret-4711"
 QUESTIONS = [
     "/page/state.json?store=counts",
     "/page/state.json?store=counts&key=be",
@@ -74,43 +61,10 @@ NAMES = {
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a job that has run twice; "first" in it has the checkpoint of the end of the first run."""
-    place = tmp_path_factory.mktemp("served")
-    words = " ".join(f"w{number:03}" for number in range(2 * ROWS_MAX + 50))
-    run = [sys.executable, "-m", "framework.cli", "run", JOB, f"--directory={place / 'job'}"]
-    for number, text in enumerate((f"to be or not to be\nrefuse {SECRET}\n", f"{words} to\n")):
-        lines = place / f"lines{number}.txt"
-        lines.write_text(text)
-        subprocess.run(
-            [*run, f"--input=lines={lines}"], check=True, timeout=LIMIT_S, capture_output=True, cwd=Path.cwd(),
-            env={**os.environ, "PAGE_JOB_ARCHIVE": str(place / "archive")},
-        )  # fmt: skip
-        if not number:
-            with closing(EmbeddedReader(place / "job" / "log.db")) as log:
-                (place / "job" / "first").write_text(str(id_of_all(snapshots(log, load_job(JOB)))))
-    return place / "job"
-
-
-def monitor_of(directory: Path, *, hide_values: bool = False) -> Monitor:
-    """Return a monitor with the page of the job in a directory, and a view of it."""
-    job = load_job(JOB)
-    browse = Browse(job, directory / "state", lambda: EmbeddedReader(directory / "log.db"), hide_values=hide_values)
-    return Monitor(60, Page(graph_of(job, Settings(), hide_values=hide_values), browse))
-
-
-@pytest.fixture(scope="module")
 def url(directory: Path) -> Iterator[str]:
     """The address of a page."""
     with serving(monitor_of(directory), "0") as address:
         yield address
-
-
-def asked(url: str, path: str) -> Any:
-    """Return the JSON of an answer that is none of an error."""
-    code, body = get(url, path)
-    assert code == 200, body
-    return json.loads(body)
 
 
 def test_state_is_read_in_pages_in_order_and_each_entry_once(url: str) -> None:
@@ -254,47 +208,6 @@ def test_what_is_served_to_other_machines_is_refused_under_a_foreign_name(
     assert app.get("/livez", headers={"host": name}).status_code == 200
 
 
-def test_more_streams_than_some_are_refused_also_if_they_come_at_once(directory: Path) -> None:
-    """They are counted when they ask, and not when they begin; those that leave make room."""
-    monitor = monitor_of(directory)
-    page = monitor.page
-    assert page is not None
-    with serving(monitor, "0") as url:
-        monitor.show(view({"split-0": status()}))
-        host, port = url.removeprefix("http://").split(":")
-        asking = [socket.create_connection((host, int(port)), LIMIT_S) for _ in range(2 * CLIENTS_MAX)]
-        for each in asking:
-            each.sendall(b"GET /page/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        codes = [each.recv(12)[9:] for each in asking]
-        assert (codes.count(b"200"), codes.count(b"503")) == (CLIENTS_MAX, CLIENTS_MAX)
-        for each in asking:
-            each.close()
-        until(lambda: page._clients == 0)
-        assert get(url, "/livez")[0] == 200
-
-
-def test_connections_have_a_bound_and_a_deadline(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a request is not waited for; of too many connections the last are ended; then the server answers again."""
-    monkeypatch.setattr(bounded_connection, "REQUEST_S_MAX", 0.5)
-    monkeypatch.setattr(bounded_connection, "CONNECTIONS_MAX", 20)
-    with serving(monitor_of(directory), "0") as url:
-        host, port = url.removeprefix("http://").split(":")
-        asking = [socket.create_connection((host, int(port)), LIMIT_S) for _ in range(60)]
-        for each in asking:
-            with contextlib.suppress(OSError):  # it was refused
-                each.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ")
-        for each in asking:
-            with contextlib.suppress(ConnectionResetError), each:
-                assert each.recv(100) == b""
-        assert get(url, "/livez")[0] == 200
-        with socket.create_connection((host, int(port)), LIMIT_S) as one:  # the second request has its time, too
-            one.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET /li")
-            assert one.recv(100).startswith(b"HTTP/1.1 200")
-            with contextlib.suppress(ConnectionResetError):
-                while one.recv(1_000):
-                    pass
-
-
 def test_a_read_has_a_bound(directory: Path) -> None:
     """Of bytes and of time: the error names what has none."""
     log = EmbeddedReader(directory / "log.db")
@@ -304,35 +217,6 @@ def test_a_read_has_a_bound(directory: Path) -> None:
         with pytest.raises(TransientError, match="ask for less, or use the command line"):
             bounded.read(at, 0, 1 << 20)
     log.close()
-
-
-def test_a_slow_question_holds_up_nothing_and_more_than_some_are_refused(directory: Path) -> None:
-    """Questions wait for one thread; health and the live page are answered meanwhile."""
-    monitor = monitor_of(directory)
-    page = monitor.page
-    assert page is not None
-    entered, go = threading.Event(), threading.Event()
-
-    def slow(_log: object, _arguments: object) -> dict[str, Any]:
-        entered.set()
-        assert go.wait(LIMIT_S)
-        return {}
-
-    page._browse.answers["state"] = slow
-    with serving(monitor, "0") as url:
-        monitor.show(view({"split-0": status()}))
-        threads = [threading.Thread(target=get, args=(url, "/page/state.json")) for _ in range(BROWSING_MAX)]
-        for thread in threads:
-            thread.start()
-        assert entered.wait(LIMIT_S)
-        until(lambda: page._questions == BROWSING_MAX)
-        assert get(url, "/page/topic.json?topic=lines")[0] == 503
-        assert get(url, "/livez")[0] == 200
-        assert asked(url, "/page/live.json")["job"] == "shop"
-        go.set()
-        for thread in threads:
-            thread.join()
-        assert asked(url, "/page/topic.json?topic=lines")["rows"]
 
 
 def test_events_are_the_latest_view_and_end_with_the_job(directory: Path) -> None:

@@ -87,7 +87,7 @@ MORE
 
 @pytest.mark.parametrize("more", ["", "logging.disable(logging.CRITICAL)", "logging.getLogger('grete').handlers = []"])
 def test_a_configuration_of_logging_hides_no_end_of_a_worker(tmp_path: Path, more: str) -> None:
-    """A service's own, as it stands in its module: the line of the end is there, of Grete's form, once."""
+    """A service's own, as its module has it: the line of the end is there, of Grete's form, once."""
     path, log = tmp_path / "payments.py", EmbeddedLog(tmp_path / "job" / "log.db")
     path.write_text(CONFIGURED.replace("MORE", more) + PAYMENTS)
     log.create_topic("payments", 1)

@@ -344,8 +344,7 @@ def test_a_request_to_the_groups_coordinator_outlives_an_outage(cluster: Cluster
                 cluster.start(0)
                 assert asking.stdout.readline().strip().isdigit(), asking.poll()
             asking.stdin.close()
-            while asking.stdout.readline():
-                pass
+            asking.stdout.read()
             assert asking.wait(LIMIT_S) == 0
         finally:
             asking.kill()

@@ -83,7 +83,7 @@ class KafkaReader:
         return self._reader.all_bounds(asked)
 
     def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
-        """Return what stands behind the bounds: two round trips more, by connections of its own."""
+        """Return what lies behind the bounds: two round trips more, by connections of its own."""
         asked = tuple(dict.fromkeys(partitions))
         for partition in asked:
             self._check(partition)

@@ -18,11 +18,11 @@ from protocol.ids import TopicPartition
 
 READ_S_MAX = 5.0  # for a message that is only shown: without it the offset is told
 
-Bounds = dict[TopicPartition, tuple[int, int]]
+PartitionBounds = dict[TopicPartition, tuple[int, int]]
 
 
 class Uncommitted:
-    """What stands behind the last stable offset of partitions."""
+    """what lies behind the last stable offset of partitions."""
 
     def __init__(self, consumer: dict[str, Any], troubles: Troubles, bootstrap: str, patience: Patience) -> None:
         """``consumer``: the configuration of those that read committed messages."""
@@ -31,7 +31,7 @@ class Uncommitted:
         self._client: _UncommittedClient | None = None
 
     def behind(
-        self, partitions: Sequence[TopicPartition], stable: Callable[[Sequence[TopicPartition]], Bounds]
+        self, partitions: Sequence[TopicPartition], stable: Callable[[Sequence[TopicPartition]], PartitionBounds]
     ) -> dict[TopicPartition, OpenTransaction]:
         """Return what each partition has behind the end that ``stable`` tells, where there is something.
 

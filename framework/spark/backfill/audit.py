@@ -2,7 +2,7 @@
 
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from framework.api.graph import StageGraph
@@ -11,7 +11,7 @@ from framework.batch.check import check_calls, left_out
 from framework.errors import ConfigError
 from framework.ports import JobLogReader, LogReader
 from framework.spark.backfill.backfill import Plans, Wanted, check_starts, histories_of
-from framework.spark.backfill.history_checks import check_reports
+from framework.spark.backfill.history_checks import tell_reports
 from framework.spark.backfill.plans import TaskInput, TaskReport
 from framework.spark.backfill.ranges import LOG, check_placed, cover
 from framework.spark.backfill.schema import STATE
@@ -20,7 +20,7 @@ from framework.spark.telling import Telling, Watching
 from framework.state.bulk_write import check_used_up
 from framework.state.commits import all_wirings
 from framework.state.pinning import output_counts
-from framework.state.snapshots import snapshots
+from framework.state.snapshots import Snapshot, snapshots
 from framework.state.start_pinning import know_starts
 from protocol.ids import split_producer_id
 
@@ -88,7 +88,6 @@ def audit(
     covered = cover(log, tasks, ends)
     check_whole(log, wanted, {each: at for each, at in covered.begins.items() if _stage_of(job, each) not in reasons})
     check_placed(log, job, covered, ends)
-    checkpoint_id = max(snapshot.commit.checkpoint_id for snapshot in found)
     work = f"{wanted.work}/audit-{uuid.uuid4().hex}"
     files = {topic: history.until(covered.resume, topic) for topic, history in histories.items()}
     plans = Plans(wanted, files, covered, output_counts(job, log), settled)
@@ -100,7 +99,7 @@ def audit(
             reports = stages.run(
                 lambda stage: plans.of(
                     stage,
-                    checkpoint_id,
+                    _checkpoint_of(found),
                     snapshots=tuple(found[job.tasks_of(stage.ordinal)]),
                     is_recorded=is_recorded,
                     makes_calls=makes_calls,
@@ -108,15 +107,19 @@ def audit(
                 lambda name: telling.say(f"stage {name} …"),
                 left_out=reasons,
             )
-            for remark in check_reports(log, job, reports, covered.begins, wanted.accepted):
-                telling.say(remark)
+            tell_reports(log, job, reports, covered.begins, wanted.accepted, telling)
             for stage in compared:
                 rows, room = stages.rows(stage, STATE), SHOWN_MAX - len(differences)
                 differences += (shown := list(_shown(stage, rows, room)))
                 wrong += len(shown) if len(shown) < room else rows.count()
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return Audited(checkpoint_id, reports, wrong, differences, reasons)
+    return Audited(_checkpoint_of(found), reports, wrong, differences, reasons)
+
+
+def _checkpoint_of(found: Sequence[Snapshot]) -> int:
+    """Return the newest checkpoint of the tasks."""
+    return max(snapshot.commit.checkpoint_id for snapshot in found)
 
 
 def _shown(stage: StageGraph, rows: "DataFrame", count: int) -> Iterator[StateDifference]:

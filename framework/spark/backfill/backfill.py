@@ -22,10 +22,10 @@ from framework.spark.backfill.history_checks import (
     Accepted,
     check_fewer,
     check_log_whole,
-    check_reports,
     covered_by,
     read_covered,
     taken_of,
+    tell_reports,
     write_covered,
 )
 from framework.spark.backfill.plans import StagePlan, TaskReport
@@ -91,8 +91,7 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, t
                 lambda stage: plans.of(stage, bulk_write.checkpoint_id, bulk_write=bulk_write),
                 lambda name: telling.say(f"stage {name} …"),
             )
-        for remark in check_reports(log, wanted.job, reports, covered.begins, wanted.accepted):
-            telling.say(remark)
+        tell_reports(log, wanted.job, reports, covered.begins, wanted.accepted, telling)
         kept, now = JobDirectory(wanted.where.directory).history(), covered_by(taken_of(reports), covered.tails)
         check_fewer(read_covered(kept), now, wanted.accepted)
         written = [report.written for report in reports if report.written is not None]

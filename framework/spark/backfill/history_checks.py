@@ -19,6 +19,7 @@ from framework.logs.partition_reader import rows
 from framework.ports import LogReader
 from framework.spark.backfill.file_rows import EXAMPLES_MAX, FileRows, Hole, by_partition
 from framework.spark.backfill.plans import Tail, TaskInput, TaskReport
+from framework.spark.telling import Telling
 from framework.state.task_claim import Claimed
 from protocol.ids import TopicPartition
 
@@ -39,22 +40,27 @@ class Accepted(NamedTuple):
     kinds: frozenset[Accept] = frozenset()
 
 
-def check_reports(
-    log: LogReader, job: Job, reports: Sequence[TaskReport], begins: Mapping[TaskInput, int], accepted: Accepted
-) -> list[str]:
-    """Return what a person should know of the files that tasks have read.
+def tell_reports(
+    log: LogReader,
+    job: Job,
+    reports: Sequence[TaskReport],
+    begins: Mapping[TaskInput, int],
+    accepted: Accepted,
+    telling: Telling,
+) -> None:
+    """Say what a person should know of the files that tasks have read.
 
     Raises ConfigError for what ``accepted`` does not have.
     """
     found = by_partition(taken_of(reports))
     if found:
         _check_refused(found.values(), sum(report.letters + report.failed for report in reports), accepted)
-    remarks = _check_late(job, found.values(), accepted)
+    if (late := _check_late(job, found.values(), accepted)) is not None:
+        telling.say(late)
     if Accept.HOLES not in accepted.kinds:
         _check_holes(log, found.values())
     if Accept.OVERLAP not in accepted.kinds:
         _check_overlap(log, job, found.values(), begins)
-    return remarks
 
 
 def taken_of(reports: Iterable[TaskReport]) -> list[FileRows]:
@@ -73,19 +79,19 @@ def _check_refused(taken: Iterable[FileRows], refused: int, accepted: Accepted) 
     )
 
 
-def _check_late(job: Job, taken: Iterable[FileRows], accepted: Accepted) -> list[str]:
+def _check_late(job: Job, taken: Iterable[FileRows], accepted: Accepted) -> str | None:
     late = [each for each in taken if each.late]
     count = sum(each.late for each in late)
     if not late:
-        return []
+        return None
     text = (
         f"{count:,} of {sum(each.records for each in late):,} records come after records of a higher time "
         f"({late[0].source}: {late[0].first_late}, in ms)"
     )
     if not any(stage.goes_by_time for stage in job.live):
-        return [f"{text}: files are taken in the order of their paths; where state depends on the order, sort them"]
+        return f"{text}: files are taken in the order of their paths; where state depends on the order, sort them"
     if count <= accepted.late:
-        return [text]
+        return text
     raise ConfigError(
         f"{text}. Files without offsets are taken in the order of their paths, and windows, timers, joins and ttl_ms "
         "would take these for late. Sort the history by time (in Spark: orderBy), or give the columns partition and "

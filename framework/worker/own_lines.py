@@ -22,7 +22,7 @@ class OwnHandler(logging.StreamHandler[Any]):
             setattr(record, _SAID, True)
 
 
-class HeardLogger(logging.LoggerAdapter[logging.Logger]):
+class OwnLogger(logging.LoggerAdapter[logging.Logger]):
     """A logger whose lines go to the OwnHandler of the process, if it has one, and then where the logger sends them."""
 
     own: OwnHandler | None = None  # of this process
@@ -33,21 +33,21 @@ class HeardLogger(logging.LoggerAdapter[logging.Logger]):
         if isinstance(exc_info, BaseException):
             exc_info = type(exc_info), exc_info, exc_info.__traceback__
         record = logger.makeRecord(logger.name, level, "", 0, msg, (), exc_info, extra=extra)
-        if HeardLogger.own is not None:
-            HeardLogger.own.handle(record)
+        if OwnLogger.own is not None:
+            OwnLogger.own.handle(record)
         if logger.isEnabledFor(level):
             logger.handle(record)
 
 
 def set_own(handler: OwnHandler) -> None:
     """Let Grete's lines go to this handler alone, whatever becomes of the handlers of the root."""
-    HeardLogger.own = handler
+    OwnLogger.own = handler
     ours = logging.getLogger(OURS)
     ours.handlers, ours.propagate = [handler], False
     ours.setLevel(logging.INFO)
 
 
-def hear() -> None:
+def enable_own() -> None:
     """Switch Grete's loggers on again after the job's module was loaded: by default a configuration disables all.
 
     One that names a logger of Grete's has it as it says.
@@ -57,6 +57,6 @@ def hear() -> None:
             logger.disabled = False
 
 
-def heard_logger() -> HeardLogger:
+def own_logger() -> OwnLogger:
     """Return the logger of such lines."""
-    return HeardLogger(logging.getLogger(OURS))
+    return OwnLogger(logging.getLogger(OURS))
