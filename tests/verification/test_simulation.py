@@ -1,8 +1,7 @@
-"""The simulator over the real core: fresh seeds are clean, rare things happen, known mistakes die, runs repeat."""
+"""The simulator over the real core: seeds are clean, rare things happen, known mistakes die, runs repeat."""
 
 import os
 import re
-import secrets
 import subprocess
 import sys
 from collections import Counter
@@ -31,8 +30,9 @@ from tests.verification.simulation.shrink import repeat_command, shrink
 from tests.verification.simulation.world import make_plan
 
 ROOT = Path(__file__).parents[2]
-FRESH = 40
-BATCHES = 12  # of FRESH seeds, at most
+FIRST = 33_100_000  # fresh ones are for `make simulate`: what they find is no failure of another change
+BATCH_SEEDS = 40
+BATCHES = 12  # of BATCH_SEEDS seeds, at most
 # Too rare for a batch of this size; the batch of 1,000 seeds that docs/SIMULATION.md tells of has them.
 RARE = {name for name in SOMETIMES if name.startswith(("crash ", "fault: "))} | {
     "lost acknowledgements of a commit that lost",
@@ -75,15 +75,15 @@ def test_different_seeds_are_different_runs() -> None:
 
 
 @pytest.mark.timeout(1200)  # three worlds of each: a minute of CPU, of which other tests take their shares
-def test_fresh_seeds_are_clean_and_rare_things_happen() -> None:
-    """Seeds that were never run before break no invariant, with 5 faults each or more, and meet the rare situations.
+def test_seeds_are_clean_and_rare_things_happen() -> None:
+    """Seeds, the same each time, break no invariant, with 5 faults each or more, and meet the rare situations.
 
     A situation that 40 seeds do not meet (the rarest is in one of 23) may come in as many again, and so on.
     """
-    first = int(os.environ.get("GRETE_SEED", secrets.randbelow(1 << 40)))
+    first = int(os.environ.get("GRETE_SEED", FIRST))
     met, never = Counter[str](), list[str]()
-    for start in range(first, first + BATCHES * FRESH, FRESH):
-        batch = run_batch(range(start, start + FRESH))
+    for start in range(first, first + BATCHES * BATCH_SEEDS, BATCH_SEEDS):
+        batch = run_batch(range(start, start + BATCH_SEEDS))
         if batch.failures:  # without the traceback: what to repeat is all that counts
             told = [f"{result.violation}; repeat: {repeat_command(result)}" for result in batch.failures]
             pytest.fail("\n".join(told), pytrace=False)
@@ -92,7 +92,7 @@ def test_fresh_seeds_are_clean_and_rare_things_happen() -> None:
         never = [name for name in SOMETIMES if not met[name] and name not in RARE]
         if not never:
             return
-    pytest.fail(f"never met in the {BATCHES * FRESH} seeds from {first}: {', '.join(never)}", pytrace=False)
+    pytest.fail(f"never met in the {BATCHES * BATCH_SEEDS} seeds from {first}: {', '.join(never)}", pytrace=False)
 
 
 @pytest.mark.timeout(600)  # the rarest takes hundreds of seeds

@@ -137,7 +137,10 @@ class Checker:
                 )
         elif header.type is MessageType.WATERMARK:
             self.seen["watermarks"] += 1
-        elif history.generations.get(checkpoint_id) != generation:
+        elif (
+            history.generations.get(checkpoint_id) != generation
+            and self.claims[task].restored.get(generation) != checkpoint_id  # said again at a stop (R6)
+        ):
             raise Violation(
                 "marker", f"{name}: marker of checkpoint {checkpoint_id}, valid commits: {history.generations}"
             )

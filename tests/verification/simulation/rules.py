@@ -5,7 +5,8 @@ INVARIANTS = {
     "generation": "a generation says one thing: no two rollback markers, no two frames with the same seq (C6)",
     "rollback marker": "a rollback marker names the last checkpoint that was valid when its generation was claimed "
     "(R2)",
-    "marker": "a marker follows a valid commit of its checkpoint (A7, C3)",
+    "marker": "a marker follows a valid commit of its checkpoint (A7, C3), or says again what its "
+    "generation went back to (R6)",
     "checkpoint": "a record carries the checkpoint after the last one that its generation closed or went back to (A1)",
     "repeat": "a marker or a rollback marker that is repeated changes nothing (A6, R4)",
     "one commit": "each task has one valid commit of each checkpoint",
