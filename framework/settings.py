@@ -53,6 +53,7 @@ _MOST = {  # by the end of a setting's name, the longer end first
     "frame_bytes_max": _INT32_MAX,  # a message has four bytes for a length
     "batch_bytes_max": _INT32_MAX,
     "_bytes_max": 1 << 50,  # 1 PiB: no machine has it
+    "_bytes": 1 << 50,
     "traced_per_million": 1_000_000,
     "standby_replicas": 1_000,  # machines
     "": _INT32_MAX,

@@ -93,7 +93,7 @@ def test_the_exit_code_says_whether_the_job_can_run(tmp_path: Path) -> None:
         ("free disk space", {"FREE_BYTES_MIN": 1 << 60}, Settings(), "error"),
         ("free inodes", {"INODES_MIN": 1 << 60}, Settings(), "error"),
         ("open files", {"FILES_OF_A_STORE": 1 << 60}, Settings(), "error"),
-        ("memory", {}, Settings(rocksdb_bytes=1 << 60), "warning"),
+        ("memory", {}, Settings(rocksdb_bytes=1 << 50), "warning"),
         ("Python", {"TESTED": ()}, Settings(), "warning"),
     ],
 )

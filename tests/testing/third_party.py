@@ -88,7 +88,7 @@ class Place:
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, int]] = []
-        self.applied: dict[str, int] = {}  # task → checkpoint id
+        self.applied: dict[Owner, int] = {}  # whose outputs → checkpoint id
 
     def content(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
@@ -104,12 +104,12 @@ class ListSink:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._task, self._id = "", -1
+        self._task, self._id = Owner("", "", ""), -1
         self._draft: list[tuple[str, int]] = []
 
     def open(self, owner: Owner) -> int | None:
-        self._task, self._draft = owner.task, []
-        return self._place.applied.get(owner.task)
+        self._task, self._draft = owner, []
+        return self._place.applied.get(owner)
 
     def begin(self, checkpoint_id: int) -> bool:
         self._id, self._draft = checkpoint_id, []
