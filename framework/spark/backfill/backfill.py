@@ -92,7 +92,10 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, t
                 lambda name: telling.say(f"stage {name} …"),
             )
         tell_reports(log, wanted.job, reports, covered.begins, wanted.accepted, telling)
-        kept, now = JobDirectory(wanted.where.directory).history(), covered_by(taken_of(reports), covered.tails)
+        kept, now = (
+            JobDirectory(wanted.where.directory).history(),
+            covered_by(wanted.job, taken_of(reports), covered.tails),
+        )
         check_fewer(read_covered(kept), now, wanted.accepted)
         written = [report.written for report in reports if report.written is not None]
         sent = list(outputs_of(stages, wanted)) if wanted.outputs else []

@@ -143,16 +143,17 @@ def _check_overlap(log: LogReader, job: Job, taken: Iterable[FileRows], begins: 
 
 
 class Covered(msgspec.Struct, frozen=True):
-    """How many records the history of each partition had: rows of files, and offsets of the log."""
+    """How many records the history of each partition of a job had: rows of files, and offsets of the log."""
 
+    job: str
     records: dict[str, int]
 
 
-def covered_by(taken: Iterable[FileRows], tails: Mapping[TaskInput, Tail]) -> Covered:
+def covered_by(job: Job, taken: Iterable[FileRows], tails: Mapping[TaskInput, Tail]) -> Covered:
     """Return how many records a history has."""
     found: Counter[TopicPartition] = Counter({source: each.records for source, each in by_partition(taken).items()})
     found.update({partition: tail.end - tail.begin for (_, partition), tail in tails.items()})
-    return Covered({str(partition): count for partition, count in sorted(found.items())})
+    return Covered(job.name, {str(partition): count for partition, count in sorted(found.items())})
 
 
 def read_covered(path: Path) -> Covered | None:
@@ -176,7 +177,9 @@ def write_covered(path: Path, covered: Covered) -> None:
 
 def check_fewer(before: Covered | None, now: Covered, accepted: Accepted) -> None:
     """Raise ConfigError if a partition's history is shorter than that of the last backfill."""
-    for place, count in {} if before is None or Accept.FEWER in accepted.kinds else before.records.items():
+    if before is None or before.job != now.job or Accept.FEWER in accepted.kinds:
+        return
+    for place, count in before.records.items():
         if (found := now.records.get(place, 0)) < count:
             raise ConfigError(
                 f"{place}: this history has {found:,} records, and that of the last backfill had {count:,}: the state "
