@@ -287,7 +287,7 @@ def test_one_seed_is_replayed_with_its_digest() -> None:
 
 def test_a_failure_travels_between_processes() -> None:
     """A violation found in another process arrives whole, not as a broken pool."""
-    batch = run_batch(range(2, 4), "marker_before_commit", processes=2)
+    batch = run_batch(range(4, 6), "marker_before_commit", processes=2)
     assert [result.violation.name for result in batch.failures if result.violation is not None] == ["marker"] * 2
     assert all(str(result.violation).startswith("marker: ") for result in batch.failures)
 

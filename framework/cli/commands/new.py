@@ -50,7 +50,8 @@ def new(name: str, template: str = DEFAULT) -> None:
     if example not in templates():
         raise ConfigError(f"no template {template!r}: there are {', '.join(templates())}")
     root, module = Path(name), name.replace("-", "_")
-    if keyword.iskeyword(module) or importlib.util.find_spec(module) is not None:
+    spec = None if root.exists() else importlib.util.find_spec(module)
+    if keyword.iskeyword(module) or (spec is not None and spec.origin is not None):  # a folder has none
         raise ConfigError(
             f"{name!r} cannot name a project: Python has a {'keyword' if keyword.iskeyword(module) else 'module'} "
             f"{module}, and the project's module would have the same name: choose another one"

@@ -102,7 +102,7 @@ class Checker:
         header = decode_header(value)
         task, generation, checkpoint_id = header.producer, header.generation, header.checkpoint_id
         name = f"{self.plan.wirings[task].name} generation {generation} in {partition}"
-        history = self.histories[task]
+        history, restored = self.histories[task], self.claims[task].restored.get(generation)
         if header.type is MessageType.FRAME:
             self._say(
                 (partition, task, generation, header.seq),
@@ -110,16 +110,13 @@ class Checker:
                 f"{name}: frame of seq {header.seq}",
             )
             before = checkpoint_id - 1
-            if before != self.claims[task].restored.get(generation) and (
-                before not in self._recorder.closed.get((task, generation), ())
-            ):
+            if before != restored and before not in self._recorder.closed.get((task, generation), ()):
                 raise Violation(
                     "checkpoint", f"{name}: checkpoint id {checkpoint_id}, but checkpoint {before} was never closed"
                 )
         elif header.type is MessageType.ROLLBACK_MARKER:
             fresh = (partition, task, generation) not in self._said
             self._say((partition, task, generation), (checkpoint_id, header.seq), f"{name}: restore")
-            restored = self.claims[task].restored.get(generation)
             if restored != checkpoint_id or header.seq != history.sent_up_to(partition, checkpoint_id) + 1:
                 raise Violation(
                     "rollback marker",
@@ -137,10 +134,7 @@ class Checker:
                 )
         elif header.type is MessageType.WATERMARK:
             self.seen["watermarks"] += 1
-        elif (
-            history.generations.get(checkpoint_id) != generation
-            and self.claims[task].restored.get(generation) != checkpoint_id  # said again at a stop (R6)
-        ):
+        elif history.generations.get(checkpoint_id) != generation and restored != checkpoint_id:  # R6: said again
             raise Violation(
                 "marker", f"{name}: marker of checkpoint {checkpoint_id}, valid commits: {history.generations}"
             )
