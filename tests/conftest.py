@@ -1,6 +1,7 @@
 """What every test shares: Hypothesis profiles, no silent skips, and one Kafka broker."""
 
 import gc
+import logging
 import os
 import subprocess
 from collections.abc import Generator, Iterator
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from framework.testing.broker import Broker, NoBroker, find_broker
+from framework.worker.own_lines import OURS, OwnLogger
 from tests.support import forking
 from tests.support.postgres import NoPostgres, Postgres, find_postgres
 
@@ -181,3 +183,13 @@ def postgres_database(request: pytest.FixtureRequest, postgres: Postgres) -> str
     """The url of an empty database."""
     assert request.node.get_closest_marker("postgres"), "mark it with pytest.mark.postgres: `make check` leaves it out"
     return postgres.database()
+
+
+@pytest.fixture(autouse=True)
+def _lines_kept() -> Iterator[None]:
+    """Give Grete's loggers back as they were: what configures them for a worker takes the lines from caplog."""
+    ours, own = logging.getLogger(OURS), OwnLogger.own
+    before = ours.handlers, ours.propagate, ours.level
+    yield
+    (ours.handlers, ours.propagate), OwnLogger.own = before[:2], own
+    ours.setLevel(before[2])

@@ -22,8 +22,8 @@ class PatientOutput(io.RawIOBase):
     """Writing to it never waits and never fails. It is never closed: its thread ends with the process."""
 
     def __init__(self, handle: int) -> None:
-        """``handle``: the file that gets what is written."""
-        self._handle = handle
+        """``handle``: the file that gets what is written; a copy of it is kept, which nothing else closes or takes."""
+        self._handle = os.dup(handle)
         self._waiting: deque[bytes] = deque()
         self._bytes = self._missing = 0  # waiting; lines that were left out since the last note
         self._busy = False
@@ -90,7 +90,7 @@ def _lines(data: bytes) -> int:
     return max(1, data.count(b"\n"))
 
 
-_made: dict[int, tuple[PatientOutput, TextIO]] = {}  # by handle: each has one thread
+_made: dict[tuple[int, int], tuple[PatientOutput, TextIO]] = {}  # by device and inode: each file has one thread
 
 
 def standard_output() -> TextIO:
@@ -113,10 +113,11 @@ def _patient(stream: TextIO) -> TextIO:
     """Return what writes to the file of a stream; the stream itself if it has none, as in a test."""
     try:
         handle = stream.fileno()
+        found = os.fstat(handle)
     except (OSError, AttributeError):
         return stream
-    if handle not in _made:
+    if (place := (found.st_dev, found.st_ino)) not in _made:
         output = PatientOutput(handle)
         text = io.TextIOWrapper(output, stream.encoding or "utf-8", "replace", write_through=True)  # type: ignore[type-var]  # typeshed asks for a buffer that also reads
-        _made[handle] = output, text
-    return _made[handle][1]
+        _made[place] = output, text
+    return _made[place][1]
