@@ -187,9 +187,11 @@ def postgres_database(request: pytest.FixtureRequest, postgres: Postgres) -> str
 
 @pytest.fixture(autouse=True)
 def _lines_kept() -> Iterator[None]:
-    """Give Grete's loggers back as they were: what configures them for a worker takes the lines from caplog."""
+    """Give logging back as it was: a worker's configuration, or a job's module, takes the lines from caplog."""
     ours, own = logging.getLogger(OURS), OwnLogger.own
     before = ours.handlers, ours.propagate, ours.level
+    disabled = logging.root.manager.disable
     yield
     (ours.handlers, ours.propagate), OwnLogger.own = before[:2], own
     ours.setLevel(before[2])
+    logging.disable(disabled)
