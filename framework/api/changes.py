@@ -9,7 +9,7 @@ PLAN = "What each change does, and what can be done: grete plan JOB"
 
 
 class Change(NamedTuple):
-    """What the code changes and may not, and a way that works."""
+    """A change of the code that the stored state does not allow, and a way that works."""
 
     what: str
     way: str

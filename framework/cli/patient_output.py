@@ -35,7 +35,7 @@ class PatientOutput(io.RawIOBase):
         return True
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
+        """Return whether the file is a terminal."""
         return os.isatty(self._handle)
 
     def fileno(self) -> int:
