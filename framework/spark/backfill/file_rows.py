@@ -66,7 +66,11 @@ class FileRows(msgspec.Struct):
             reached = max(reached, at)
 
     def _offsets(self, piece: Piece) -> None:
-        for index in range(len(piece.batch.keys)):
+        count, begin = len(piece.batch.keys), piece.batch.offset_at(0)
+        if begin == self.next_offset and piece.batch.offset_at(count - 1) - begin == count - 1:  # they rise
+            self.next_offset = begin + count
+            return
+        for index in range(count):
             offset, expected = piece.batch.offset_at(index), self.next_offset or 0
             if offset > expected:
                 self.holes.append(Hole(expected, offset))
