@@ -111,18 +111,18 @@ def cluster(kafka_broker: Broker, tmp_path: Path) -> Cluster:
 class Shell:
     """Runs commands in this process, in the job's folder and with a short patience."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         monkeypatch.setattr(patience, "CONNECT_S_MAX", 5.0)  # a broker among busy processes needs more than one
         monkeypatch.setattr(patience, "FIRST_S", 60.0)  # the line that says what is waited for would come just then
         monkeypatch.setattr(sys, "path", list(sys.path))
-        self._monkeypatch, self._capfd = monkeypatch, capfd
+        self._monkeypatch, self._capsys = monkeypatch, capsys
 
     def __call__(self, *arguments: str, code: int = 0) -> list[str]:
         """Run a command; return the lines that it prints, or with another ``code`` those of its error."""
         self._monkeypatch.setattr(sys, "argv", ["grete", *arguments])
         with pytest.raises(SystemExit) as ended:
             command_line()
-        shown = self._capfd.readouterr()
+        shown = self._capsys.readouterr()
         assert int(ended.value.code or 0) == code, shown
         # librdkafka tells of other tests' brokers that have ended, in lines of its own
         return [line for line in (shown.err if code else shown.out).splitlines() if not line.startswith("%")]
@@ -134,10 +134,10 @@ class Shell:
 
 
 @pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], cluster: Cluster) -> Shell:
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cluster: Cluster) -> Shell:
     """Return a shell in the job's folder."""
     monkeypatch.chdir(cluster.folder)
-    return Shell(monkeypatch, capfd)
+    return Shell(monkeypatch, capsys)
 
 
 def test_a_topic_that_is_there_is_used_up(cluster: Cluster, shell: Shell) -> None:

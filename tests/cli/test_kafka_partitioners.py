@@ -99,11 +99,11 @@ class Shop:
 
 @pytest.fixture
 def shop(
-    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Shop:
     """Return a job that has not run."""
     monkeypatch.chdir(tmp_path)
-    return Shop(kafka_broker, tmp_path, Shell(monkeypatch, capfd))
+    return Shop(kafka_broker, tmp_path, Shell(monkeypatch, capsys))
 
 
 def all_have(total: int) -> dict[str, int]:

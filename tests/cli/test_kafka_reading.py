@@ -34,11 +34,11 @@ def cluster(kafka_broker: Broker, tmp_path: Path) -> Cluster:
 
 
 def test_a_machine_that_had_the_worker_once_prints_what_is_committed(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Directory A had it, then B; asked in A, on the broker's word: the changelog answers, and so it is said."""
     monkeypatch.chdir(cluster.folder)
-    shell, log = Shell(monkeypatch, capfd), f"--log={cluster.log}"
+    shell, log = Shell(monkeypatch, capsys), f"--log={cluster.log}"
     get = ["state", "get", "totals.py", "sums", "ann", log]
     for directory, amount in (("a", 30_300), ("b", 900)):
         cluster.order({"ann": amount, "bob": 1})
@@ -51,11 +51,11 @@ def test_a_machine_that_had_the_worker_once_prints_what_is_committed(
 
 
 def test_the_last_records_are_counted_without_the_ends_of_transactions(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """``topic read -n 1`` prints the last record of each partition: the end of a transaction is behind it."""
     monkeypatch.chdir(cluster.folder)
-    shell, log = Shell(monkeypatch, capfd), f"--log={cluster.log}"
+    shell, log = Shell(monkeypatch, capsys), f"--log={cluster.log}"
     read = ["topic", "read", "totals.py", cluster.totals, log]
     for amount in (1, 2, 4):
         cluster.order({"ann": amount})
@@ -97,12 +97,12 @@ def positions(cluster: Cluster, group: str) -> dict[TopicPartition, int]:
 
 
 def test_a_table_is_whole_and_a_lag_ends_at_0_where_others_write_in_transactions(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A transaction that was left open hides rows of the table: it is awaited, and named. Aborted ones are no lag."""
     monkeypatch.chdir(cluster.folder)
     monkeypatch.setattr(open_transactions, "SAY_S", 0.0)
-    name, shell, log = cluster.name, Shell(monkeypatch, capfd), f"--log={cluster.log}"
+    name, shell, log = cluster.name, Shell(monkeypatch, capsys), f"--log={cluster.log}"
     prices, sales = TopicPartition(f"{name}-prices", 0), TopicPartition(f"{name}-sales", 0)
     for topic in (prices.topic, sales.topic):
         cluster.make(topic, 1)

@@ -96,8 +96,8 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Shell:
     """Runs reading commands in this process, in the folder of the word count."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capfd = monkeypatch, capfd
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
         self.errors = ""  # of the last command
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
@@ -106,16 +106,16 @@ class Shell:
         with pytest.raises(SystemExit) as ended:
             command_line()
         assert int(ended.value.code or 0) == code
-        printed = self._capfd.readouterr()
+        printed = self._capsys.readouterr()
         self.errors = printed.err
         return printed.out
 
 
 @pytest.fixture
-def shell(words: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Shell:
+def shell(words: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
     """Return a shell in the folder."""
     monkeypatch.chdir(words)
-    return Shell(monkeypatch, capfd)
+    return Shell(monkeypatch, capsys)
 
 
 def test_state_can_be_read(shell: Shell) -> None:

@@ -65,11 +65,11 @@ class Moving:
 
 @pytest.fixture
 def moving(
-    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Moving:
     """Return a job with a topic of two partitions."""
     monkeypatch.chdir(tmp_path)
-    return Moving(kafka_broker, tmp_path, Shell(monkeypatch, capfd))
+    return Moving(kafka_broker, tmp_path, Shell(monkeypatch, capsys))
 
 
 def all_have(total: int) -> dict[str, int]:
