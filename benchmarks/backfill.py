@@ -27,10 +27,10 @@ from benchmarks.reading import reading, show_reading
 from benchmarks.restoring import Silent, restoring, show_restoring
 from benchmarks.running import keep, median, run_all, say_where, show, taken, tree_cpu_s
 from benchmarks.streams_restoring import on_kafka
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.settings import Settings
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.settings import Settings
 
 JOB = "benchmarks.counting"
 KEYS = 10_000
@@ -59,10 +59,10 @@ def _messages(ids: range) -> Iterator[tuple[str, str, int]]:
 
 def backfilling(directory: Path, records: int, cores: int) -> Result:
     """Backfill the counting job; check that the counts are right."""
-    from framework.spark.backfill.backfill import Wanted, backfill, sources_of
-    from framework.spark.backfill.ranges import parse_until
-    from framework.spark.format.options import Where
-    from framework.spark.session import local_session
+    from grete.spark.backfill.backfill import Wanted, backfill, sources_of
+    from grete.spark.backfill.ranges import parse_until
+    from grete.spark.format.options import Where
+    from grete.spark.session import local_session
 
     os.environ["BENCH_JOB"] = "process"
     from benchmarks.counting import job
@@ -95,9 +95,9 @@ def backfilling(directory: Path, records: int, cores: int) -> Result:
 
 def executing(_directory: Path, records: int) -> Result:
     """Count history in one task as an executor does, without Spark around it: the CPU that a record costs."""
-    from framework.spark.backfill.executor import run_stage
-    from framework.spark.backfill.plans import StagePlan
-    from framework.spark.format.options import Where
+    from grete.spark.backfill.executor import run_stage
+    from grete.spark.backfill.plans import StagePlan
+    from grete.spark.format.options import Where
 
     os.environ["BENCH_JOB"] = "process"
     from benchmarks.counting import job

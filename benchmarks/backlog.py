@@ -16,10 +16,10 @@ from pathlib import Path
 
 from benchmarks.results import RESULTS, Kept, Run, Table, read, write
 from benchmarks.running import console, taken
-from framework.api.mode import MODES, Mode
-from framework.logs.address import EMBEDDED, KAFKA
-from framework.spark.session import local_session
-from framework.testing.broker import find_broker
+from grete.api.mode import MODES, Mode
+from grete.logs.address import EMBEDDED, KAFKA
+from grete.spark.session import local_session
+from grete.testing.broker import find_broker
 from tests.spark.backlog.feeds import DAY_MS, FEEDS, Fed, backlog
 from tests.spark.backlog.in_batch import Rows, in_batch
 from tests.spark.backlog.running import Finished, run

@@ -20,8 +20,8 @@ from benchmarks.counting import PARTITIONS
 from benchmarks.on_kafka import PEER_THREADS, Result, Watcher, make_topic, spec
 from benchmarks.peers.tools import PEERS, Program
 from benchmarks.running import Results, keep, median, say_where, show, taken
-from framework.worker.process_pool import ProcessPool
-from protocol.partitioner import partition_of
+from grete.protocol.partitioner import partition_of
+from grete.worker.process_pool import ProcessPool
 
 GRETE = "Grete"
 BESIDE = [name for name in PEERS if name in ("Kafka Streams, exactly-once", "quixstreams, exactly-once")]

@@ -26,15 +26,15 @@ from benchmarks.latency.ends import receiver, sender
 from benchmarks.on_kafka import make_topic
 from benchmarks.results import Kept, Table, write
 from benchmarks.running import console, taken
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import EMBEDDED, IN_DIRECTORY, KAFKA, LogAddress
-from framework.settings import Settings
-from framework.state.commits import all_wirings, last_commit
-from framework.testing.broker import find_broker
-from framework.worker.local_job import LocalJob
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from protocol.partitioner import partition_of
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import EMBEDDED, IN_DIRECTORY, KAFKA, LogAddress
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.state.commits import all_wirings, last_commit
+from grete.testing.broker import find_broker
+from grete.worker.local_job import LocalJob
 
 RUN, MODE = (os.environ.get(f"BENCH_{name}", "") for name in ("RUN", "MODE"))
 DEAD, ALIVE = 0, 1  # partitions, and their workers

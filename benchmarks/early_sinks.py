@@ -23,15 +23,15 @@ import msgspec
 import psycopg
 
 from benchmarks.on_kafka import Watcher, make_topic
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import KAFKA, LogAddress
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.testing.broker import find_broker
-from framework.worker.local_job import LocalJob
 from grete import Files, Input, Job, Output, Record, Store, Table, Task, Topic, int64, json, utf8
-from protocol.ids import TopicPartition
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import KAFKA, LogAddress
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.testing.broker import find_broker
+from grete.worker.local_job import LocalJob
 from tests.support.postgres import find_postgres
 
 RUN, KIND, PLACE = (os.environ.get(f"BENCH_{name}", "") for name in ("RUN", "KIND", "PLACE"))

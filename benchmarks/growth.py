@@ -18,10 +18,10 @@ from rich.table import Table
 from benchmarks import results as kept
 from benchmarks.restoring import Silent
 from benchmarks.running import Results, median, show, tree, tree_cpu_s
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.settings import Settings
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.settings import Settings
 
 JOB = "benchmarks.counting"
 RECORDS = 10_000_000
@@ -81,10 +81,10 @@ def _joined(*parts: Any) -> Any:
 
 def growing(directory: Path, keys: int, cores: int) -> dict[str, float]:
     """Backfill the counting job from RECORDS messages of ``keys`` keys, in a new session; check the number of keys."""
-    from framework.spark.backfill.backfill import Wanted, backfill, sources_of
-    from framework.spark.backfill.ranges import parse_until
-    from framework.spark.format.options import Where
-    from framework.spark.session import local_session
+    from grete.spark.backfill.backfill import Wanted, backfill, sources_of
+    from grete.spark.backfill.ranges import parse_until
+    from grete.spark.format.options import Where
+    from grete.spark.session import local_session
 
     os.environ["BENCH_JOB"] = "process"
     from benchmarks.counting import job

@@ -55,7 +55,7 @@ def running(bootstrap: str, directory: Path, partitions: int) -> Iterator[int]:
     """Yield the process of `grete up` once all tasks run. Raises SystemExit if they do not."""
     job, own = directory / "idle_job.py", directory / "job"
     job.write_text(JOB.replace("PARTITIONS", str(partitions)))
-    command = [sys.executable, "-m", "framework.cli", "up", str(job), f"--log=kafka://{bootstrap}"]
+    command = [sys.executable, "-m", "grete.cli", "up", str(job), f"--log=kafka://{bootstrap}"]
     command += [f"--directory={own}", f"--processes={PROCESSES}", "--set=checkpoint_interval_ms=1000"]
     with (directory / "up.log").open("ab") as said, subprocess.Popen(command, stdout=said, stderr=said) as up:
         try:

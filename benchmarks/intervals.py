@@ -17,8 +17,8 @@ from rich.progress import track
 from benchmarks.latency.report import NAMES
 from benchmarks.results import Kept, Table, write
 from benchmarks.running import console, measure_any, median, run_all, taken
-from framework.logs.address import EMBEDDED, KAFKA
-from framework.testing.broker import find_broker
+from grete.logs.address import EMBEDDED, KAFKA
+from grete.testing.broker import find_broker
 
 INTERVALS_MS = (100, 1_000, 10_000, 60_000, 600_000)
 MODES = ("deterministic", "deterministic, sequenced")

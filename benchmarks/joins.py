@@ -21,7 +21,7 @@ from benchmarks.joining import BEFORE_MS, DIGITS, TASKS, input_topics, told
 from benchmarks.on_kafka import Result, Watcher
 from benchmarks.peers.tools import PEERS
 from benchmarks.running import console, run_all
-from framework.testing.broker import find_broker
+from grete.testing.broker import find_broker
 
 MODULE = "benchmarks.joins"
 LEFT, RIGHT = 0, 1

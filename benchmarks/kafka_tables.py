@@ -7,8 +7,8 @@ from rich.table import Table
 from benchmarks import results as kept
 from benchmarks.peers.tools import PEERS, TOOLS, asked_peers
 from benchmarks.running import Results, console, keep, measure, median, run_all, say_where, show, taken
-from framework.logs.address import KAFKA
-from framework.testing.broker import find_broker
+from grete.logs.address import KAFKA
+from grete.testing.broker import find_broker
 
 MODULE = "benchmarks.on_kafka"
 INTERVAL_MS = 1_000  # of the counting job, as of the bare loop

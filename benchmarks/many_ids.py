@@ -18,15 +18,15 @@ from typing import Any
 
 from rocksdict import Options
 
-from framework.api.deduplicate import ById
-from framework.api.record import Record
-from framework.execution.deduplication import Deduplicator
-from framework.execution.floors import Floors
-from framework.execution.timers import TimerQueue
-from framework.settings import MiB
-from framework.stores.overlay import Overlay
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
+from grete.api.deduplicate import ById
+from grete.api.record import Record
+from grete.execution.deduplication import Deduplicator
+from grete.execution.floors import Floors
+from grete.execution.timers import TimerQueue
+from grete.settings import MiB
+from grete.stores.overlay import Overlay
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
 
 CHECKPOINT = 20_000  # records
 HORIZON_MS = 1 << 50  # none expires

@@ -13,19 +13,19 @@ from pathlib import Path
 
 from benchmarks.jobs import job
 from benchmarks.skewed import job as skewed_job
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs.embedded.log import EmbeddedLog
-from framework.ports import ExternalRecord
-from framework.settings import Settings, with_texts
-from framework.state.commits import last_commit
-from framework.stores.store_directory import wipe_directory
-from framework.worker.assignment import Assignment
-from framework.worker.completion import all_committed, reached
-from framework.worker.supervisor import Supervisor
-from framework.worker.worker import Worker
 from grete import int64
-from protocol.ids import TopicPartition
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs.embedded.log import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings, with_texts
+from grete.state.commits import last_commit
+from grete.stores.store_directory import wipe_directory
+from grete.worker.assignment import Assignment
+from grete.worker.completion import all_committed, reached
+from grete.worker.supervisor import Supervisor
+from grete.worker.worker import Worker
 
 LINES, WORDS, TOTALS = (TopicPartition(name, 0) for name in ("lines", "words", "totals"))
 WORDS_A_LINE = 8

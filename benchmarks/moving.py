@@ -15,17 +15,17 @@ from pathlib import Path
 from benchmarks.growth import Memory
 from benchmarks.restoring import Silent
 from benchmarks.running import tree_cpu_s
-from framework.api.job import Job
-from framework.job.loader import load_job
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.settings import Settings
-from framework.spark.format.options import Where
-from framework.spark.moving.spark_mover import SparkMover
-from framework.state.bulk_write import begin, commit
-from framework.state.bulk_write_attempt import Attempt
-from framework.state.rescale import rescale
-from protocol.partitioner import partition_of
+from grete.api.job import Job
+from grete.job.loader import load_job
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.spark.format.options import Where
+from grete.spark.moving.spark_mover import SparkMover
+from grete.state.bulk_write import begin, commit
+from grete.state.bulk_write_attempt import Attempt
+from grete.state.rescale import rescale
 
 BEFORE, AFTER = 4, 8
 WAYS = "process", "local[1]", "local[2]"

@@ -23,10 +23,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.counting import JOBS, PARTITIONS, Counted, events_topic
 from benchmarks.peers.tools import PEERS, Peer
-from framework.logs.address import KAFKA
-from framework.settings import Settings, with_texts
-from framework.worker.process_main import WorkerSpec
-from framework.worker.process_pool import ProcessPool
+from grete.logs.address import KAFKA
+from grete.settings import Settings, with_texts
+from grete.worker.process_main import WorkerSpec
+from grete.worker.process_pool import ProcessPool
 
 KEYS = 10_000
 VALUE_BYTES = 80

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from framework.client import Writer
-from framework.logs.kafka import KafkaLog
-from framework.logs.partition_reader import rows
 from grete import Input, Job, Once, Record, Task, Topic, int64, utf8
-from protocol.frames import decode_headers
-from protocol.ids import TopicPartition
+from grete.clients import Writer
+from grete.logs.kafka import KafkaLog
+from grete.logs.partition_reader import rows
+from grete.protocol.frames import decode_headers
+from grete.protocol.ids import TopicPartition
 from tests.verification.chaos.cluster import Cluster
 
 NUMBERS = Topic("numbers", key=int64, value=utf8)

@@ -8,13 +8,13 @@ from rich.table import Table
 
 from benchmarks import results as kept
 from benchmarks.running import Results, median, show
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.settings import Settings
-from framework.state.bulk_write import begin, commit
-from framework.state.bulk_write_attempt import Attempt
 from grete import Input, Job, Record, Store, Task, Topic, bytes_serde, utf8
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.settings import Settings
+from grete.state.bulk_write import begin, commit
+from grete.state.bulk_write_attempt import Attempt
 
 PARTITIONS = 4
 ROWS = 10_000
@@ -58,7 +58,7 @@ def written(directory: Path, records: int, rewritten: int) -> JobDirectory:
 
 def reading(directory: Path, records: int, cores: int) -> dict[str, float]:
     """Read state of ``records`` keys, then one of a tenth of them, each written ten times; check what was read."""
-    from framework.spark.session import local_session
+    from grete.spark.session import local_session
 
     result: dict[str, float] = {}
     spark = local_session(f"local[{cores}]")

@@ -13,12 +13,12 @@ from rich.table import Table
 from benchmarks import results as kept
 from benchmarks.reading import INPUT, Keep, job
 from benchmarks.running import Results, console, median, show, tree_cpu_s
-from framework.job.directory import JobDirectory
-from framework.logs.address import LogAddress
-from framework.settings import Settings
-from framework.state.local_reader import LocalReader
-from framework.state.prepare import prepare
-from framework.worker.local_job import LocalJob
+from grete.job.directory import JobDirectory
+from grete.logs.address import LogAddress
+from grete.settings import Settings
+from grete.state.local_reader import LocalReader
+from grete.state.prepare import prepare
+from grete.worker.local_job import LocalJob
 
 REFERENCE = "benchmarks.reading"
 FILE_ROWS = 1_000_000
@@ -57,10 +57,10 @@ def history(directory: Path, keys: int) -> None:
 
 def restoring(directory: Path, keys: int, cores: int, log: str = "embedded") -> dict[str, float]:
     """Backfill a state of that many keys of 86 bytes, then start workers without any of it on their disks: twice."""
-    from framework.spark.backfill.backfill import Wanted, backfill
-    from framework.spark.backfill.ranges import parse_until
-    from framework.spark.format.options import Where
-    from framework.spark.session import local_session
+    from grete.spark.backfill.backfill import Wanted, backfill
+    from grete.spark.backfill.ranges import parse_until
+    from grete.spark.format.options import Where
+    from grete.spark.session import local_session
 
     history(directory / "history", keys)
     job_directory, settings = JobDirectory(directory / "job", address=LogAddress(log)), Settings()

@@ -25,12 +25,12 @@ from benchmarks.latency.ends import Receiver, Sender, receiver, sender
 from benchmarks.on_kafka import make_topic
 from benchmarks.results import Kept, Table, write
 from benchmarks.running import console, taken
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.job.topics import create_topics
-from framework.logs.address import EMBEDDED, IN_DIRECTORY, KAFKA, LogAddress
-from framework.testing.broker import find_broker
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.job.topics import create_topics
+from grete.logs.address import EMBEDDED, IN_DIRECTORY, KAFKA, LogAddress
+from grete.testing.broker import find_broker
 
 RUN, LATE_MS = os.environ.get("BENCH_RUN", ""), int(os.environ.get("BENCH_LATE_MS", "0"))
 PARTITIONS, WORDS, RATE, SLOW_EACH = 2, 20, 50.0, 5

@@ -13,15 +13,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import IN_DIRECTORY, KAFKA, LogAddress
-from framework.ports import Log, LogRow
-from framework.settings import Settings, with_texts
-from framework.worker.worker import Worker
-from protocol.envelope import MessageType, decode_header
-from protocol.frames import frame_count
-from protocol.ids import TopicPartition
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import IN_DIRECTORY, KAFKA, LogAddress
+from grete.ports import Log, LogRow
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.frames import frame_count
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings, with_texts
+from grete.worker.worker import Worker
 
 
 class CountingLog:

@@ -14,19 +14,19 @@ from typing import Any
 from benchmarks.on_kafka import Watcher, send
 from benchmarks.results import Cell, Kept, Table, write
 from benchmarks.running import console, taken, tree_cpu_s
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import KAFKA, LogAddress
-from framework.settings import Settings
-from framework.state.bulk_write import begin, commit
-from framework.state.bulk_write_attempt import Attempt
-from framework.state.commits import all_wirings
-from framework.state.prepare import prepare
-from framework.state.snapshot_upload import SnapshotUpload
-from framework.stores.snapshot_folder import SnapshotFolder
-from framework.testing.broker import find_broker
-from framework.worker.local_job import LocalJob
-from framework.worker.standby_worker import open_standby
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import KAFKA, LogAddress
+from grete.settings import Settings
+from grete.state.bulk_write import begin, commit
+from grete.state.bulk_write_attempt import Attempt
+from grete.state.commits import all_wirings
+from grete.state.prepare import prepare
+from grete.state.snapshot_upload import SnapshotUpload
+from grete.stores.snapshot_folder import SnapshotFolder
+from grete.testing.broker import find_broker
+from grete.worker.local_job import LocalJob
+from grete.worker.standby_worker import open_standby
 
 PARTITIONS = 2
 ROWS = 10_000  # written at once

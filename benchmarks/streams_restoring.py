@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.reading import PARTITIONS
 from benchmarks.restoring import restoring, value_of
-from framework.spark.java import call, find_java
-from framework.testing.broker import find_broker
+from grete.spark.java import call, find_java
+from grete.testing.broker import find_broker
 
 SOURCES = Path(__file__).with_name("kafka_streams")
 FETCH_S_MAX = 600.0

@@ -20,7 +20,7 @@ from benchmarks.on_kafka import Result, Watcher
 from benchmarks.peers.tools import PEERS
 from benchmarks.running import console, run_all
 from benchmarks.windowing import ADVANCE_MS, DIFFERENCE_MS, GAP_MS, SIZE_MS, WINDOWS, events_topic
-from framework.testing.broker import find_broker
+from grete.testing.broker import find_broker
 
 MODULE = "benchmarks.windows"
 VALUE = b"x" * 80

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Self
 
-from framework.halts import HaltCode, halt_code
-from protocol.ids import TopicPartition
+from grete.halts import HaltCode, halt_code
+from grete.protocol.ids import TopicPartition
 
 FIELDS = ("task", "stage", "topic", "partition", "offset", "checkpoint_id", "setting")  # of an error, where known
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from framework.open_transaction import OpenTransaction
-from protocol.ids import TopicPartition
+from grete.open_transaction import OpenTransaction
+from grete.protocol.ids import TopicPartition
 
 
 class LogRow(NamedTuple):
-    """A message as a log gives it. ``append_time_ms``: the log's clock. ``headers``: a cell of protocol.frames."""
+    """A message as a log gives it. ``append_time_ms``: the log's clock. ``headers``: a cell of protocol/frames.py."""
 
     offset: int
     append_time_ms: int
@@ -284,7 +284,7 @@ class StateStore(Protocol):
     """
 
     def changelog_position(self) -> bytes | None:
-        """Return the changelog position written last (protocol.changelog position), or None in an empty store."""
+        """Return the changelog position written last (grete.protocol.changelog position), or None in an empty store."""
         ...
 
     def get(self, store: int, key: bytes) -> bytes | None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from framework.api.job import Job
-    from framework.testing import Kit
+    from grete.api.job import Job
+    from grete.testing import Kit
 
 FOLDER = "expected"  # beside the test
 UPDATE = "--grete-update"
@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def grete_kit() -> "Iterator[Callable[..., Kit]]":
     """``grete_kit(job, partitions=2)`` is ``Kit(job, partitions=2)``; each kit is closed when the test ends."""
-    from framework.testing import Kit
+    from grete.testing import Kit
 
     with ExitStack() as stack:
 
@@ -73,9 +73,9 @@ def grete_expected(request: pytest.FixtureRequest) -> Callable[[str], None]:
 def grete_kafka() -> Iterator[str]:
     """The address of a Kafka broker, as option ``--log`` takes it; raises NoBroker if none can be had.
 
-    See ``framework.testing.broker``. A broker that was started ends after the last test.
+    See ``grete.testing.broker``. A broker that was started ends after the last test.
     """
-    from framework.testing.broker import find_broker
+    from grete.testing.broker import find_broker
 
     with find_broker() as broker:
         yield f"kafka://{broker.bootstrap}"

@@ -7,7 +7,7 @@ from typing import Literal, get_args, get_type_hints
 
 import msgspec
 
-from framework.errors import ConfigError
+from grete.errors import ConfigError
 
 # a broker and a database for tests; options of the command line
 NOT_SETTINGS = {"GRETE_KAFKA", "GRETE_POSTGRES", "GRETE_LOG", "GRETE_KAFKA_CONFIG", "GRETE_SETTINGS"}

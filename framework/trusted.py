@@ -4,7 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from framework.errors import ConfigError
+from grete.errors import ConfigError
 
 _ROOT = 0  # the user id of root, on every system
 

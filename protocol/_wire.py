@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from protocol.errors import DecodeError, UnsupportedFormat
+from grete.protocol.errors import DecodeError, UnsupportedFormat
 
 FORMAT_VERSION = 1
 NONCE_SIZE = 16  # of a claim; commits and the changelog position repeat it

@@ -1,6 +1,6 @@
 """Messages of a changelog: header, data, claim, decision, lease, release, outcome (PROTOCOL.md 1.2, 1.3, 1.8, D2, D5).
 
-Commits: protocol.commit.
+Commits: grete.protocol.commit.
 """
 
 import struct
@@ -9,10 +9,10 @@ from enum import IntEnum
 from itertools import chain
 from typing import NamedTuple
 
-from protocol import _wire
-from protocol._wire import NONCE_SIZE, PREFIX_SIZE
-from protocol.errors import DecodeError
-from protocol.ids import TopicPartition
+from grete.protocol import _wire
+from grete.protocol._wire import NONCE_SIZE, PREFIX_SIZE
+from grete.protocol.errors import DecodeError
+from grete.protocol.ids import TopicPartition
 
 
 class ChangelogType(IntEnum):
@@ -25,7 +25,7 @@ class ChangelogType(IntEnum):
     TIME_LEASE = 12
     OUTPUT_RELEASE = 13
     OUTCOME = 14
-    NOTE = 15  # of several kinds: protocol.notes
+    NOTE = 15  # of several kinds: grete.protocol.notes
 
 
 class ChangelogHeader(NamedTuple):
@@ -59,7 +59,7 @@ class Claim(NamedTuple):
 
 
 class TakenRows(NamedTuple):
-    """The rows of an input decision: the offset of the last one, and ``protocol.frames.digest_rows`` of all."""
+    """The rows of an input decision: the offset of the last one, and ``grete.protocol.frames.digest_rows`` of all."""
 
     last_offset: int
     digest: int

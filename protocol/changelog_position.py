@@ -3,7 +3,7 @@
 import struct
 from typing import NamedTuple
 
-from protocol._wire import NONCE_SIZE, check_range, check_size, pack
+from grete.protocol._wire import NONCE_SIZE, check_range, check_size, pack
 
 
 class ChangelogPosition(NamedTuple):

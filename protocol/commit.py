@@ -9,21 +9,21 @@ from typing import Any
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from msgspec import Struct
 
-from protocol._wire import NONCE_SIZE, check_range, truncated
-from protocol.changelog import (
+from grete.protocol._wire import NONCE_SIZE, check_range, truncated
+from grete.protocol.changelog import (
     CHANGELOG_HEADER_SIZE,
     ChangelogHeader,
     ChangelogType,
     decode_changelog_header_of,
     encode_header_of,
 )
-from protocol.errors import DecodeError, UnsupportedFormat
-from protocol.ids import RollbackEntry
+from grete.protocol.errors import DecodeError, UnsupportedFormat
+from grete.protocol.ids import RollbackEntry
 
 SCHEMA_VERSION = 1
 
 _VERSION = struct.Struct(">h")
-_SCHEMA_FILE = files("protocol") / "schemas" / f"commit.v{SCHEMA_VERSION}.avsc"
+_SCHEMA_FILE = files(__package__) / "schemas" / f"commit.v{SCHEMA_VERSION}.avsc"
 _SCHEMA = parse_schema(json.loads(_SCHEMA_FILE.read_text("utf-8")))
 # field → its name in the schema, where that is older than the word: names of the schema never change
 SCHEMA_NAMES = {

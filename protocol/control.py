@@ -4,10 +4,10 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from protocol._wire import check_range, check_room, check_size, pack, truncated, unknown_flags
-from protocol.envelope import HEADER_SIZE, Header, MessageType, decode_header_of, encode_header
-from protocol.errors import DecodeError
-from protocol.ids import RollbackEntry
+from grete.protocol._wire import check_range, check_room, check_size, pack, truncated, unknown_flags
+from grete.protocol.envelope import HEADER_SIZE, Header, MessageType, decode_header_of, encode_header
+from grete.protocol.errors import DecodeError
+from grete.protocol.ids import RollbackEntry
 
 _AT_END = 1
 _MARKER = struct.Struct(">B")

@@ -4,8 +4,8 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from protocol._wire import pack, truncated, type_byte, unknown_type
-from protocol.errors import DecodeError
+from grete.protocol._wire import pack, truncated, type_byte, unknown_type
+from grete.protocol.errors import DecodeError
 
 
 class MessageType(IntEnum):

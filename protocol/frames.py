@@ -8,11 +8,11 @@ import zlib
 from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
 
-from protocol import _wire
-from protocol._wire import PREFIX_SIZE
-from protocol.envelope import HEADER_SIZE, MessageType, decode_header_of
-from protocol.ids import TopicPartition
-from protocol.record_batch import NOWHERE, RecordBatch
+from grete.protocol import _wire
+from grete.protocol._wire import PREFIX_SIZE
+from grete.protocol.envelope import HEADER_SIZE, MessageType, decode_header_of
+from grete.protocol.ids import TopicPartition
+from grete.protocol.record_batch import NOWHERE, RecordBatch
 
 _WITH_LOGICAL = 1
 _WITH_HEADERS = 2

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from protocol.errors import DecodeError, UnsupportedFormat
+from grete.protocol.errors import DecodeError, UnsupportedFormat
 
 MEMBERS_VERSION = 1
 

@@ -3,15 +3,15 @@
 import struct
 from typing import NamedTuple
 
-from protocol import _wire
-from protocol.changelog import (
+from grete.protocol import _wire
+from grete.protocol.changelog import (
     CHANGELOG_HEADER_SIZE,
     ChangelogHeader,
     ChangelogType,
     decode_changelog_header_of,
     encode_header_of,
 )
-from protocol.errors import DecodeError, UnsupportedFormat
+from grete.protocol.errors import DecodeError, UnsupportedFormat
 
 IDLE, CALLS, ENDED = 1, 2, 5  # the kinds; 3 and 4 are reserved
 _KIND = struct.Struct(">b")

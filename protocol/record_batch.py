@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from protocol.ids import TopicPartition
+from grete.protocol.ids import TopicPartition
 
 NOWHERE = TopicPartition("", -1)  # where a batch was read that was not read from a log
 

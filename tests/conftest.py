@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from framework.testing.broker import Broker, NoBroker, find_broker
-from framework.worker.own_lines import OURS, OwnLogger
+from grete.testing.broker import Broker, NoBroker, find_broker
+from grete.worker.own_lines import OURS, OwnLogger
 from tests.support import forking
 from tests.support.postgres import NoPostgres, Postgres, find_postgres
 
 # Ours is an entry point of the package; an editable install that is older than that does not know it.
-pytest_plugins = ["pytester", "framework.pytest_plugin"]
+pytest_plugins = ["pytester", "grete.pytest_plugin"]
 
 if TYPE_CHECKING:
     from tests.support.browser import Browser

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from framework import errors
-from framework.errors import (
+from grete import errors
+from grete.errors import (
     ConfigError,
     ExitCode,
     Fenced,
@@ -20,9 +20,9 @@ from framework.errors import (
     TransientError,
     exit_code,
 )
-from framework.spark.backfill.carried_errors import CarriedError, carried, unpacked
-from protocol.errors import DecodeError
-from protocol.ids import TopicPartition
+from grete.protocol.errors import DecodeError
+from grete.protocol.ids import TopicPartition
+from grete.spark.backfill.carried_errors import CarriedError, carried, unpacked
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, FrameworkError)]
 ROOT = Path(__file__).parents[1]
@@ -138,7 +138,7 @@ def test_spark_carries_bytes_that_cannot_be_decoded_and_nothing_else() -> None:
 
 PUBLIC = [
     "framework/api",
-    "framework/client",
+    "framework/clients",
     "framework/testing/kit.py",
     "framework/settings.py",
 ]

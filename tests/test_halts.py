@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 from docs.hooks.halt_codes import part
-from framework.errors import Halted
-from framework.halts import PAGE, HaltCode
+from grete.errors import Halted
+from grete.halts import PAGE, HaltCode
 
 ROOT = Path(__file__).parents[1]
 BY_OTHERS = {HaltCode.UNNAMED, HaltCode.CONFIGURATION, HaltCode.GIVEN_UP}  # no place raises Halted with them

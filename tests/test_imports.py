@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"confluent_kafka", "psycopg", "pyspark", "pythonjsonlogger", "rich", "rocksdict", "sqlite3", "typer"}
-BELOW = tuple(f"framework.{each}" for each in ("api", "core", "errors", "halts", "ports", "settings"))
+BELOW = tuple(f"grete.{each}" for each in ("api", "core", "errors", "halts", "ports", "protocol", "settings"))
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -22,7 +22,7 @@ def loaded_by(statement: str) -> set[str]:
     return set(result.stdout.split())
 
 
-@pytest.mark.parametrize("statement", ["import grete", "import protocol", "import framework.core"])
+@pytest.mark.parametrize("statement", ["import grete", "import grete.protocol", "import grete.core"])
 def test_import_loads_no_heavy_client(statement: str) -> None:
     """Importing the public API, the core or the wire format loads no Kafka client, store, Spark or command line."""
     assert loaded_by(statement) & HEAVY == set()
@@ -30,13 +30,15 @@ def test_import_loads_no_heavy_client(statement: str) -> None:
 
 def test_core_loads_nothing_above_it() -> None:
     """All modules of the core together load no back end, runtime, simulation or command line of ours."""
-    paths = (path.relative_to(ROOT) for path in (ROOT / "framework/core").rglob("[!_]*.py"))
-    modules = sorted(".".join(path.with_suffix("").parts) for path in paths)
-    loaded = loaded_by("import " + ", ".join(["framework.core", *modules]))
-    assert [m for m in loaded if m.startswith("framework.") and not m.startswith(BELOW)] == []
+    paths = (path.relative_to(ROOT / "framework") for path in (ROOT / "framework/core").rglob("[!_]*.py"))
+    modules = sorted(".".join(["grete", *path.with_suffix("").parts]) for path in paths)
+    loaded = loaded_by("import " + ", ".join(["grete.core", *modules]))
+    assert [m for m in loaded if m.startswith("grete.") and not m.startswith(BELOW)] == []
 
 
 def test_protocol_loads_none_of_the_framework() -> None:
-    """The wire format can be used alone."""
-    modules = sorted(f"protocol.{path.stem}" for path in (ROOT / "protocol").glob("[!_]*.py"))
-    assert [m for m in loaded_by("import " + ", ".join(modules)) if m.split(".")[0] in ("framework", "tasks")] == []
+    """The wire format can be used alone: with it comes only the list of public names."""
+    modules = sorted(f"grete.protocol.{path.stem}" for path in (ROOT / "protocol").glob("[!_]*.py"))
+    loaded = loaded_by("import " + ", ".join(modules))
+    ours = [m for m in loaded if m.split(".")[0] in ("grete", "tasks")]
+    assert [m for m in ours if not f"{m}.".startswith("grete.protocol.")] == ["grete"]

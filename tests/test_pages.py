@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.testing.broker import Broker
+from grete.testing.broker import Broker
 from tests.support.console import BROKER, steps, walk
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from framework import python_start
-from framework.api.calls import BatchCall
-from framework.cli.commands.new import new
-from framework.errors import ConfigError
-from framework.execution.calls.thread import _pool
-from framework.job.loader import load_job
+from grete import python_start
+from grete.api.calls import BatchCall
+from grete.cli.commands.new import new
+from grete.errors import ConfigError
+from grete.execution.calls.thread import _pool
+from grete.job.loader import load_job
 
 ROOT = Path(__file__).parents[1]
 STRANGERS = ("fcntl", "msgspec", "multiprocessing", "resource", "rocksdict", "sqlite3", "tomllib", "grete")
@@ -62,7 +62,7 @@ def test_workers_and_replays_import_nothing_from_the_current_folder(shared: Path
     job = str(tmp_path / "job" / "counting.py")
     variables = python_start.environment()
     for command in (["run", job, f"--input=lines={tmp_path / 'lines.txt'}"], ["check-determinism", job]):
-        line = python_start.python("framework.cli", *command)
+        line = python_start.python("grete.cli", *command)
         done = subprocess.run(line, env=variables, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     assert not (tmp_path / "ran").exists()

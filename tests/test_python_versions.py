@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.cli.commands.new import PROJECT as NEW_PROJECT
+from grete.cli.commands.new import PROJECT as NEW_PROJECT
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))

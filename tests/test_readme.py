@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from framework.testing.broker import Broker
+from grete.testing.broker import Broker
 
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
 JOB, SPENDING, KIT = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -37,7 +37,7 @@ def test_the_job_runs_as_printed(tmp_path: Path) -> None:
     make_lines, *commands = FIRST_COMMANDS
     subprocess.run(make_lines, shell=True, cwd=tmp_path, check=True)  # a pipe of the README's own
     assert [command.split()[1] for command in commands] == ["run", "state", "topic"]
-    _, state, totals = (run(tmp_path, "-m", "framework.cli", *command.split()[1:]) for command in commands)
+    _, state, totals = (run(tmp_path, "-m", "grete.cli", *command.split()[1:]) for command in commands)
     assert dict(line.split("\t") for line in state.splitlines())["to"] == "2"
     assert len(totals.splitlines()) == 10
 
@@ -57,7 +57,7 @@ def test_the_job_on_ones_own_broker_runs_as_printed(tmp_path: Path, kafka_broker
     assert producer.flush(60) == 0
     log = f"kafka://{kafka_broker.bootstrap}"
     commands = re.findall(r"^    grete (.*) --log kafka://localhost:9092", README, re.MULTILINE)
-    first, second = (run(tmp_path, "-m", "framework.cli", *command.split(), "--log", log) for command in commands)
+    first, second = (run(tmp_path, "-m", "grete.cli", *command.split(), "--log", log) for command in commands)
     assert "all input is processed" in first
     assert sorted(second.splitlines()) == ["ann\t7", "bob\t5"]
 
@@ -65,7 +65,7 @@ def test_the_job_on_ones_own_broker_runs_as_printed(tmp_path: Path, kafka_broker
 def test_its_commands_exist() -> None:
     """Every `grete COMMAND` that the README names is a command."""
     named = set(re.findall(r"(?:`|^    )grete ([a-z-]+)", README, re.MULTILINE))
-    done = subprocess.run([sys.executable, "-m", "framework.cli", "--help"], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-m", "grete.cli", "--help"], capture_output=True, text=True, check=True)
     assert {"run", "up", "state"} <= named <= set(re.findall(r"^\W*([a-z-]+) ", done.stdout, re.MULTILINE))
 
 

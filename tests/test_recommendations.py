@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from framework.job.directory import JobDirectory
-from framework.logs.partition_reader import rows_left
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.state.snapshot_reader import SnapshotReader
-from framework.state.snapshots import snapshots
-from framework.testing import Kit
-from framework.worker.completion import all_committed, reached
-from framework.worker.local_job import LocalJob
 from grete import Topic
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.job.directory import JobDirectory
+from grete.logs.partition_reader import rows_left
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.state.snapshot_reader import SnapshotReader
+from grete.state.snapshots import snapshots
+from grete.testing import Kit
+from grete.worker.completion import all_committed, reached
+from grete.worker.local_job import LocalJob
 from tests.support.recommendations import (
     END,
     WAIT_MS,

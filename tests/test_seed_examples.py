@@ -2,8 +2,8 @@
 
 import pytest
 
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Topic, utf8
+from grete.testing import Kit
 
 letters = Topic("letters", key=utf8, value=utf8)
 strings = Topic("strings", key=utf8, value=utf8)

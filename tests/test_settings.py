@@ -2,9 +2,9 @@
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.settings import MACHINE_LENGTH_MAX, RENAMED, Settings, from_environment, with_texts
-from protocol.members import Heartbeat, decode_members_message, encode_members_message
+from grete.errors import ConfigError
+from grete.protocol.members import Heartbeat, decode_members_message, encode_members_message
+from grete.settings import MACHINE_LENGTH_MAX, RENAMED, Settings, from_environment, with_texts
 
 OF_RELEASE_0_1 = [
     "guarantee",

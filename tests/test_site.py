@@ -10,8 +10,8 @@ import pytest
 from mkdocs.exceptions import PluginError
 from pymdownx.superfences import SuperFencesException
 
-import framework.errors
 import grete
+import grete.errors
 from docs.hooks import (
     commands,
     diagrams,
@@ -25,9 +25,9 @@ from docs.hooks import (
     settings_page,
     verification,
 )
-from framework.errors import ExitCode
-from framework.logs.embedded import EmbeddedReader
-from framework.settings import Settings, from_environment
+from grete.errors import ExitCode
+from grete.logs.embedded import EmbeddedReader
+from grete.settings import Settings, from_environment
 from tests.verification.simulation.faults import FAULTS
 from tests.verification.simulation.mutants import MUTANTS
 
@@ -110,7 +110,7 @@ def test_every_command_is_in_the_reference() -> None:
 def test_every_error_and_exit_code_is_in_the_reference() -> None:
     """The page follows framework/errors.py."""
     page = exits.part()
-    kinds = [name for name, each in vars(framework.errors).items() if isinstance(each, type) and name.endswith("Error")]
+    kinds = [name for name, each in vars(grete.errors).items() if isinstance(each, type) and name.endswith("Error")]
     assert len(kinds) > 5
     assert [name for name in kinds if f"| `{name}` |" not in page] == []
     assert [code for code in ExitCode if f"| {code.value} | `{code.name}` | {code.meaning} |" not in page] == []
@@ -146,7 +146,7 @@ def test_a_line_of_a_log_is_shown_as_it_is_logged() -> None:
 
 def test_every_key_that_a_job_writes_is_in_the_reference(tmp_path: Path) -> None:
     """The first start of a job writes no key into its metadata that the page does not have."""
-    command = [sys.executable, "-m", "framework.cli", "run", "tasks.word_count", "--directory", str(tmp_path)]
+    command = [sys.executable, "-m", "grete.cli", "run", "tasks.word_count", "--directory", str(tmp_path)]
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "one").write_text("to be")
     done = subprocess.run(

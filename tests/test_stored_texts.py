@@ -13,34 +13,34 @@ from typing import cast
 import msgspec
 import pytest
 
-from framework.api import interval_join, windows
-from framework.api.graph import FIRST_USER_STORE, RESERVED_STORES
-from framework.api.reader import OUTPUT, PRODUCER, SEQ, TIME
-from framework.api.sink import Owner, Released
-from framework.core.partitioners import Partitioner
-from framework.core.topology import changelog_topic, stream_topic
-from framework.execution import early_release, failures, outbox, sink_targets
-from framework.execution.deterministic import numbering, outputs, processor
-from framework.execution.reserved_stores import EVENT_TIME, STREAM_TIME, TURN, pin_key
-from framework.feeds.folder import FolderFeed
-from framework.job.directory import JobDirectory
-from framework.job.key_metadata import pin, rescale_entry, rescaled
-from framework.job.metadata import pin_guarantee, pinned_settings
-from framework.logs.embedded import EmbeddedLog, schema
-from framework.logs.kafka import admin, config, job_metadata
-from framework.logs.kafka.job_metadata import KafkaMetadataReader
-from framework.logs.kafka.reader import KafkaReader
-from framework.settings import Settings
-from framework.sinks.files import FilesSink
-from framework.sinks.sql import ACCOUNT_DDL
-from framework.sinks.sql_released import RELEASED_DDL
-from framework.spark.format import options
-from framework.state.prepare import prepare
-from framework.stores import rocksdb, snapshot_folder, sst_snapshot
-from framework.stores.spill import FileSpill
-from framework.stores.store_directory import StoreDirectory
-from protocol.commit import SCHEMA_NAMES
-from protocol.ids import TopicPartition
+from grete.api import interval_join, windows
+from grete.api.graph import FIRST_USER_STORE, RESERVED_STORES
+from grete.api.reader import OUTPUT, PRODUCER, SEQ, TIME
+from grete.api.sink import Owner, Released
+from grete.core.partitioners import Partitioner
+from grete.core.topology import changelog_topic, stream_topic
+from grete.execution import early_release, failures, outbox, sink_targets
+from grete.execution.deterministic import numbering, outputs, processor
+from grete.execution.reserved_stores import EVENT_TIME, STREAM_TIME, TURN, pin_key
+from grete.feeds.folder import FolderFeed
+from grete.job.directory import JobDirectory
+from grete.job.key_metadata import pin, rescale_entry, rescaled
+from grete.job.metadata import pin_guarantee, pinned_settings
+from grete.logs.embedded import EmbeddedLog, schema
+from grete.logs.kafka import admin, config, job_metadata
+from grete.logs.kafka.job_metadata import KafkaMetadataReader
+from grete.logs.kafka.reader import KafkaReader
+from grete.protocol.commit import SCHEMA_NAMES
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.sinks.files import FilesSink
+from grete.sinks.sql import ACCOUNT_DDL
+from grete.sinks.sql_released import RELEASED_DDL
+from grete.spark.format import options
+from grete.state.prepare import prepare
+from grete.stores import rocksdb, snapshot_folder, sst_snapshot
+from grete.stores.spill import FileSpill
+from grete.stores.store_directory import StoreDirectory
 from tasks.word_count import job
 
 PARTITION = TopicPartition("t", 1)

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from framework import trusted
-from framework.cli.reading import print_json
-from framework.cli.settings_file import settings_of
-from framework.errors import ConfigError
-from framework.file_lock import open_lock
-from framework.job.directory import JobDirectory
-from framework.logs.address import read_options
-from framework.settings import Settings, without_password
-from framework.state.shown import printable, to_text
-from framework.stores.store_directory import make_private
-from framework.worker.process_main import spec_in
-from framework.worker.process_pool import ProcessPool
+from grete import trusted
+from grete.cli.reading import print_json
+from grete.cli.settings_file import settings_of
+from grete.errors import ConfigError
+from grete.file_lock import open_lock
+from grete.job.directory import JobDirectory
+from grete.logs.address import read_options
+from grete.settings import Settings, without_password
+from grete.state.shown import printable, to_text
+from grete.stores.store_directory import make_private
+from grete.worker.process_main import spec_in
+from grete.worker.process_pool import ProcessPool
 from tests.cli.test_run import grete
 
 STRANGER = os.geteuid() + 1
@@ -150,7 +150,7 @@ def test_a_workers_command_line_names_it_and_no_secret(tmp_path: Path) -> None:
     assert started.process.stdin is not None
     started.process.stdin.close()
     os.close(started.pipe)
-    assert str(shown).endswith("'framework.worker.process_main', 'tasks.missing', '0']")
+    assert str(shown).endswith("'grete.worker.process_main', 'tasks.missing', '0']")
     assert "no module 'tasks.missing'" in (tmp_path / "worker.log").read_text()
 
 
@@ -166,7 +166,7 @@ def test_nothing_that_is_shown_steers_a_terminal(capsys: pytest.CaptureFixture[s
 
 def test_what_is_written_for_others_is_not_for_everybody(tmp_path: Path) -> None:
     """Files of a snapshot hold the state of a job: who is not in its user's group does not read them."""
-    from framework.stores.snapshot_folder import _for_the_group, _make_shared
+    from grete.stores.snapshot_folder import _for_the_group, _make_shared
 
     _make_shared(tmp_path / "a" / "b")
     with _for_the_group(tmp_path / "a" / "b" / "c") as file:

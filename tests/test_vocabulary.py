@@ -10,7 +10,7 @@ import pytest
 
 from tests.test_tidy import ROOT, lines, tracked
 
-WHEEL = ("framework/", "protocol/", "grete.py")
+WHEEL = ("framework/", "protocol/")
 ENGINE = (*WHEEL, "tests/core/", "tests/execution/", "tests/stores/", "tests/verification/")
 TASKS = ("framework/api/", "framework/core/aligned/", "framework/core/deterministic/", "framework/execution/")
 # Metrics have labels, as Prometheus calls them.
@@ -151,7 +151,7 @@ def test_all_of_it_is_searched() -> None:
     names = {str(path.relative_to(ROOT)) for path in written()}
     for part in ("framework/core/", "protocol/", "tasks/", "tests/core/scenarios/", "benchmarks/", "docs/hooks/"):
         assert [name for name in names if name.startswith(part)], part
-    assert {"README.md", "Makefile", "pyproject.toml", "grete.py", "docs/PROTOCOL.md", "mkdocs.yml"} <= names
+    assert {"README.md", "Makefile", "pyproject.toml", "docs/PROTOCOL.md", "mkdocs.yml"} <= names
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def named_twice(modules: dict[str, str]) -> dict[str, set[str]]:
 
 def test_each_class_has_a_name_of_its_own() -> None:
     """No two classes or aliases of the wheel have one name: a name in a log, an error or a question means one thing."""
-    paths = tracked("framework/*.py", "protocol/*.py", "grete.py")
+    paths = tracked("framework/*.py", "protocol/*.py")
     assert named_twice({str(path.relative_to(ROOT)): "\n".join(lines(path)) for path in paths}) == {}
 
 

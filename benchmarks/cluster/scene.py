@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from benchmarks.beside import producer
 from benchmarks.cluster.systems import Names, System, words
 from benchmarks.on_kafka import make_topic
-from protocol.partitioner import partition_of
+from grete.protocol.partitioner import partition_of
 from tests.verification.chaos.cluster import Cluster
 from tests.verification.machines.machine import Machine
 from tests.verification.machines.network import Network

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.peers.preparing import java_classpath, python_with
 from benchmarks.results import ROOT
-from framework.spark.java import find_java
+from grete.spark.java import find_java
 from tests.verification.machines.machine import Machine
 
 INTERVAL_MS = 100  # of checkpoints and of commits
@@ -48,7 +48,7 @@ class System:
 
 def _grete(*options: str) -> Callable[[Machine, Names], "subprocess.Popen[bytes]"]:
     def start(machine: Machine, names: Names) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "framework.cli", "up", "benchmarks.cluster.job"]
+        command = [sys.executable, "-m", "grete.cli", "up", "benchmarks.cluster.job"]
         command += ["--log", f"kafka://{names.bootstrap}", "--directory", str(machine.directory / "job")]
         settings = [f"checkpoint_interval_ms={INTERVAL_MS}", f"machine={machine.name}"]
         command += [*options, *(part for each in settings for part in ("--set", each))]

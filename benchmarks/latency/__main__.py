@@ -24,9 +24,9 @@ from benchmarks.latency.results import KILLS_S, QUICK_KILLS_S, Cell, Found
 from benchmarks.peers.tools import PEERS, TOOLS, asked_peers
 from benchmarks.results import Kept, Run, write
 from benchmarks.running import console, measure_any, taken, where
-from framework.errors import ConfigError
-from framework.logs.address import EMBEDDED, KAFKA
-from framework.testing.broker import find_broker
+from grete.errors import ConfigError
+from grete.logs.address import EMBEDDED, KAFKA
+from grete.testing.broker import find_broker
 
 INTERVALS_MS = (100, 500, 1_000, 5_000)
 QUIET_S = 5.0  # after the last kill

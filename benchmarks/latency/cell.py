@@ -22,8 +22,8 @@ from benchmarks.latency.workers import JOB, Running, Workers
 from benchmarks.on_kafka import make_topic
 from benchmarks.peers.process import Process
 from benchmarks.peers.tools import PEERS
-from framework.logs.address import EMBEDDED, KAFKA
-from framework.logs.embedded import EmbeddedLog
+from grete.logs.address import EMBEDDED, KAFKA
+from grete.logs.embedded import EmbeddedLog
 
 RATE = 50.0  # documents a second
 WARM_S = 2.0  # of documents whose latency does not count: code, caches and connections are cold

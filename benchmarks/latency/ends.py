@@ -11,10 +11,10 @@ from typing import Protocol
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from framework.logs.address import KAFKA
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from protocol.ids import TopicPartition
+from grete.logs.address import KAFKA
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
 
 READ_BYTES = 1 << 20
 

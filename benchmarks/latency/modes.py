@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from framework.settings import Settings, with_texts
+from grete.settings import Settings, with_texts
 
 HOUR_MS = 3_600_000
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.latency.modes import Mode
-from framework.job.directory import JobDirectory
-from framework.logs.address import IN_DIRECTORY, KAFKA, LogAddress
-from framework.worker.assignment import Assignment
-from framework.worker.supervisor import Supervisor
+from grete.job.directory import JobDirectory
+from grete.logs.address import IN_DIRECTORY, KAFKA, LogAddress
+from grete.worker.assignment import Assignment
+from grete.worker.supervisor import Supervisor
 
 JOB = "benchmarks.latency.job"
 

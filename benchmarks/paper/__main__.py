@@ -22,8 +22,8 @@ from benchmarks.paper.rows import Kept, Row, row_of
 from benchmarks.results import Kept as Results
 from benchmarks.results import markdown, write
 from benchmarks.running import console, measure_any, taken
-from framework.logs.address import EMBEDDED, KAFKA
-from framework.testing.broker import find_broker
+from grete.logs.address import EMBEDDED, KAFKA
+from grete.testing.broker import find_broker
 
 OUT = Path("benchmarks/out")
 WORDS_MAX = 200  # of an error that is kept

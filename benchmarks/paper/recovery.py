@@ -24,19 +24,19 @@ from benchmarks.latency.articles import paragraphs
 from benchmarks.latency.ends import Sender, sender
 from benchmarks.paper.cell import JOB
 from benchmarks.restoring import LIMIT_S
-from framework.api.job import Job
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import IN_DIRECTORY, KAFKA, LogAddress
-from framework.ports import JobLog
-from framework.settings import Settings
-from framework.state.bulk_write import begin, commit
-from framework.state.bulk_write_attempt import Attempt
-from framework.state.local_reader import LocalReader
-from framework.state.prepare import prepare
-from framework.stores.store_directory import wipe_directory
-from framework.worker.local_job import LocalJob
-from protocol.partitioner import partition_of
+from grete.api.job import Job
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import IN_DIRECTORY, KAFKA, LogAddress
+from grete.ports import JobLog
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.state.bulk_write import begin, commit
+from grete.state.bulk_write_attempt import Attempt
+from grete.state.local_reader import LocalReader
+from grete.state.prepare import prepare
+from grete.stores.store_directory import wipe_directory
+from grete.worker.local_job import LocalJob
 from tasks.inverted_index import END, Count
 
 PARTITIONS = 2

@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from framework.errors import ConfigError
-from framework.spark.java import cache, call, find_java, made
+from grete.errors import ConfigError
+from grete.spark.java import cache, call, find_java, made
 
 FETCH_S_MAX = 900.0
 COMPILE_S_MAX = 120.0

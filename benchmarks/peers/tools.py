@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.peers.preparing import jars_of, java_classpath, python_with
-from framework.spark import require_extra
-from framework.spark.java import find_java
+from grete.spark import require_extra
+from grete.spark.java import find_java
 
 HERE = Path(__file__).parent
 Program = Literal["Index", "Count", "Windows", "Joins"]

@@ -6,8 +6,8 @@ from typing import Any
 import typer.main
 
 from docs.hooks.markdown import code, one_line, table
-from framework.cli.main import app
-from framework.errors import ExitCode
+from grete.cli.main import app
+from grete.errors import ExitCode
 
 
 def part() -> str:

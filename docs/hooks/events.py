@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from docs.hooks.links import ROOT
 from docs.hooks.markdown import code, table
-from framework.cli.commands import checkpoints
-from framework.log_events import LogEvent, event_of
+from grete.cli.commands import checkpoints
+from grete.log_events import LogEvent, event_of
 
 _LINES = (
     "A worker logs JSON, one object a line, on standard error. Each line has `level`, `event` (the text) and "

@@ -1,8 +1,8 @@
 """Errors and exit codes, from framework/errors.py."""
 
-import framework.errors
+import grete.errors
 from docs.hooks.markdown import code, summary, table
-from framework.errors import FIELDS, ExitCode, FrameworkError, exit_code
+from grete.errors import FIELDS, ExitCode, FrameworkError, exit_code
 
 
 def part() -> str:
@@ -10,7 +10,7 @@ def part() -> str:
     codes = [(str(each.value), code(each.name), each.meaning, each.advice) for each in ExitCode]
     rows = [
         (code(kind.__name__), _base(kind), summary(kind.__doc__), _code(kind))
-        for kind in vars(framework.errors).values()
+        for kind in vars(grete.errors).values()
         if isinstance(kind, type) and issubclass(kind, FrameworkError)
     ]
     fields = ", ".join(map(code, FIELDS))

@@ -1,6 +1,6 @@
 """The reference of the codes of halts, from framework/halts.py."""
 
-from framework.halts import HaltCode
+from grete.halts import HaltCode
 
 
 def part() -> str:

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 from docs.hooks.markdown import code, summary, table
-from framework.feeds.folder import FolderFeed
-from framework.feeds.numbered_file import NumberedFile
-from framework.feeds.numbers import PlannedNumbers
-from framework.job import key_metadata, metadata
-from framework.job.directory import JobDirectory  # noqa: F401  # job before state: the order of the packages
-from framework.logs.topic_identity import pin_topics
-from framework.state import graph_pinning, pinning, pins, unbound
+from grete.feeds.folder import FolderFeed
+from grete.feeds.numbered_file import NumberedFile
+from grete.feeds.numbers import PlannedNumbers
+from grete.job import key_metadata, metadata
+from grete.job.directory import JobDirectory  # noqa: F401  # job before state: the order of the packages
+from grete.logs.topic_identity import pin_topics
+from grete.state import graph_pinning, pinning, pins, unbound
 
 KEYS: dict[str, Callable[..., object] | type] = {
     metadata._GUARANTEE: metadata.pin_guarantee,

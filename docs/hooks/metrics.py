@@ -1,8 +1,8 @@
 """The reference of the metrics: a table made from their catalog."""
 
 from docs.hooks.markdown import code, table
-from framework.monitor.audit_metrics import AUDIT_METRICS
-from framework.monitor.catalog import (
+from grete.monitor.audit_metrics import AUDIT_METRICS
+from grete.monitor.catalog import (
     COMMIT_SECONDS,
     COMMIT_TEXT,
     COMMIT_WORRY,

@@ -66,7 +66,7 @@ GROUPS: dict[str, list[str]] = {
     "What runs in a process, and who restarts it?": ["framework/worker"],
     "What does a running job show over HTTP?": ["framework/monitor"],
     "How is state read and written from outside?": ["framework/state"],
-    "How do records get into a log from outside?": ["framework/feeds", "framework/client"],
+    "How do records get into a log from outside?": ["framework/feeds", "framework/clients"],
     "How does a job run over its history?": ["framework/batch", "framework/spark/backfill"],
     "How does Spark read and write state?": ["framework/spark", "framework/spark/format"],
     "How does state become files?": ["framework/spark/export"],

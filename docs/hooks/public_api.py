@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from docs.hooks.markdown import code, summary, table
 
 _MORE = {  # beside `grete`: what a module offers, and what for
-    "framework.testing": ("Kit",),
-    "framework.testing.strategies": ("feeds", "scripts"),
-    "framework.spark": ("register",),
+    "grete.testing": ("Kit",),
+    "grete.testing.strategies": ("feeds", "scripts"),
+    "grete.spark": ("register",),
 }
-_WHOLE = ("framework.testing.contracts",)  # modules whose docstring says how to use them
+_WHOLE = ("grete.testing.contracts",)  # modules whose docstring says how to use them
 
 
 def part() -> str:
@@ -45,7 +45,10 @@ def said(name: str, module: str) -> str | None:
     if inspect.isclass(each) or inspect.isfunction(each):
         return each.__doc__
     origin = next(
-        node for node in _body(module) if isinstance(node, ast.ImportFrom) and name in [a.name for a in node.names]
+        node
+        for statement in _body(module)  # below TYPE_CHECKING, too
+        for node in ast.walk(statement)
+        if isinstance(node, ast.ImportFrom) and name in [a.name for a in node.names]
     )
     body = _body(origin.module or "")
     for node, below in itertools.pairwise(body):

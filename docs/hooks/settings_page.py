@@ -6,7 +6,7 @@ import itertools
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from docs.hooks.markdown import code, one_line
-from framework.settings import GROUPS, GiB, KiB, MiB, Settings
+from grete.settings import GROUPS, GiB, KiB, MiB, Settings
 
 _UNITS = {"_ms": "ms", "_bytes": "bytes", "_messages": "messages", "restarts": "restarts"}
 _KINDS: dict[object, str] = {int: "integer", str: "text"}

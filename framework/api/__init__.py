@@ -1,1 +1,1 @@
-"""What a task author declares: plain objects that know nothing of logs or processes. Import them from ``framework``."""
+"""What a task author declares: plain objects that know nothing of logs or processes. Import them from ``grete``."""

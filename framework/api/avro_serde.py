@@ -9,9 +9,9 @@ import fastavro
 import msgspec
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from framework.api.avro_unions import Branches
-from framework.api.serdes import Codec, Serde, shortened
-from framework.errors import ConfigError
+from grete.api.avro_unions import Branches
+from grete.api.serdes import Codec, Serde, shortened
+from grete.errors import ConfigError
 
 Schema = Mapping[str, Any] | str  # a parsed schema, or its JSON text
 

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
-from framework.api.serdes import Serde, json, refuse_unread
-from framework.errors import ConfigError, GraphError, TaskError
+from grete.api.serdes import Serde, json, refuse_unread
+from grete.errors import ConfigError, GraphError, TaskError
 
 P = ParamSpec("P")
 A = TypeVar("A")

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from framework.api.job import Job
-from framework.errors import ConfigError
+from grete.api.job import Job
+from grete.errors import ConfigError
 
 PLAN = "What each change does, and what can be done: grete plan JOB"
 

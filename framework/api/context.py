@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Callable
 
-from framework.errors import TaskError
+from grete.errors import TaskError
 
 
 def wall_clock_us() -> int:

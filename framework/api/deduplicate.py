@@ -4,11 +4,11 @@ import struct
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from framework.api.reader import Origin, origin_of
-from framework.api.record import Record
-from framework.api.serdes import Codec, Serde, bytes_serde, int64
-from framework.api.store import Store
-from framework.errors import ConfigError
+from grete.api.reader import Origin, origin_of
+from grete.api.record import Record
+from grete.api.serdes import Codec, Serde, bytes_serde, int64
+from grete.api.store import Store
+from grete.errors import ConfigError
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -1,6 +1,6 @@
 """The definition of a job: all that a job's code may not change between two starts, as JSON text, and its comparison.
 
-The first start of a job writes it into the job metadata (framework.state.pinning); docs/guides/upgrade.md is the table
+The first start of a job writes it into the job metadata (grete.state.pinning); docs/guides/upgrade.md is the table
 of the changes. Every refusal names a way that works.
 """
 
@@ -9,18 +9,18 @@ from typing import Any
 
 import msgspec
 
-from framework.api.changes import Change
-from framework.api.dropped import define_dropped, dropped_of
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.api.joins import Join
-from framework.api.protobuf_serde import RESERVE
-from framework.api.schema_registry import RegistrySerde
-from framework.api.serdes import Serde
-from framework.api.shapes import describe_serde, key_changes, shown, value_changes
-from framework.api.versioned import VersionedStore
-from framework.core.damage import entry as reading
-from framework.errors import ConfigError
+from grete.api.changes import Change
+from grete.api.dropped import define_dropped, dropped_of
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.api.joins import Join
+from grete.api.protobuf_serde import RESERVE
+from grete.api.schema_registry import RegistrySerde
+from grete.api.serdes import Serde
+from grete.api.shapes import describe_serde, key_changes, shown, value_changes
+from grete.api.versioned import VersionedStore
+from grete.core.damage import entry as reading
+from grete.errors import ConfigError
 
 FORMAT = 2  # of a stored definition: a reader refuses a higher one
 
@@ -296,7 +296,7 @@ def stage_changes(before: Sequence[str], now: Sequence[str]) -> list[Change]:
     """Return what changed in the stages' names and order, by their names: both are in the ids of tasks."""
     common = min(len(before), len(now))
     if now[:common] == before[:common]:
-        return []  # some were added last; what the others have sent decides (framework.state.graph_pinning)
+        return []  # some were added last; what the others have sent decides (grete.state.graph_pinning)
     way = "; or give the job a new name (it starts from its inputs then)"
     changes = []
     for name, instead in zip(before, now, strict=False):

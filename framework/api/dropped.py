@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from framework.api.graph import StageGraph
-from framework.api.mode import Mode
-from framework.api.task import Task
-from framework.errors import ConfigError
+from grete.api.graph import StageGraph
+from grete.api.mode import Mode
+from grete.api.task import Task
+from grete.errors import ConfigError
 
 
 class _Gone(Task):

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from framework.api.serdes import Serde
-from framework.api.sink import Sink
+from grete.api.serdes import Serde
+from grete.api.sink import Sink
 
 V = TypeVar("V")
 
@@ -16,7 +16,7 @@ class External(Generic[V]):
 
     ``name`` is what the state calls it, where outputs wait for their checkpoint as ``value`` encodes them: keep it. The
     sink gets these bytes, with the name. It is made once for each task and process.
-    ``framework.testing.contracts.SinkContract`` tests what it must keep.
+    ``grete.testing.contracts.SinkContract`` tests what it must keep.
     """
 
     name: str

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from framework.api.serdes import Serde
+from grete.api.serdes import Serde
 
 V = TypeVar("V")
 

@@ -1,28 +1,28 @@
-"""The declarations of one task class as plain data, checked on their own; ``framework.api.job`` joins them."""
+"""The declarations of one task class as plain data, checked on their own; ``grete.api.job`` joins them."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from framework.api.calls import AnyCall, BatchCall, Call, check_calls
-from framework.api.external import External
-from framework.api.files import Files
-from framework.api.http import Http
-from framework.api.input_arguments import check_arguments, refuse_silence
-from framework.api.joins import Join
-from framework.api.methods import is_async, refuse_deferred
-from framework.api.mode import MODES, Mode
-from framework.api.stateful import Stateful
-from framework.api.store import Store
-from framework.api.table import Table
-from framework.api.task import Task
-from framework.api.timers import Clock, Timers
-from framework.api.topic import DeadLetter, Errors, Input, Output, StartPosition, Topic
-from framework.api.windows import WindowStore
-from framework.core.topology import Topology
-from framework.errors import ConfigError, GraphError
-from protocol.ids import check_name
+from grete.api.calls import AnyCall, BatchCall, Call, check_calls
+from grete.api.external import External
+from grete.api.files import Files
+from grete.api.http import Http
+from grete.api.input_arguments import check_arguments, refuse_silence
+from grete.api.joins import Join
+from grete.api.methods import is_async, refuse_deferred
+from grete.api.mode import MODES, Mode
+from grete.api.stateful import Stateful
+from grete.api.store import Store
+from grete.api.table import Table
+from grete.api.task import Task
+from grete.api.timers import Clock, Timers
+from grete.api.topic import DeadLetter, Errors, Input, Output, StartPosition, Topic
+from grete.api.windows import WindowStore
+from grete.core.topology import Topology
+from grete.errors import ConfigError, GraphError
+from grete.protocol.ids import check_name
 
 # The runtime keeps state of its own beside the user's: no user store begins with "_" (check_name).
 RESERVED_STORES = {"_timers": 0, "_meta": 1, "_outbox": 2}

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
-from framework.api.serdes import Serde
-from framework.api.table import FROM_ENVIRONMENT
-from framework.errors import GraphError
+from grete.api.serdes import Serde
+from grete.api.table import FROM_ENVIRONMENT
+from grete.errors import GraphError
 
 V = TypeVar("V")
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from framework.api.deduplicate import ById, BySequence
-from framework.api.topic import Input
-from framework.errors import GraphError
+from grete.api.deduplicate import ById, BySequence
+from grete.api.topic import Input
+from grete.errors import GraphError
 
 MS_MAX = 1 << 62  # of a time or a span, in ms: what is added to it stays an INT64
 

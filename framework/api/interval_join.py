@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, ClassVar, TypeVar
 
-from framework.api.joins import How, Join, Pair
-from framework.api.key_times import KeyTimes, has
-from framework.api.serdes import Codec, Serde, functions_of, topic_serde
-from framework.api.spans import check_spans
-from framework.api.stateful import TIME_MAX, TIME_MIN, TIMED_KEY, KeySlice, ResultLetter, timed_key_serde
-from framework.api.store import Store
-from framework.api.topic import Errors
-from framework.errors import ConfigError, TaskError
+from grete.api.joins import How, Join, Pair
+from grete.api.key_times import KeyTimes, has
+from grete.api.serdes import Codec, Serde, functions_of, topic_serde
+from grete.api.spans import check_spans
+from grete.api.stateful import TIME_MAX, TIME_MIN, TIMED_KEY, KeySlice, ResultLetter, timed_key_serde
+from grete.api.store import Store
+from grete.api.topic import Errors
+from grete.errors import ConfigError, TaskError
 
 K = TypeVar("K")
 L = TypeVar("L")

@@ -5,16 +5,16 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from framework.api.dropped import Dropped
-from framework.api.graph import StageGraph, checked_count, checked_name, describe, refuse_clashes
-from framework.api.mode import Mode
-from framework.api.outside_arguments import refuse_outside_arguments
-from framework.api.serdes import refuse_unread
-from framework.api.task import Task
-from framework.api.topic import Topic
-from framework.core.topology import Stage, Stream, Topology, stream_topic
-from framework.errors import GraphError
-from protocol.ids import TopicPartition
+from grete.api.dropped import Dropped
+from grete.api.graph import StageGraph, checked_count, checked_name, describe, refuse_clashes
+from grete.api.mode import Mode
+from grete.api.outside_arguments import refuse_outside_arguments
+from grete.api.serdes import refuse_unread
+from grete.api.task import Task
+from grete.api.topic import Topic
+from grete.core.topology import Stage, Stream, Topology, stream_topic
+from grete.errors import GraphError
+from grete.protocol.ids import TopicPartition
 
 TOPIC_CHARS_MAX = 249  # Kafka's limit on a topic name
 

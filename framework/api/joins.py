@@ -8,9 +8,9 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from framework.api.serdes import Serde, key_serde
-from framework.api.stateful import Stateful
-from framework.errors import ConfigError
+from grete.api.serdes import Serde, key_serde
+from grete.api.stateful import Stateful
+from grete.errors import ConfigError
 
 K = TypeVar("K")
 L = TypeVar("L")

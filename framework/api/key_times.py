@@ -5,9 +5,9 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from framework.api.serdes import Serde, functions_of
-from framework.api.stateful import TIME_MAX, TIME_MIN
-from framework.api.store import Store
+from grete.api.serdes import Serde, functions_of
+from grete.api.stateful import TIME_MAX, TIME_MIN
+from grete.api.store import Store
 
 K = TypeVar("K")
 

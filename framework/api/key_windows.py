@@ -12,10 +12,10 @@ from functools import reduce
 from operator import itemgetter
 from typing import TypeVar
 
-from framework.api.serdes import Codec, Serde, functions_of
-from framework.api.store import Store
-from framework.api.topic import Errors
-from framework.api.windows import Emit, Window, WindowStore
+from grete.api.serdes import Codec, Serde, functions_of
+from grete.api.store import Store
+from grete.api.topic import Errors
+from grete.api.windows import Emit, Window, WindowStore
 
 K = TypeVar("K")
 V = TypeVar("V")

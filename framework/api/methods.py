@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from framework.errors import GraphError, TaskError
+from grete.errors import GraphError, TaskError
 
 ASYNC = "is an async def"
 METHODS = ("process", "process_batch", "on_timer", "on_window", "on_join", "on_commit", "init", "close")

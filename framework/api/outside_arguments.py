@@ -1,7 +1,7 @@
 """The arguments of an input that only a topic from outside may have: a stream between stages refuses them."""
 
-from framework.api.graph import StageGraph
-from framework.errors import GraphError
+from grete.api.graph import StageGraph
+from grete.errors import GraphError
 
 
 def refuse_outside_arguments(consumer: StageGraph, topic: str, producer: str) -> None:

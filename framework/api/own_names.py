@@ -3,13 +3,13 @@
 import inspect
 from collections.abc import Mapping
 
-from framework.api.calls import BatchCall, Call
-from framework.api.methods import METHODS
-from framework.api.stateful import Stateful
-from framework.api.store import Store
-from framework.api.timers import Timers
-from framework.api.topic import Input, Output
-from framework.errors import GraphError
+from grete.api.calls import BatchCall, Call
+from grete.api.methods import METHODS
+from grete.api.stateful import Stateful
+from grete.api.store import Store
+from grete.api.timers import Timers
+from grete.api.topic import Input, Output
+from grete.errors import GraphError
 
 _DECLARED = (Input, Output, Store, Stateful, Timers, Call, BatchCall)
 _VALUES = {

@@ -6,8 +6,8 @@ field is a name, a type and whether it is repeated; an enumeration's type is ["e
 
 from typing import Any, TypeVar, cast
 
-from framework.api.serdes import Codec, Serde
-from framework.errors import ConfigError
+from grete.api.serdes import Codec, Serde
+from grete.errors import ConfigError
 
 M = TypeVar("M")
 DescribedMessage = dict[str, Any]

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from framework.errors import ConfigError, FrameworkError, SerdeError, TransientError
+from grete.errors import ConfigError, FrameworkError, SerdeError, TransientError
 
 T = TypeVar("T")
 

@@ -11,12 +11,12 @@ import fastavro
 import msgspec
 from msgspec import inspect
 
-from framework.api.avro_serde import avro
-from framework.api.avro_unions import BRANCH, Branches
-from framework.api.protobuf_serde import has_maps, protobuf
-from framework.api.pydantic_models import functions, holds_model, parts_of
-from framework.api.serdes import Codec, encode_json
-from framework.errors import ConfigError
+from grete.api.avro_serde import avro
+from grete.api.avro_unions import BRANCH, Branches
+from grete.api.protobuf_serde import has_maps, protobuf
+from grete.api.pydantic_models import functions, holds_model, parts_of
+from grete.api.serdes import Codec, encode_json
+from grete.errors import ConfigError
 
 Conf = dict[str, Any]  # properties of a serializer or deserializer
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from framework.api.record import Record
-from framework.api.task import Task
-from framework.api.topic import Input, Output, Topic
+from grete.api.record import Record
+from grete.api.task import Task
+from grete.api.topic import Input, Output, Topic
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, overload
 
-from framework.api.registry_calls import check_framing, connect, of_a_record, of_a_schema, patiently
-from framework.api.registry_formats import Format, avro_format, json_format, protobuf_format
-from framework.api.serdes import Serde, decode_error, encode_error
-from framework.errors import ConfigError, FrameworkError
+from grete.api.registry_calls import check_framing, connect, of_a_record, of_a_schema, patiently
+from grete.api.registry_formats import Format, avro_format, json_format, protobuf_format
+from grete.api.serdes import Serde, decode_error, encode_error
+from grete.errors import ConfigError, FrameworkError
 
 T = TypeVar("T")
 RecordHeaders = Sequence[tuple[str, bytes | None]]

@@ -7,10 +7,10 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 
 import msgspec
 
-from framework.api.json_numbers import has_null, refuse_not_finite
-from framework.api.json_sets import with_sorted_sets
-from framework.api.pydantic_models import alike, functions, holds_model, unread
-from framework.errors import ConfigError, SerdeError
+from grete.api.json_numbers import has_null, refuse_not_finite
+from grete.api.json_sets import with_sorted_sets
+from grete.api.pydantic_models import alike, functions, holds_model, unread
+from grete.errors import ConfigError, SerdeError
 
 T = TypeVar("T")
 

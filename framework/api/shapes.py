@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from framework.api.avro_serde import AvroCodec, same_bytes_and_values, unreadable
-from framework.api.protobuf_serde import message_changes, shown_message
-from framework.api.pydantic_models import bounds_of, config_of, default_of, fields_of, is_model, type_of
-from framework.api.serdes import Codec, Serde
+from grete.api.avro_serde import AvroCodec, same_bytes_and_values, unreadable
+from grete.api.protobuf_serde import message_changes, shown_message
+from grete.api.pydantic_models import bounds_of, config_of, default_of, fields_of, is_model, type_of
+from grete.api.serdes import Codec, Serde
 
 Shape = Any  # str | list | {"struct": int}
 Described = dict[str, Any]  # {"name": …} and, where the serde has one, "schema"

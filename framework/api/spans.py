@@ -1,6 +1,6 @@
 """How long a span of time in a declaration may be: what is added to a time stays an INT64, as timers have it."""
 
-from framework.errors import ConfigError
+from grete.errors import ConfigError
 
 SPAN_MS_MAX = 1 << 60  # 36 million years: a sum of a record's time and four of them is below 2**63
 

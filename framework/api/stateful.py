@@ -5,10 +5,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
-from framework.api.serdes import Codec, Serde, functions_of, key_serde
-from framework.api.store import Store
-from framework.api.topic import Errors
-from framework.errors import TaskError
+from grete.api.serdes import Codec, Serde, functions_of, key_serde
+from grete.api.store import Store
+from grete.api.topic import Errors
+from grete.errors import TaskError
 
 K = TypeVar("K")
 Give = Callable[[Any, int | None], None]  # a result, and the timestamp of what is sent with it

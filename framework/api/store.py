@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar, overload
 
-from framework.api.avro_serde import refuse_was
-from framework.api.schema_registry import refuse_registry
-from framework.api.serdes import Serde, key_serde, refuse_unread
-from framework.errors import ConfigError, TaskError
+from grete.api.avro_serde import refuse_was
+from grete.api.schema_registry import refuse_registry
+from grete.api.serdes import Serde, key_serde, refuse_unread
+from grete.errors import ConfigError, TaskError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -91,5 +91,5 @@ class Store(Generic[K, V]):
     def _unbound(self) -> TaskError:
         return TaskError(
             f"store {self.name!r} is a declaration here: it holds data only on a task that Grete runs "
-            "(self.<attribute> in init, process, on_timer, …); in tests use framework.testing",
+            "(self.<attribute> in init, process, on_timer, …); in tests use grete.testing",
         )

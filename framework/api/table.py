@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from framework.api.serdes import Serde
-from framework.errors import GraphError
+from grete.api.serdes import Serde
+from grete.errors import GraphError
 
 V = TypeVar("V")
 

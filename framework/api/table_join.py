@@ -3,10 +3,10 @@
 import struct
 from typing import TypeVar
 
-from framework.api.joins import How, Join
-from framework.api.serdes import Codec, Serde, functions_of
-from framework.api.store import Store
-from framework.errors import TaskError
+from grete.api.joins import How, Join
+from grete.api.serdes import Codec, Serde, functions_of
+from grete.api.store import Store
+from grete.errors import TaskError
 
 K = TypeVar("K")
 L = TypeVar("L")

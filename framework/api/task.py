@@ -2,9 +2,9 @@
 
 from typing import Any, ClassVar
 
-from framework.api.context import Context
-from framework.api.mode import Mode
-from framework.api.own_names import refuse_hiding
+from grete.api.context import Context
+from grete.api.mode import Mode
+from grete.api.own_names import refuse_hiding
 
 
 class Task:

@@ -4,8 +4,8 @@ from typing import Literal
 
 import msgspec
 
-from framework.api.topic import Errors
-from framework.errors import ConfigError, TaskError
+from grete.api.topic import Errors
+from grete.errors import ConfigError, TaskError
 
 Clock = Literal["event", "wall"]
 CLOCKS: tuple[Clock, ...] = ("event", "wall")
@@ -53,6 +53,4 @@ class Timers:
         raise self._unbound()
 
     def _unbound(self) -> TaskError:
-        return TaskError(
-            "Timers() is a declaration here: use it on a task that Grete runs; in tests use framework.testing"
-        )
+        return TaskError("Timers() is a declaration here: use it on a task that Grete runs; in tests use grete.testing")

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, overload
 
-from framework.api.avro_serde import refuse_was
-from framework.api.deduplicate import Deduplicate
-from framework.api.external import External
-from framework.api.files import Files
-from framework.api.http import Http
-from framework.api.schema_registry import End, RecordHeaders, RegistrySerde
-from framework.api.serdes import Serde
-from framework.api.table import Table
-from framework.errors import ConfigError, TaskError
+from grete.api.avro_serde import refuse_was
+from grete.api.deduplicate import Deduplicate
+from grete.api.external import External
+from grete.api.files import Files
+from grete.api.http import Http
+from grete.api.schema_registry import End, RecordHeaders, RegistrySerde
+from grete.api.serdes import Serde
+from grete.api.table import Table
+from grete.errors import ConfigError, TaskError
 
 K = TypeVar("K")
 V = TypeVar("V")

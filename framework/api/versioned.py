@@ -9,12 +9,12 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
-from framework.api.key_times import KeyTimes
-from framework.api.serdes import Codec, Serde, functions_of, key_serde
-from framework.api.spans import check_spans
-from framework.api.stateful import TIME_MAX, TIME_MIN, TIMED_KEY, KeySlice, Stateful, timed_key_serde
-from framework.api.store import Store
-from framework.errors import ConfigError
+from grete.api.key_times import KeyTimes
+from grete.api.serdes import Codec, Serde, functions_of, key_serde
+from grete.api.spans import check_spans
+from grete.api.stateful import TIME_MAX, TIME_MIN, TIMED_KEY, KeySlice, Stateful, timed_key_serde
+from grete.api.store import Store
+from grete.errors import ConfigError
 
 K = TypeVar("K")
 V = TypeVar("V")

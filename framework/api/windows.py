@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
-from framework.api.serdes import Codec, Serde, functions_of, key_serde, topic_serde
-from framework.api.spans import check_spans
-from framework.api.stateful import KeySlice, ResultLetter, Stateful
-from framework.api.store import Store
-from framework.api.topic import Errors
-from framework.errors import ConfigError
+from grete.api.serdes import Codec, Serde, functions_of, key_serde, topic_serde
+from grete.api.spans import check_spans
+from grete.api.stateful import KeySlice, ResultLetter, Stateful
+from grete.api.store import Store
+from grete.api.topic import Errors
+from grete.errors import ConfigError
 
 K = TypeVar("K")
 V = TypeVar("V")

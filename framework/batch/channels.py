@@ -1,11 +1,11 @@
 """The channels of a task in batch, and the order of a job's stages."""
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.core.task_topology import wire
-from framework.core.topology import Topology
-from framework.execution.event_time import OUTSIDE
-from protocol.ids import TopicPartition
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.core.task_topology import wire
+from grete.core.topology import Topology
+from grete.execution.event_time import OUTSIDE
+from grete.protocol.ids import TopicPartition
 
 
 def channels_of(topology: Topology, stage: int, partition: int) -> dict[tuple[int, TopicPartition], int]:

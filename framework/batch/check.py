@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.batch.channels import stages_in_order
-from framework.batch.no_calls import not_recorded
-from framework.errors import ConfigError
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.batch.channels import stages_in_order
+from grete.batch.no_calls import not_recorded
+from grete.errors import ConfigError
 
 _INSTEAD = {
     "aligned": "Compare what the stage has sent with a computation of your own, or audit the job in deterministic mode",

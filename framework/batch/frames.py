@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from framework.core.events import Advance
-from framework.core.task_topology import TaskWiring
-from framework.execution.event_time import BEFORE_ALL
-from protocol.control import encode_watermark
-from protocol.envelope import Header, MessageType, encode_header
-from protocol.frames import decode_columns
-from protocol.ids import TopicPartition
+from grete.core.events import Advance
+from grete.core.task_topology import TaskWiring
+from grete.execution.event_time import BEFORE_ALL
+from grete.protocol.control import encode_watermark
+from grete.protocol.envelope import Header, MessageType, encode_header
+from grete.protocol.frames import decode_columns
+from grete.protocol.ids import TopicPartition
 
 
 class Frame(NamedTuple):

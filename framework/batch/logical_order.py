@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from framework.batch.record_order import Piece, cut_at
-from framework.core.deterministic.logical_watermarks import NEVER
-from framework.errors import ConfigError
-from framework.execution.record_times import part_of
-from framework.state.recorded_task import RecordedTask
-from protocol.changelog import InputDecision
-from protocol.commit import Commit
-from protocol.ids import TopicPartition
-from protocol.notes import CallResult, IdleNote
-from protocol.record_batch import RecordBatch
+from grete.batch.record_order import Piece, cut_at
+from grete.core.deterministic.logical_watermarks import NEVER
+from grete.errors import ConfigError
+from grete.execution.record_times import part_of
+from grete.protocol.changelog import InputDecision
+from grete.protocol.commit import Commit
+from grete.protocol.ids import TopicPartition
+from grete.protocol.notes import CallResult, IdleNote
+from grete.protocol.record_batch import RecordBatch
+from grete.state.recorded_task import RecordedTask
 
 
 class LogicalOrder(NamedTuple):

@@ -2,8 +2,8 @@
 
 from typing import Any, NoReturn
 
-from framework.api.calls import AnyCall
-from framework.errors import ConfigError
+from grete.api.calls import AnyCall
+from grete.errors import ConfigError
 
 
 class NoCalls:

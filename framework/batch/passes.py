@@ -7,34 +7,34 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.batch.channels import channels_of
-from framework.batch.check import has_timed_batches
-from framework.batch.frames import Frame, SentFrames
-from framework.batch.logical_order import LogicalOrder
-from framework.batch.record_order import Piece
-from framework.core.actions import MergedWatermarks
-from framework.core.deterministic.logical_watermarks import NEVER
-from framework.core.events import Advance
-from framework.core.task_topology import wire
-from framework.errors import ConfigError
-from framework.execution.build import writes_outside
-from framework.execution.calls.kept_results import is_kept
-from framework.execution.calls.ports import Caller
-from framework.execution.deterministic.announced_time import by_step
-from framework.execution.deterministic.outputs import LogicalOutputs, TimeAndSource, is_of_outputs
-from framework.execution.deterministic.processor import LogicalProcessor
-from framework.execution.event_time import BEFORE_ALL, OUTSIDE, TimeSource
-from framework.execution.outputs import Outputs
-from framework.execution.processor import Processor
-from framework.execution.record_times import part_of
-from framework.execution.sink_targets import no_sinks
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.stores.overlay import Overlay
-from protocol.ids import TopicPartition
-from protocol.record_batch import RecordBatch
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.batch.channels import channels_of
+from grete.batch.check import has_timed_batches
+from grete.batch.frames import Frame, SentFrames
+from grete.batch.logical_order import LogicalOrder
+from grete.batch.record_order import Piece
+from grete.core.actions import MergedWatermarks
+from grete.core.deterministic.logical_watermarks import NEVER
+from grete.core.events import Advance
+from grete.core.task_topology import wire
+from grete.errors import ConfigError
+from grete.execution.build import writes_outside
+from grete.execution.calls.kept_results import is_kept
+from grete.execution.calls.ports import Caller
+from grete.execution.deterministic.announced_time import by_step
+from grete.execution.deterministic.outputs import LogicalOutputs, TimeAndSource, is_of_outputs
+from grete.execution.deterministic.processor import LogicalProcessor
+from grete.execution.event_time import BEFORE_ALL, OUTSIDE, TimeSource
+from grete.execution.outputs import Outputs
+from grete.execution.processor import Processor
+from grete.execution.record_times import part_of
+from grete.execution.sink_targets import no_sinks
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.protocol.record_batch import RecordBatch
+from grete.settings import Settings
+from grete.stores.overlay import Overlay
 
 
 class LiveTime(NamedTuple):

@@ -12,14 +12,14 @@ from itertools import accumulate, groupby, islice
 from operator import itemgetter
 from typing import NamedTuple
 
-from framework.core.deterministic.merge_channel import ALL
-from framework.execution.record_times import part_of
-from framework.ports import LogRow
-from protocol.control import decode_watermark
-from protocol.envelope import MessageType, decode_header
-from protocol.frames import decode_columns
-from protocol.ids import TopicPartition
-from protocol.record_batch import RecordBatch
+from grete.core.deterministic.merge_channel import ALL
+from grete.execution.record_times import part_of
+from grete.ports import LogRow
+from grete.protocol.control import decode_watermark
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.frames import decode_columns
+from grete.protocol.ids import TopicPartition
+from grete.protocol.record_batch import RecordBatch
 
 TimeOfValue = Callable[[bytes | None, int], int]  # ms; it never raises
 

@@ -8,27 +8,27 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
-from framework.api.graph import RESERVED_STORES, StageGraph
-from framework.api.job import Job
-from framework.batch.channels import channels_of
-from framework.batch.frames import Frame
-from framework.batch.logical_order import LogicalOrder
-from framework.batch.no_calls import NoCalls
-from framework.batch.passes import HISTORY_ALONE, AlignedPass, LiveTime, LogicalPass, Pass
-from framework.batch.record_order import Piece, merged
-from framework.batch.temporary_store import Scratch
-from framework.execution.build import store_names
-from framework.execution.calls.ports import Caller
-from framework.execution.calls.shared import shared_calls
-from framework.execution.limits import CALLS_MS
-from framework.execution.outputs import Outputs
-from framework.execution.processor import Processor
-from framework.execution.reserved_stores import META
-from framework.execution.sink_targets import no_sinks
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.stores.expiring_store import horizon
-from framework.stores.overlay import Overlay
+from grete.api.graph import RESERVED_STORES, StageGraph
+from grete.api.job import Job
+from grete.batch.channels import channels_of
+from grete.batch.frames import Frame
+from grete.batch.logical_order import LogicalOrder
+from grete.batch.no_calls import NoCalls
+from grete.batch.passes import HISTORY_ALONE, AlignedPass, LiveTime, LogicalPass, Pass
+from grete.batch.record_order import Piece, merged
+from grete.batch.temporary_store import Scratch
+from grete.execution.build import store_names
+from grete.execution.calls.ports import Caller
+from grete.execution.calls.shared import shared_calls
+from grete.execution.limits import CALLS_MS
+from grete.execution.outputs import Outputs
+from grete.execution.processor import Processor
+from grete.execution.reserved_stores import META
+from grete.execution.sink_targets import no_sinks
+from grete.ports import ExternalRecord
+from grete.settings import Settings
+from grete.stores.expiring_store import horizon
+from grete.stores.overlay import Overlay
 
 StateRow = tuple[int, bytes, bytes]  # store id, key, value
 

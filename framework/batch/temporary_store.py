@@ -6,9 +6,9 @@ from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from framework.ports import Write
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
+from grete.ports import Write
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
 
 
 class Scratch:

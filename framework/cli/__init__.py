@@ -9,12 +9,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from framework.cli.patient_output import settle, standard_error
-from framework.core.damage import named
-from framework.errors import ExitCode, FrameworkError, exit_code
-from framework.state.shown import printable
-from framework.worker.open_files import raise_limit
-from protocol.errors import DecodeError
+from grete.cli.patient_output import settle, standard_error
+from grete.core.damage import named
+from grete.errors import ExitCode, FrameworkError, exit_code
+from grete.protocol.errors import DecodeError
+from grete.state.shown import printable
+from grete.worker.open_files import raise_limit
 
 
 def command_line() -> None:
@@ -25,7 +25,7 @@ def command_line() -> None:
     raise_limit()  # of this process and those that it starts
     if isinstance(sys.stdout, io.TextIOWrapper):  # in a pipe, too: a row that is followed comes at once
         sys.stdout.reconfigure(line_buffering=True)
-    from framework.cli.main import app
+    from grete.cli.main import app
 
     report_errors(app)
 

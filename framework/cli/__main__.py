@@ -1,6 +1,6 @@
-"""`python -m framework.cli`, which is how a supervisor starts its workers: with its own interpreter."""
+"""`python -m grete.cli`, which is how a supervisor starts its workers: with its own interpreter."""
 
-from framework.cli import command_line
+from grete.cli import command_line
 
 if __name__ == "__main__":
     command_line()

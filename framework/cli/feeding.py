@@ -4,16 +4,16 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from framework.api.job import Job
-from framework.api.serdes import utf8
-from framework.api.topic import Topic
-from framework.cli.job_target import JobTarget
-from framework.cli.progress import Screen, counted
-from framework.errors import ConfigError, LogAway
-from framework.execution.deterministic.determinism_lint import findings
-from framework.feeds.folder import FolderFeed, ScanReport
-from framework.job.directory import directory_of
-from framework.worker.local_job import LocalJob
+from grete.api.job import Job
+from grete.api.serdes import utf8
+from grete.api.topic import Topic
+from grete.cli.job_target import JobTarget
+from grete.cli.progress import Screen, counted
+from grete.errors import ConfigError, LogAway
+from grete.execution.deterministic.determinism_lint import findings
+from grete.feeds.folder import FolderFeed, ScanReport
+from grete.job.directory import directory_of
+from grete.worker.local_job import LocalJob
 
 RESCAN_S = 0.5  # --follow looks at the folder this often
 MARGIN_S = 2.0  # what waits for the log gives up by itself

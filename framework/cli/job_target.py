@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from framework.api.job import Job
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory, directory_of
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress, check_address, open_address, open_reader
-from framework.ports import JobLog, JobLogReader
-from framework.settings import Settings
-from framework.state.graph_pinning import know_graph
-from framework.state.pinning import check_readable
-from framework.state.pins import put_in_place
+from grete.api.job import Job
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory, directory_of
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress, check_address, open_address, open_reader
+from grete.ports import JobLog, JobLogReader
+from grete.settings import Settings
+from grete.state.graph_pinning import know_graph
+from grete.state.pinning import check_readable
+from grete.state.pins import put_in_place
 
 
 class JobTarget(NamedTuple):

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from framework.cli.main_dlq import dlq_app
-from framework.cli.main_history import audit, backfill
-from framework.cli.main_incident import incident_app
-from framework.cli.main_reading import changelog_app, checkpoints, export, members, topic_app
-from framework.cli.main_state import apply, fork, plan, replay, rescale, snapshot, state_app
-from framework.cli.options import (
+from grete.cli.main_dlq import dlq_app
+from grete.cli.main_history import audit, backfill
+from grete.cli.main_incident import incident_app
+from grete.cli.main_reading import changelog_app, checkpoints, export, members, topic_app
+from grete.cli.main_state import apply, fork, plan, replay, rescale, snapshot, state_app
+from grete.cli.options import (
     AsJson,
     Directory,
     HideValues,
@@ -25,8 +25,8 @@ from framework.cli.options import (
     SettingsPath,
     StartTimes,
 )
-from framework.cli.settings_file import address_of, settings_of
-from framework.errors import ConfigError, ExitCode
+from grete.cli.settings_file import address_of, settings_of
+from grete.errors import ConfigError, ExitCode
 
 app = typer.Typer(
     name="grete",
@@ -91,8 +91,8 @@ def run(
     set: Set = None,
 ) -> None:
     """Run all workers of a job on this machine until they have processed its input; restart those that die."""
-    from framework.cli.commands.run import run as run_job
-    from framework.cli.job_target import target
+    from grete.cli.commands.run import run as run_job
+    from grete.cli.job_target import target
 
     if drain and follow:
         raise ConfigError(
@@ -118,8 +118,8 @@ def up(
     set: Set = None,
 ) -> None:
     """Keep the workers of a job running on this machine until Ctrl-C; restart those that die."""
-    from framework.cli.commands.up import up as run_workers
-    from framework.cli.job_target import target
+    from grete.cli.commands.up import up as run_workers
+    from grete.cli.job_target import target
 
     found = target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
     _end(waiting=run_workers(found, http, hide_values=hide_values, processes=processes, starts=starts or []))
@@ -128,8 +128,8 @@ def up(
 def _end(*, waiting: bool) -> None:
     """End the command; at once if the log does not answer."""
     if waiting:
-        from framework.cli.patient_output import settle
-        from framework.worker.lifetime import end_at_once
+        from grete.cli.patient_output import settle
+        from grete.worker.lifetime import end_at_once
 
         settle()
         end_at_once(ExitCode.DONE)
@@ -157,7 +157,7 @@ def worker(
     status_fd: Annotated[int, typer.Option(hidden=True)] = -1,
 ) -> None:
     """Run one worker. Exit codes: 0 done, 1 failed, 2 usage, 3 fenced, 4 halted."""
-    from framework.cli.commands.worker import work
+    from grete.cli.commands.worker import work
 
     code = work(
         job,
@@ -186,7 +186,7 @@ def config(
     set: Set = None,
 ) -> None:
     """Print each setting with its value, and where that comes from: default, file, environment or command line."""
-    from framework.cli.commands.config import config as print_config
+    from grete.cli.commands.config import config as print_config
 
     print_config(log, kafka_config, settings, set, as_json=json)
 
@@ -204,7 +204,7 @@ def doctor(
     set: Set = None,
 ) -> None:
     """Look whether a job can run here: log, rights, topics, clocks, disk, limits; exit 1 if not. It writes nothing."""
-    from framework.cli.commands.doctor import doctor as look
+    from grete.cli.commands.doctor import doctor as look
 
     address, values = address_of(log, kafka_config, settings), settings_of(set, settings)
     if not look(job, directory, address, values, processes=processes, as_json=json):
@@ -217,7 +217,7 @@ def new(
     template: Annotated[str, typer.Option(help="The example to begin with; a wrong one lists all.")] = "word-count",
 ) -> None:
     """Write a project with one job, and tests that pass."""
-    from framework.cli.commands.new import new as new_project
+    from grete.cli.commands.new import new as new_project
 
     new_project(name, template)
 
@@ -239,7 +239,7 @@ def check_determinism(
     set: Set = None,
 ) -> None:
     """Replay the history of a deterministic job in memory twice, and compare its outputs; exit 1 if one differs."""
-    from framework.cli.commands.check_determinism import check_determinism as check_job
+    from grete.cli.commands.check_determinism import check_determinism as check_job
 
     raise typer.Exit(
         check_job(job, since, directory, address_of(log, kafka_config, settings), settings_of(set, settings))

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from framework.cli.options import AsJson, Directory, JobName, KafkaConfig, LogOption, SettingsPath
-from framework.cli.settings_file import address_of
+from grete.cli.options import AsJson, Directory, JobName, KafkaConfig, LogOption, SettingsPath
+from grete.cli.settings_file import address_of
 
 dlq_app = typer.Typer(no_args_is_help=True, help="List, show and send again the dead letters of a job.")
 OnlyLetters = Annotated[
@@ -30,7 +30,7 @@ def dlq_list(
     settings: SettingsPath = None,
 ) -> None:
     """Count the dead letters by topic, stage and error, and those that were sent again."""
-    from framework.cli.commands.dlq import dlq_list as print_counts
+    from grete.cli.commands.dlq import dlq_list as print_counts
 
     print_counts(job, directory, address_of(log, kafka_config, settings), as_json=json)
 
@@ -48,7 +48,7 @@ def dlq_show(
     settings: SettingsPath = None,
 ) -> None:
     """Print dead letters: error, traceback, and the record as it came."""
-    from framework.cli.commands.dlq import dlq_show as print_letters
+    from grete.cli.commands.dlq import dlq_show as print_letters
 
     print_letters(job, where or [], count, directory, address_of(log, kafka_config, settings), as_json=json)
 
@@ -64,6 +64,6 @@ def dlq_redrive(
     settings: SettingsPath = None,
 ) -> None:
     """Send the records of dead letters to the topic that they came from, each once; the job may run meanwhile."""
-    from framework.cli.commands.dlq import dlq_redrive as send_again
+    from grete.cli.commands.dlq import dlq_redrive as send_again
 
     send_again(job, where or [], directory, address_of(log, kafka_config, settings))

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from framework.cli.options import AsJson, Directory, JobName, KafkaConfig, LogOption, Set, SettingsPath
-from framework.cli.settings_file import address_of, settings_of
-from framework.errors import ConfigError, ExitCode
+from grete.cli.options import AsJson, Directory, JobName, KafkaConfig, LogOption, Set, SettingsPath
+from grete.cli.settings_file import address_of, settings_of
+from grete.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
-    from framework.spark.backfill.history_checks import Accepted
+    from grete.spark.backfill.history_checks import Accepted
 
 Cluster = Annotated[
     str, typer.Option("--spark", help="The address of Spark: local[*] for this machine, or spark://…, yarn, k8s://….")
@@ -54,7 +54,7 @@ AcceptOption = Annotated[
 
 
 def _accepted(late: int, refused: int, kinds: list[str] | None) -> "Accepted":
-    from framework.spark.backfill.history_checks import Accept, Accepted
+    from grete.spark.backfill.history_checks import Accept, Accepted
 
     if wrong := sorted(set(kinds or []) - set(Accept)):
         raise ConfigError(f"--accept {wrong[0]}: write one of {', '.join(Accept)}")
@@ -96,11 +96,11 @@ def backfill(
     """Build a job's state from its history, by its own code, on Spark; the job goes on from there."""
     if resume and abort:
         raise ConfigError("--resume and --abort: choose one")
-    from framework.spark import require_extra
+    from grete.spark import require_extra
 
     require_extra()
-    from framework.cli.commands.backfill import fill
-    from framework.cli.job_target import target
+    from grete.cli.commands.backfill import fill
+    from grete.cli.job_target import target
 
     found = target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
     outcome = "resume" if resume else "abort" if abort else None
@@ -163,7 +163,7 @@ def audit(
     """Compute a job's state again from its inputs, on Spark, and compare it key by key; exit 1 if it differs."""
     address = address_of(log, kafka_config, settings)
     if follow:
-        from framework.cli.commands.audit_follow import follow as follow_job
+        from grete.cli.commands.audit_follow import follow as follow_job
 
         of_files = bool(source or max_late or max_refused or accept)
         if of_files or make_calls or cluster != "local[*]" or work is not None:
@@ -177,10 +177,10 @@ def audit(
         return
     if share != 1 or http is not None or json:
         raise ConfigError("--share, --http and --json are for an audit that goes on: add --follow")
-    from framework.spark import require_extra
+    from grete.spark import require_extra
 
     require_extra()
-    from framework.cli.commands.audit import compare
+    from grete.cli.commands.audit import compare
 
     if not compare(
         job,

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from framework.cli.options import AsJson, Directory, JobName, KafkaConfig, LogOption, Set, SettingsPath
-from framework.cli.settings_file import address_of, settings_of
+from grete.cli.options import AsJson, Directory, JobName, KafkaConfig, LogOption, Set, SettingsPath
+from grete.cli.settings_file import address_of, settings_of
 
 
 class _PackUnlessNamed(TyperGroup):
@@ -68,7 +68,7 @@ def incident_pack(
 
     `grete incident JOB` is the same. It only reads the log; the job may run meanwhile.
     """
-    from framework.cli.commands.incident import Choice, pack_incident
+    from grete.cli.commands.incident import Choice, pack_incident
 
     choice = Choice(task, at, output, values=not no_values, code=not no_code, bytes_max=max_mib << 20)
     address = address_of(log, kafka_config, settings)
@@ -78,7 +78,7 @@ def incident_pack(
 @incident_app.command("show")
 def incident_show(file: IncidentPath, *, json: AsJson = False) -> None:
     """Print what is in the file of an incident. Nothing of it is run."""
-    from framework.cli.commands.incident import show_incident
+    from grete.cli.commands.incident import show_incident
 
     show_incident(file, as_json=json)
 
@@ -102,6 +102,6 @@ def incident_run(
     It runs the code in the file: run only files of people whose code you would run. Exit 1 if the task has failed, or
     is deterministic and made something else.
     """
-    from framework.cli.commands.incident import run_incident
+    from grete.cli.commands.incident import run_incident
 
     raise typer.Exit(run_incident(file, job, pdb=pdb, calls=calls, as_json=json))

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from framework.cli.options import AsJson, Directory, JobName, KafkaConfig, LogOption, Set, SettingsPath
-from framework.cli.settings_file import address_of, settings_of
+from grete.cli.options import AsJson, Directory, JobName, KafkaConfig, LogOption, Set, SettingsPath
+from grete.cli.settings_file import address_of, settings_of
 
 changelog_app = typer.Typer(no_args_is_help=True, help="Read and check the changelogs of a job.")
 topic_app = typer.Typer(no_args_is_help=True, help="Read the external topics of a job.")
@@ -22,7 +22,7 @@ def checkpoints(
     settings: SettingsPath = None,
 ) -> None:
     """Show the last commit of each task: generation, checkpoint, age, positions in the inputs, and lag."""
-    from framework.cli.commands.checkpoints import checkpoints as print_checkpoints
+    from grete.cli.commands.checkpoints import checkpoints as print_checkpoints
 
     print_checkpoints(job, directory, address_of(log, kafka_config, settings), as_json=json)
 
@@ -37,8 +37,8 @@ def members(
     settings_set: Set = None,
 ) -> None:
     """Show the machines that run a job on Kafka: their partitions, standbys, and when each was last there."""
-    from framework.cli.commands.members import members as print_members
-    from framework.job.loader import load_job
+    from grete.cli.commands.members import members as print_members
+    from grete.job.loader import load_job
 
     print_members(
         load_job(job), address_of(log, kafka_config, settings), settings_of(settings_set, settings), as_json=json
@@ -60,7 +60,7 @@ def export(
 
     A manifest names the checkpoint and the files that count. Needs the extra spark, and no Spark.
     """
-    from framework.cli.commands.export import export as export_job
+    from grete.cli.commands.export import export as export_job
 
     export_job(job, to, store, at, directory, address_of(log, kafka_config, settings))
 
@@ -79,7 +79,7 @@ def changelog_tail(
     settings: SettingsPath = None,
 ) -> None:
     """Print the last messages of a task's changelog."""
-    from framework.cli.commands.changelog import changelog_tail as print_changelog_tail
+    from grete.cli.commands.changelog import changelog_tail as print_changelog_tail
 
     print_changelog_tail(job, stage, partition, count, directory, address_of(log, kafka_config, settings), as_json=json)
 
@@ -95,7 +95,7 @@ def changelog_verify(
     settings: SettingsPath = None,
 ) -> None:
     """Read every changelog as a restore does, and check order, digests and commits; exit 4 if one is damaged."""
-    from framework.cli.commands.changelog import changelog_verify as verify_changelogs
+    from grete.cli.commands.changelog import changelog_verify as verify_changelogs
 
     verify_changelogs(job, directory, address_of(log, kafka_config, settings), as_json=json)
 
@@ -115,6 +115,6 @@ def topic_read(
     settings: SettingsPath = None,
 ) -> None:
     """Print the records of an external topic, decoded: partition, offset, key, value."""
-    from framework.cli.commands.topic import topic_read as print_topic
+    from grete.cli.commands.topic import topic_read as print_topic
 
     print_topic(job, topic, count, directory, address_of(log, kafka_config, settings), as_json=json)

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from framework.cli.options import AsJson, Checkpoint, Directory, JobName, KafkaConfig, LogOption, Set, SettingsPath
-from framework.cli.settings_file import address_of, settings_of
+from grete.cli.options import AsJson, Checkpoint, Directory, JobName, KafkaConfig, LogOption, Set, SettingsPath
+from grete.cli.settings_file import address_of, settings_of
 
 AssumeKeyed = Annotated[
     bool,
@@ -49,7 +49,7 @@ def state_get(
     settings: SettingsPath = None,
 ) -> None:
     """Print the value of one key; exit 1 if there is none."""
-    from framework.cli.commands.state import state_get as print_entry
+    from grete.cli.commands.state import state_get as print_entry
 
     raise typer.Exit(
         print_entry(job, store, key, checkpoint_id, directory, address_of(log, kafka_config, settings), as_json=json)
@@ -71,7 +71,7 @@ def state_scan(
     settings: SettingsPath = None,
 ) -> None:
     """Print the entries of a store, one per line: key and value."""
-    from framework.cli.commands.state import state_scan as print_entries
+    from grete.cli.commands.state import state_scan as print_entries
 
     print_entries(
         job, store, prefix, limit, checkpoint_id, directory, address_of(log, kafka_config, settings), as_json=json
@@ -89,7 +89,7 @@ def state_sizes(
     settings: SettingsPath = None,
 ) -> None:
     """Print entries and bytes of each store and task, and the time of the oldest entry where entries expire."""
-    from framework.cli.commands.state_sizes import state_sizes as print_sizes
+    from grete.cli.commands.state_sizes import state_sizes as print_sizes
 
     print_sizes(job, directory, address_of(log, kafka_config, settings), as_json=json)
 
@@ -108,7 +108,7 @@ def plan(
 
     It writes nothing. Exit codes: 0 the code starts as it is, 1 changes wait for grete apply, 2 a change is refused.
     """
-    from framework.cli.commands.plan import plan as plan_job
+    from grete.cli.commands.plan import plan as plan_job
 
     address = address_of(log, kafka_config, settings)
     raise typer.Exit(plan_job(job, directory, address, settings_of(set, settings), as_json=json))
@@ -127,7 +127,7 @@ def apply(
 
     What is dropped is given up for good, and the code of before cannot start any more.
     """
-    from framework.cli.commands.apply import apply as apply_changes
+    from grete.cli.commands.apply import apply as apply_changes
 
     apply_changes(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
 
@@ -151,7 +151,7 @@ def rescale(
 
     Stages with a number of partitions of their own keep it.
     """
-    from framework.cli.commands.rescale import rescale as rescale_job
+    from grete.cli.commands.rescale import rescale as rescale_job
 
     rescale_job(
         job,
@@ -192,7 +192,7 @@ def fork(
 
     Its first start goes on from there. It may have another number of partitions.
     """
-    from framework.cli.commands.fork import fork as fork_job
+    from grete.cli.commands.fork import fork as fork_job
 
     fork_job(
         job,
@@ -220,7 +220,7 @@ def replay(
     settings: SettingsPath = None,
 ) -> None:
     """Rebuild the local stores of a job from its changelogs."""
-    from framework.cli.commands.replay import replay as rebuild_stores
+    from grete.cli.commands.replay import replay as rebuild_stores
 
     address = address_of(log, kafka_config, settings)
     rebuild_stores(job, checkpoint_id, into, directory, address, settings_of(None, settings))
@@ -255,7 +255,7 @@ def snapshot(
 
     A worker on a new machine with the setting snapshot_url takes these, and only the rest from its changelog.
     """
-    from framework.cli.commands.snapshot import snapshot as take_snapshots
+    from grete.cli.commands.snapshot import snapshot as take_snapshots
 
     take_snapshots(
         job,

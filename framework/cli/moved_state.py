@@ -7,22 +7,22 @@ from pathlib import Path
 
 from rich.console import Console
 
-from framework.api.job import Job
-from framework.cli.progress import Screen
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError, TransientError
-from framework.job.directory import JobDirectory
-from framework.job.metadata import pinned_settings
-from framework.logs.address import LogAddress
-from framework.ports import JobLogReader
-from framework.settings import Settings
-from framework.spark import require_extra
-from framework.state.commits import all_wirings
-from framework.state.entries import Moved
-from framework.state.mover import Mover
-from framework.state.shown import printable
-from framework.state.snapshots import Snapshot, snapshots
-from framework.stores.store_directory import StoreDirectory
+from grete.api.job import Job
+from grete.cli.progress import Screen
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError, TransientError
+from grete.job.directory import JobDirectory
+from grete.job.metadata import pinned_settings
+from grete.logs.address import LogAddress
+from grete.ports import JobLogReader
+from grete.settings import Settings
+from grete.spark import require_extra
+from grete.state.commits import all_wirings
+from grete.state.entries import Moved
+from grete.state.mover import Mover
+from grete.state.shown import printable
+from grete.state.snapshots import Snapshot, snapshots
+from grete.stores.store_directory import StoreDirectory
 
 
 def at_checkpoint(job: Job, log: JobLogReader, checkpoint_id: int | None) -> list[Snapshot]:
@@ -62,7 +62,7 @@ def mover_of(
         yield None
         return
     require_extra()
-    from framework.cli.spark_work import spark_mover
+    from grete.cli.spark_work import spark_mover
 
     screen = Screen(Console(stderr=True))
     with screen, spark_mover(cluster, address, directory, into, work, screen) as mover:

@@ -9,7 +9,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from framework.state.shown import printable
+from grete.state.shown import printable
 
 PLAIN_S = 5.0  # seconds between two lines where there is no terminal
 DROPPED_S = 60.0  # between two lines about records dropped for the same reason

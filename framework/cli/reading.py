@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from framework.state.shown import printable_json
+from grete.state.shown import printable_json
 
 
 def print_json(row: Mapping[str, Any]) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from framework.errors import ConfigError
-from framework.logs.address import EMBEDDED, LogAddress
-from framework.settings import GROUPS, Settings, environment_texts, group_of, nearest, with_texts
-from framework.trusted import require_own
+from grete.errors import ConfigError
+from grete.logs.address import EMBEDDED, LogAddress
+from grete.settings import GROUPS, Settings, environment_texts, group_of, nearest, with_texts
+from grete.trusted import require_own
 
 DEFAULT = Path("grete.toml")
 LOG, LOG_OPTIONS = "log", ("log", "kafka_config")

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from framework.api.job import Job
-from framework.cli.job_target import JobTarget
-from framework.logs.address import LogAddress
-from framework.spark.backfill.backfill import Wanted, sources_of
-from framework.spark.backfill.ranges import LOG
-from framework.spark.format.options import Where
-from framework.spark.moving.spark_mover import SparkMover
-from framework.spark.telling import Telling
+from grete.api.job import Job
+from grete.cli.job_target import JobTarget
+from grete.logs.address import LogAddress
+from grete.spark.backfill.backfill import Wanted, sources_of
+from grete.spark.backfill.ranges import LOG
+from grete.spark.format.options import Where
+from grete.spark.moving.spark_mover import SparkMover
+from grete.spark.telling import Telling
 
 
 def wanted_of(found: JobTarget, sources: Sequence[str], work: str | None) -> Wanted:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from framework.api.job import Job
-from framework.cli.feeding import external_inputs
-from framework.errors import ConfigError
+from grete.api.job import Job
+from grete.cli.feeding import external_inputs
+from grete.errors import ConfigError
 
 
 def starts_of(job: Job, options: Sequence[str]) -> dict[str, datetime]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 
-from framework.errors import LogAway
-from framework.worker.signal_pipe import SignalPipe
-from framework.worker.watchdog import STDERR
+from grete.errors import LogAway
+from grete.worker.signal_pipe import SignalPipe
+from grete.worker.watchdog import STDERR
 
 UNANSWERED = "stopped before the log had answered: nothing was begun"
 

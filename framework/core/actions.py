@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from protocol.changelog import TakenRows
-from protocol.changelog_position import ChangelogPosition
-from protocol.ids import TopicPartition
-from protocol.record_batch import RecordBatch
+from grete.protocol.changelog import TakenRows
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.protocol.ids import TopicPartition
+from grete.protocol.record_batch import RecordBatch
 
 
 class ReadChangelog(Struct, frozen=True):

@@ -8,10 +8,10 @@ all data since a commit: for the last commit (``framework/state/commits.py``) an
 import zlib
 from typing import NamedTuple
 
-from framework.core.damage import DAMAGED, damaged
-from framework.errors import Halted
-from framework.halts import HaltCode
-from protocol.changelog import (
+from grete.core.damage import DAMAGED, damaged
+from grete.errors import Halted
+from grete.halts import HaltCode
+from grete.protocol.changelog import (
     ChangelogType,
     InputDecision,
     OutputRelease,
@@ -21,10 +21,10 @@ from protocol.changelog import (
     decode_output_release,
     decode_time_lease,
 )
-from protocol.commit import Commit, decode_commit
-from protocol.errors import DecodeError
-from protocol.ids import RollbackEntry, TopicPartition
-from protocol.notes import CallResult, CallsNote, IdleNote, decode_note
+from grete.protocol.commit import Commit, decode_commit
+from grete.protocol.errors import DecodeError
+from grete.protocol.ids import RollbackEntry, TopicPartition
+from grete.protocol.notes import CallResult, CallsNote, IdleNote, decode_note
 
 
 class Segment(NamedTuple):

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from framework.core.limits import ROUNDS_MAX
-from protocol.commit import RoundStart
+from grete.core.limits import ROUNDS_MAX
+from grete.protocol.commit import RoundStart
 
 
 @dataclass(slots=True)

@@ -6,17 +6,17 @@ the one before; lifecycle.py has their order. One commit is on its way at a time
 
 from dataclasses import dataclass
 
-from framework.core.actions import Action, AppendChangelog, ApplyFrozen, Committed, Trim, WriteData
-from framework.core.changelog_fold import ChangelogFold
-from framework.core.changelog_rewrite import ChangelogRewrite
-from framework.core.events import ChangelogAppended, DataWritten
-from framework.core.lifecycle import COMMIT, CommitStep
-from framework.core.ownership import Ownership
-from framework.core.sender import Sender
-from framework.core.task_topology import TaskWiring
-from protocol.changelog import ChangelogType
-from protocol.changelog_position import ChangelogPosition
-from protocol.commit import (
+from grete.core.actions import Action, AppendChangelog, ApplyFrozen, Committed, Trim, WriteData
+from grete.core.changelog_fold import ChangelogFold
+from grete.core.changelog_rewrite import ChangelogRewrite
+from grete.core.events import ChangelogAppended, DataWritten
+from grete.core.lifecycle import COMMIT, CommitStep
+from grete.core.ownership import Ownership
+from grete.core.sender import Sender
+from grete.core.task_topology import TaskWiring
+from grete.protocol.changelog import ChangelogType
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.protocol.commit import (
     Commit,
     DeterministicCommit,
     ExternalInput,
@@ -25,8 +25,8 @@ from protocol.commit import (
     ProducerRollbacks,
     encode_commit,
 )
-from protocol.control import encode_marker
-from protocol.ids import RollbackEntry, TopicPartition
+from grete.protocol.control import encode_marker
+from grete.protocol.ids import RollbackEntry, TopicPartition
 
 
 @dataclass(slots=True)

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from framework.errors import FrameworkError, Halted
-from framework.halts import HaltCode
-from protocol.changelog import GENERATION_MAX
-from protocol.errors import DecodeError, UnsupportedFormat
-from protocol.ids import TopicPartition
+from grete.errors import FrameworkError, Halted
+from grete.halts import HaltCode
+from grete.protocol.changelog import GENERATION_MAX
+from grete.protocol.errors import DecodeError, UnsupportedFormat
+from grete.protocol.ids import TopicPartition
 
 DAMAGED = "the changelog is damaged: restore the topic, or start the job under another name"
 

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from framework.errors import FrameworkError
-from protocol.changelog_position import ChangelogPosition
-from protocol.ids import TopicPartition
-from protocol.notes import CallsNote
+from grete.errors import FrameworkError
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.protocol.ids import TopicPartition
+from grete.protocol.notes import CallsNote
 
 
 class Start(Struct, frozen=True):
@@ -119,7 +119,7 @@ class InputRead(Struct, frozen=True):
 class ExternalBatch(Struct, frozen=True):
     """Deterministic mode: the driver holds ``count`` rows of an external input, to be decided on (D2).
 
-    ``digest``: protocol.frames.digest_rows of them.
+    ``digest``: grete.protocol.frames.digest_rows of them.
     ``more``: behind them there are others, so an ExternalBatch or InputRead follows as soon as it is wanted.
     """
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from protocol.commit import Commit, ExternalInput
-from protocol.ids import TopicPartition
+from grete.protocol.commit import Commit, ExternalInput
+from grete.protocol.ids import TopicPartition
 
 Bounds = dict[TopicPartition, tuple[int, int]]  # first and next offset of partitions, as of Start
 

@@ -1,9 +1,9 @@
 """Whether a task can go on from its last commit: number, wiring and modes, compared with the code's (1.2)."""
 
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError
-from protocol.commit import Commit
-from protocol.ids import TopicPartition, split_producer_id
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError
+from grete.protocol.commit import Commit
+from grete.protocol.ids import TopicPartition, split_producer_id
 
 WAY_BACK = (
     "put the stages back into their order and under their names (name = … in the class), and new ones behind them; or "

@@ -1,10 +1,10 @@
 """Halted, for a message of an internal topic that cannot be there: what is wrong with it, and where it is."""
 
-from framework.errors import Halted
-from framework.halts import HaltCode
-from protocol.envelope import Header
-from protocol.errors import DecodeError
-from protocol.ids import TopicPartition
+from grete.errors import Halted
+from grete.halts import HaltCode
+from grete.protocol.envelope import Header
+from grete.protocol.errors import DecodeError
+from grete.protocol.ids import TopicPartition
 
 
 def halted(task: str, partition: TopicPartition, offset: int, header: Header, text: str) -> Halted:

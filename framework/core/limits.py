@@ -1,4 +1,4 @@
-"""The bounds that the core holds: those of the job's settings (framework.settings has the reasons), then its own."""
+"""The bounds that the core holds: those of the job's settings (grete.settings has the reasons), then its own."""
 
 from dataclasses import dataclass
 

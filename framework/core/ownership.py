@@ -1,9 +1,9 @@
 """Ownership of a task: its generation, and the check that no other writes between its own messages (C1-C3, C6)."""
 
-from framework.core.damage import check_generation, message
-from framework.errors import Fenced, FrameworkError, Halted, TransientError
-from framework.halts import HaltCode
-from protocol.changelog import (
+from grete.core.damage import check_generation, message
+from grete.errors import Fenced, FrameworkError, Halted, TransientError
+from grete.halts import HaltCode
+from grete.protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
     Claim,
@@ -11,7 +11,7 @@ from protocol.changelog import (
     decode_claim,
     encode_claim,
 )
-from protocol.ids import TopicPartition
+from grete.protocol.ids import TopicPartition
 
 NOWHERE = 1 << 62  # the offset of a message that the log did not take: everything is before it
 

@@ -8,8 +8,8 @@ from enum import StrEnum
 from math import log2
 from typing import NamedTuple
 
-from framework.core.limits import BITS_MIN
-from protocol.partitioner import crc32_partition_of, partition_of
+from grete.core.limits import BITS_MIN
+from grete.protocol.partitioner import crc32_partition_of, partition_of
 
 
 class Partitioner(StrEnum):

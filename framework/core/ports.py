@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from framework.core.actions import Action
-from framework.core.commit_pipeline import CommitPipeline
-from framework.core.events import Event
-from framework.core.external_inputs import ExternalInputs
-from framework.core.idleness import Idleness
-from framework.core.lifecycle import TaskStatus
-from framework.core.startup import StartUp
-from framework.core.task_topology import TaskWiring
-from protocol.ids import TopicPartition
+from grete.core.actions import Action
+from grete.core.commit_pipeline import CommitPipeline
+from grete.core.events import Event
+from grete.core.external_inputs import ExternalInputs
+from grete.core.idleness import Idleness
+from grete.core.lifecycle import TaskStatus
+from grete.core.startup import StartUp
+from grete.core.task_topology import TaskWiring
+from grete.protocol.ids import TopicPartition
 
 
 class InternalInputs(Protocol):

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from framework.core.actions import Action, Produce, Send
-from protocol.commit import Commit, OutputCommit
-from protocol.envelope import Header, MessageType, encode_header
-from protocol.ids import TopicPartition
+from grete.core.actions import Action, Produce, Send
+from grete.protocol.commit import Commit, OutputCommit
+from grete.protocol.envelope import Header, MessageType, encode_header
+from grete.protocol.ids import TopicPartition
 
 
 class Sender:

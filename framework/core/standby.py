@@ -4,16 +4,16 @@ It judges a store as the start of a task does (``startup``), and reads by the sa
 nothing to be written to the log: a task never notices how many standbys it has.
 """
 
-from framework.core.actions import Action, ApplySegment, ReadChangelog, WipeStore, WriteChangelogPosition
-from framework.core.changelog_fold import ChangelogFold, Segment
-from framework.core.events import ChangelogRow
-from framework.core.lifecycle import STANDBY, StandbyPhase
-from framework.core.limits import TAIL
-from framework.core.startup import base_in, is_named_by, position_beyond_end
-from framework.errors import Halted
-from framework.halts import HaltCode
-from protocol.changelog_position import ChangelogPosition
-from protocol.ids import TopicPartition
+from grete.core.actions import Action, ApplySegment, ReadChangelog, WipeStore, WriteChangelogPosition
+from grete.core.changelog_fold import ChangelogFold, Segment
+from grete.core.events import ChangelogRow
+from grete.core.lifecycle import STANDBY, StandbyPhase
+from grete.core.limits import TAIL
+from grete.core.startup import base_in, is_named_by, position_beyond_end
+from grete.errors import Halted
+from grete.halts import HaltCode
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.protocol.ids import TopicPartition
 
 
 class StandbyCore:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from framework.core.actions import (
+from grete.core.actions import (
     Action,
     AppendChangelog,
     ApplySegment,
@@ -11,20 +11,20 @@ from framework.core.actions import (
     WipeStore,
     WriteChangelogPosition,
 )
-from framework.core.changelog_fold import ChangelogFold, Segment
-from framework.core.damage import unreadable
-from framework.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, OutcomeFound, Start
-from framework.core.external_inputs import Bounds
-from framework.core.lifecycle import START, StartupPhase
-from framework.core.limits import TAIL
-from framework.core.ownership import Ownership
-from framework.errors import Fenced, Halted
-from framework.halts import HaltCode
-from protocol.changelog import ChangelogType, Claim, decode_changelog_header
-from protocol.changelog_position import ChangelogPosition
-from protocol.commit import Commit, decode_commit
-from protocol.errors import DecodeError
-from protocol.ids import TopicPartition
+from grete.core.changelog_fold import ChangelogFold, Segment
+from grete.core.damage import unreadable
+from grete.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, OutcomeFound, Start
+from grete.core.external_inputs import Bounds
+from grete.core.lifecycle import START, StartupPhase
+from grete.core.limits import TAIL
+from grete.core.ownership import Ownership
+from grete.errors import Fenced, Halted
+from grete.halts import HaltCode
+from grete.protocol.changelog import ChangelogType, Claim, decode_changelog_header
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.protocol.commit import Commit, decode_commit
+from grete.protocol.errors import DecodeError
+from grete.protocol.ids import TopicPartition
 
 
 class StartUp:

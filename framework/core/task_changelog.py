@@ -6,13 +6,13 @@ mode, input decisions, time leases and output releases.
 
 from collections import Counter
 
-from framework.core.actions import Action, AppendChangelog, ReadChangelog
-from framework.core.commit_pipeline import CommitPipeline
-from framework.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, OutcomeFound
-from framework.core.lifecycle import CommitStep, TaskStatus
-from framework.core.ownership import Ownership
-from framework.core.startup import StartUp
-from protocol.changelog import ChangelogType
+from grete.core.actions import Action, AppendChangelog, ReadChangelog
+from grete.core.commit_pipeline import CommitPipeline
+from grete.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, OutcomeFound
+from grete.core.lifecycle import CommitStep, TaskStatus
+from grete.core.ownership import Ownership
+from grete.core.startup import StartUp
+from grete.protocol.changelog import ChangelogType
 
 Taken = tuple[list[Action], ChangelogType | None]  # what to do, and the kind of the own message that is valid now
 

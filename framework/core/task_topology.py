@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from framework.core.topology import Topology
-from protocol.ids import TopicPartition, producer_id
+from grete.core.topology import Topology
+from grete.protocol.ids import TopicPartition, producer_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from protocol.ids import TopicPartition
+from grete.protocol.ids import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,19 +3,19 @@
 from collections import deque
 from functools import partial
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.aligned.task import TaskCore
-from framework.errors import OffsetOutOfRange
-from framework.execution.checkpoint_asks import CheckpointAsks
-from framework.execution.early_frames import SpilledFrames
-from framework.execution.held_input import HeldInput, HeldWork
-from framework.execution.limits import END_CHECK_MS, WALL_LOOK_MS
-from framework.execution.pending_sends import CHANGELOG
-from framework.execution.task_parts import TaskParts
-from framework.execution.timers import NEVER
-from framework.ports import Delivery, ExternalRecord, LogRow
-from protocol.ids import TopicPartition
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.aligned.task import TaskCore
+from grete.errors import OffsetOutOfRange
+from grete.execution.checkpoint_asks import CheckpointAsks
+from grete.execution.early_frames import SpilledFrames
+from grete.execution.held_input import HeldInput, HeldWork
+from grete.execution.limits import END_CHECK_MS, WALL_LOOK_MS
+from grete.execution.pending_sends import CHANGELOG
+from grete.execution.task_parts import TaskParts
+from grete.execution.timers import NEVER
+from grete.ports import Delivery, ExternalRecord, LogRow
+from grete.protocol.ids import TopicPartition
 
 
 class AlignedMode:

@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Callable, Collection, Sequence
 
-from framework.logs.open_transactions import Saying
-from framework.ports import Log
-from protocol.ids import TopicPartition
+from grete.logs.open_transactions import Saying
+from grete.ports import Log
+from grete.protocol.ids import TopicPartition
 
 logger = logging.getLogger("grete")
 

@@ -6,10 +6,10 @@ trimmed for long. A consumer reports its positions to the log; those of a crash 
 
 from collections.abc import Callable, Sequence
 
-from framework.execution.input_reader import InputReader
-from framework.execution.limits import AGAIN_MS, LAG_PER_PRODUCER, REPORTED_MS, REPORTED_PARTS
-from framework.ports import Log
-from protocol.ids import TopicPartition
+from grete.execution.input_reader import InputReader
+from grete.execution.limits import AGAIN_MS, LAG_PER_PRODUCER, REPORTED_MS, REPORTED_PARTS
+from grete.ports import Log
+from grete.protocol.ids import TopicPartition
 
 
 def lag_bound(messages_max: int, producers: int) -> int:

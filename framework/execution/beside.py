@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from framework.errors import FrameworkError
+from grete.errors import FrameworkError
 
 T = TypeVar("T")
 Steps = Generator[Callable[[], Any], Any, T]  # yields each long step, and goes on with its result, or its error

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
-from framework.api.methods import refuse_return
-from framework.api.serdes import decode_error, encode_error, functions_of, topic_key, topic_serde
-from framework.api.stateful import Give, Stateful
-from framework.api.store import Store
-from framework.execution.calls.effects import IsolatedStore
-from framework.execution.floors import Floors
-from framework.execution.outputs import Outputs
-from framework.execution.timers import TimerQueue
-from framework.stores.expiring_store import ExpiringStore
-from framework.stores.overlay_store import OverlayStore
+from grete.api.methods import refuse_return
+from grete.api.serdes import decode_error, encode_error, functions_of, topic_key, topic_serde
+from grete.api.stateful import Give, Stateful
+from grete.api.store import Store
+from grete.execution.calls.effects import IsolatedStore
+from grete.execution.floors import Floors
+from grete.execution.outputs import Outputs
+from grete.execution.timers import TimerQueue
+from grete.stores.expiring_store import ExpiringStore
+from grete.stores.overlay_store import OverlayStore
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Stateful)

@@ -4,36 +4,36 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
 
-from framework.api.context import Context, wall_clock_us
-from framework.api.graph import StageGraph
-from framework.core.aligned.task import TaskCore
-from framework.core.deterministic.task import DeterministicCore
-from framework.core.limits import Limits
-from framework.core.ports import Core
-from framework.core.task_topology import TaskWiring, wire
-from framework.core.topology import Topology
-from framework.errors import ConfigError
-from framework.execution.aligned_mode import AlignedMode
-from framework.execution.calls.clocked import ClockedCalls
-from framework.execution.calls.ports import Caller
-from framework.execution.deterministic.mode import DeterministicMode
-from framework.execution.deterministic.outputs import LogicalOutputs
-from framework.execution.deterministic.ports import LogicalRunner
-from framework.execution.deterministic.processor import LogicalProcessor
-from framework.execution.driver import TaskDriver
-from framework.execution.early_frames import SpilledFrames
-from framework.execution.outputs import Outputs
-from framework.execution.ports import CommitTracing, Runner, TaskTracing
-from framework.execution.processor import CheckKeys, Processor
-from framework.execution.record_times import InputTimes, input_times
-from framework.execution.sink_targets import MakeSinks, no_sinks, sinks_of
-from framework.execution.task_parts import COVERED, TaskParts
-from framework.execution.trace_context import NoTracing
-from framework.ports import Log, SpillStore, StateStore
-from framework.settings import Settings
-from framework.stores.overlay import Overlay
-from protocol.changelog_position import decode_changelog_position
-from protocol.ids import TopicPartition
+from grete.api.context import Context, wall_clock_us
+from grete.api.graph import StageGraph
+from grete.core.aligned.task import TaskCore
+from grete.core.deterministic.task import DeterministicCore
+from grete.core.limits import Limits
+from grete.core.ports import Core
+from grete.core.task_topology import TaskWiring, wire
+from grete.core.topology import Topology
+from grete.errors import ConfigError
+from grete.execution.aligned_mode import AlignedMode
+from grete.execution.calls.clocked import ClockedCalls
+from grete.execution.calls.ports import Caller
+from grete.execution.deterministic.mode import DeterministicMode
+from grete.execution.deterministic.outputs import LogicalOutputs
+from grete.execution.deterministic.ports import LogicalRunner
+from grete.execution.deterministic.processor import LogicalProcessor
+from grete.execution.driver import TaskDriver
+from grete.execution.early_frames import SpilledFrames
+from grete.execution.outputs import Outputs
+from grete.execution.ports import CommitTracing, Runner, TaskTracing
+from grete.execution.processor import CheckKeys, Processor
+from grete.execution.record_times import InputTimes, input_times
+from grete.execution.sink_targets import MakeSinks, no_sinks, sinks_of
+from grete.execution.task_parts import COVERED, TaskParts
+from grete.execution.trace_context import NoTracing
+from grete.ports import Log, SpillStore, StateStore
+from grete.protocol.changelog_position import decode_changelog_position
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.stores.overlay import Overlay
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -110,12 +110,12 @@ def _tracing(
     """
     if settings.tracing == "off":
         return NoTracing(), None
-    from framework.execution.tracing import CommitSpans, NoSpans, RecordTracing, TellsSpans
+    from grete.execution.tracing import CommitSpans, NoSpans, RecordTracing, TellsSpans
 
     spans: TellsSpans = NoSpans()
     if not again:
         try:
-            from framework.execution.spans import Spans
+            from grete.execution.spans import Spans
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith("opentelemetry"):
                 raise

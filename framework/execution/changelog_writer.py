@@ -4,17 +4,15 @@ import zlib
 from collections.abc import Sequence
 from itertools import groupby, islice
 
-from framework.core.actions import WriteData
-from framework.core.damage import message, unreadable
-from framework.core.events import DataWritten
-from framework.errors import Halted
-from framework.execution.limits import DELETE_SHARE, MESSAGE_BYTES_MAX, REWRITE_IDLE_BYTES, REWRITE_SHARE, SLICE_KEYS
-from framework.halts import HaltCode
-from framework.logs.partition_reader import rows_left
-from framework.ports import LogReader, StateStore, Write
-from framework.stores.overlay import Overlay
-from framework.stores.rewrite_slice import BEGUN, ROW_BYTES, row_bytes
-from protocol.changelog import (
+from grete.core.actions import WriteData
+from grete.core.damage import message, unreadable
+from grete.core.events import DataWritten
+from grete.errors import Halted
+from grete.execution.limits import DELETE_SHARE, MESSAGE_BYTES_MAX, REWRITE_IDLE_BYTES, REWRITE_SHARE, SLICE_KEYS
+from grete.halts import HaltCode
+from grete.logs.partition_reader import rows_left
+from grete.ports import LogReader, StateStore, Write
+from grete.protocol.changelog import (
     REWRITTEN,
     ChangelogHeader,
     ChangelogType,
@@ -23,8 +21,10 @@ from protocol.changelog import (
     decode_outcome,
     encode_data,
 )
-from protocol.errors import DecodeError
-from protocol.ids import TopicPartition
+from grete.protocol.errors import DecodeError
+from grete.protocol.ids import TopicPartition
+from grete.stores.overlay import Overlay
+from grete.stores.rewrite_slice import BEGUN, ROW_BYTES, row_bytes
 
 _CLEAR_KEYS = 10_000  # deleted at once
 _READ_BYTES = 4 << 20  # at once: some data messages

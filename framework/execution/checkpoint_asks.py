@@ -4,9 +4,9 @@ Only a source can close a checkpoint early: the other tasks close theirs when al
 interval, what a task holds until then could reach its bound, and the task would halt, or hold up its input.
 """
 
-from framework.core.aligned.task import TaskCore
-from framework.execution.limits import ASK_PARTS, LOOK_MS
-from framework.execution.task_parts import TaskParts
+from grete.core.aligned.task import TaskCore
+from grete.execution.limits import ASK_PARTS, LOOK_MS
+from grete.execution.task_parts import TaskParts
 
 
 class CheckpointAsks:

@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from framework.api.methods import run_now
-from framework.api.task import Task
-from framework.errors import TaskError
-from framework.execution.limits import REQUEST_MS
-from framework.execution.outputs import Outputs
-from framework.stores.overlay import Overlay
+from grete.api.methods import run_now
+from grete.api.task import Task
+from grete.errors import TaskError
+from grete.execution.limits import REQUEST_MS
+from grete.execution.outputs import Outputs
+from grete.stores.overlay import Overlay
 
 
 class CommitRequests:

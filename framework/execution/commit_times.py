@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable
 
-from framework.core.lifecycle import CommitStep
+from grete.core.lifecycle import CommitStep
 
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)  # upper bounds
 

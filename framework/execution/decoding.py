@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import Any
 
-from framework.api.record import Record
-from framework.api.schema_registry import End, RegistrySerde
-from framework.api.serdes import Serde, decode_error, functions_of, may_be_none
-from framework.api.topic import Input, Topic
-from framework.errors import FrameworkError, SerdeError
-from framework.ports import LogRow
-from protocol.frames import decode_headers
-from protocol.record_batch import RecordBatch
+from grete.api.record import Record
+from grete.api.schema_registry import End, RegistrySerde
+from grete.api.serdes import Serde, decode_error, functions_of, may_be_none
+from grete.api.topic import Input, Topic
+from grete.errors import FrameworkError, SerdeError
+from grete.ports import LogRow
+from grete.protocol.frames import decode_headers
+from grete.protocol.record_batch import RecordBatch
 
 RecordsOf = Callable[[RecordBatch, Iterator[bytes | None]], Iterator[Record[Any, Any]]]
 Decode = Callable[[bytes | None, bytes | None], Any]  # a key or value, and the record's headers; either may be null

@@ -11,17 +11,17 @@ from itertools import islice
 from typing import Any
 from zlib import crc32
 
-from framework.api.deduplicate import ById, Deduplicate, Range
-from framework.api.graph import StageGraph
-from framework.api.record import Record
-from framework.api.serdes import functions_of
-from framework.errors import TaskError
-from framework.execution.floors import Floors
-from framework.execution.limits import CLEAN_KEYS, CLEAN_ONE_IN
-from framework.execution.reserved_stores import META
-from framework.execution.timers import TimerQueue
-from framework.stores.overlay import Overlay
-from framework.stores.overlay_store import OverlayStore
+from grete.api.deduplicate import ById, Deduplicate, Range
+from grete.api.graph import StageGraph
+from grete.api.record import Record
+from grete.api.serdes import functions_of
+from grete.errors import TaskError
+from grete.execution.floors import Floors
+from grete.execution.limits import CLEAN_KEYS, CLEAN_ONE_IN
+from grete.execution.reserved_stores import META
+from grete.execution.timers import TimerQueue
+from grete.stores.overlay import Overlay
+from grete.stores.overlay_store import OverlayStore
 
 _SIGN = 1 << 63  # a number is kept in 8 bytes with a sign
 

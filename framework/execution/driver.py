@@ -3,21 +3,21 @@
 ``tick`` does at most one thing that touches the outside, so that a simulator can crash or pause a task between any two.
 """
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.lifecycle import TaskStatus
-from framework.execution.changelog_writer import DataSlices, RewriteBudget
-from framework.execution.early_frames import SpilledFrames
-from framework.execution.limits import CALLS_MS, LATE_MS
-from framework.execution.modes import TaskMode
-from framework.execution.own_changelog import OwnChangelog
-from framework.execution.pending_sends import CHANGELOG, PRODUCED
-from framework.execution.restorer import Restorer
-from framework.execution.stream_trims import StreamTrims
-from framework.execution.task_parts import COVERED, TaskParts
-from framework.ports import Delivery, StateStore
-from protocol.changelog_position import decode_changelog_position, encode_changelog_position
-from protocol.ids import TopicPartition
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.lifecycle import TaskStatus
+from grete.execution.changelog_writer import DataSlices, RewriteBudget
+from grete.execution.early_frames import SpilledFrames
+from grete.execution.limits import CALLS_MS, LATE_MS
+from grete.execution.modes import TaskMode
+from grete.execution.own_changelog import OwnChangelog
+from grete.execution.pending_sends import CHANGELOG, PRODUCED
+from grete.execution.restorer import Restorer
+from grete.execution.stream_trims import StreamTrims
+from grete.execution.task_parts import COVERED, TaskParts
+from grete.ports import Delivery, StateStore
+from grete.protocol.changelog_position import decode_changelog_position, encode_changelog_position
+from grete.protocol.ids import TopicPartition
 
 
 class TaskDriver:

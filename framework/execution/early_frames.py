@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from framework.ports import SpillStore
+from grete.ports import SpillStore
 
 
 class SpilledFrames:

@@ -4,12 +4,12 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
-from framework.api.sink import EarlySink, Released, Sink
-from framework.errors import Halted
-from framework.execution.early_release import Bundle, EarlyReleases
-from framework.execution.outbox_executor import Step, StepPlan
-from framework.execution.sink_targets import TargetSinks
-from framework.halts import HaltCode
+from grete.api.sink import EarlySink, Released, Sink
+from grete.errors import Halted
+from grete.execution.early_release import Bundle, EarlyReleases
+from grete.execution.outbox_executor import Step, StepPlan
+from grete.execution.sink_targets import TargetSinks
+from grete.halts import HaltCode
 
 _UNKNOWN = -1  # instead of a digest
 

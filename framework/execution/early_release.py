@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from framework.api.sink import Released
-from framework.stores.overlay_store import OverlayStore
-from protocol.frames import digest_outputs
+from grete.api.sink import Released
+from grete.protocol.frames import digest_outputs
+from grete.stores.overlay_store import OverlayStore
 
 EarlyOutput = tuple[int, str, bytes]  # logical time in µs, target, encoded value
 

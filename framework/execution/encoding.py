@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from framework.api.serdes import encode_error
-from framework.api.topic import Topic, encode_record
-from framework.errors import FrameworkError, SerdeError
+from grete.api.serdes import encode_error
+from grete.api.topic import Topic, encode_record
+from grete.errors import FrameworkError, SerdeError
 
 SendFunction = Callable[..., None]  # Output.send
 

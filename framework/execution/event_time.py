@@ -9,9 +9,9 @@ drained, what waits for a later time is due (E7); a source that goes on after th
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from framework.core.task_topology import TaskWiring
-from framework.execution.reserved_stores import EVENT_TIME
-from protocol.ids import TopicPartition
+from grete.core.task_topology import TaskWiring
+from grete.execution.reserved_stores import EVENT_TIME
+from grete.protocol.ids import TopicPartition
 
 TimeSource = tuple[int, TopicPartition]  # producer id, or OUTSIDE
 

@@ -8,16 +8,16 @@ from bdb import BdbQuit
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from framework.api.methods import ReturnError
-from framework.api.serdes import decode_error
-from framework.api.stateful import Give, Stateful
-from framework.api.timers import Clock, Timer
-from framework.api.topic import DeadLetter, Errors, Input
-from framework.errors import FrameworkError, SerdeError, TaskError
-from framework.execution.decoding import decoders, headers_of
-from framework.execution.site import Site
-from framework.execution.user_traceback import user_line, user_traceback
-from protocol.record_batch import RecordBatch
+from grete.api.methods import ReturnError
+from grete.api.serdes import decode_error
+from grete.api.stateful import Give, Stateful
+from grete.api.timers import Clock, Timer
+from grete.api.topic import DeadLetter, Errors, Input
+from grete.errors import FrameworkError, SerdeError, TaskError
+from grete.execution.decoding import decoders, headers_of
+from grete.execution.site import Site
+from grete.execution.user_traceback import user_line, user_traceback
+from grete.protocol.record_batch import RecordBatch
 
 T = TypeVar("T")
 Refuse = Callable[[RecordBatch, int, Exception], None]  # a record of a batch, by its index

@@ -4,21 +4,21 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from framework.api.graph import StageGraph
-from framework.api.methods import ReturnError, refuse_return
-from framework.api.stateful import Stateful
-from framework.api.timers import Clock, Timer
-from framework.errors import ConfigError, FrameworkError, TaskError
-from framework.execution.binding import bind_stateful, bound
-from framework.execution.event_time import BEFORE_ALL
-from framework.execution.failures import TimerError, guarded_result, guarded_timer, timer_name, ways
-from framework.execution.floors import Floors
-from framework.execution.limits import FIRED_TIMERS
-from framework.execution.reserved_stores import TIMERS
-from framework.execution.site import Site
-from framework.execution.timers import WALL, Due, TimerQueue
-from framework.execution.user_traceback import user_line
-from framework.stores.overlay_store import OverlayStore
+from grete.api.graph import StageGraph
+from grete.api.methods import ReturnError, refuse_return
+from grete.api.stateful import Stateful
+from grete.api.timers import Clock, Timer
+from grete.errors import ConfigError, FrameworkError, TaskError
+from grete.execution.binding import bind_stateful, bound
+from grete.execution.event_time import BEFORE_ALL
+from grete.execution.failures import TimerError, guarded_result, guarded_timer, timer_name, ways
+from grete.execution.floors import Floors
+from grete.execution.limits import FIRED_TIMERS
+from grete.execution.reserved_stores import TIMERS
+from grete.execution.site import Site
+from grete.execution.timers import WALL, Due, TimerQueue
+from grete.execution.user_traceback import user_line
+from grete.stores.overlay_store import OverlayStore
 
 
 class Firing:

@@ -4,8 +4,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from protocol.frames import encode_columns, encode_headers
-from protocol.ids import TopicPartition
+from grete.protocol.frames import encode_columns, encode_headers
+from grete.protocol.ids import TopicPartition
 
 AnyHeaders = Sequence[tuple[str, bytes | None]]
 

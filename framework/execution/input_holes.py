@@ -3,8 +3,8 @@
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
-from framework.ports import LogRow
-from protocol.ids import TopicPartition
+from grete.ports import LogRow
+from grete.protocol.ids import TopicPartition
 
 
 class InputHoles:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
-from framework.errors import Halted, TransientError
-from framework.execution.limits import GIVE_WAY_ROWS
-from framework.halts import HaltCode
-from framework.ports import Log, LogRow
-from protocol.ids import TopicPartition
+from grete.errors import Halted, TransientError
+from grete.execution.limits import GIVE_WAY_ROWS
+from grete.halts import HaltCode
+from grete.ports import Log, LogRow
+from grete.protocol.ids import TopicPartition
 
 TimeOfRow = Callable[[LogRow], int]  # ms; it never raises
 

@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from framework.core import actions as do
-from framework.ports import Delivery
+from grete.core import actions as do
+from grete.ports import Delivery
 
 
 class TaskMode(Protocol):

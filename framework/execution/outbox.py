@@ -16,13 +16,13 @@ from typing import Any
 
 import msgspec
 
-from framework.api.sink import EarlySink, Entry, Owner, Sink
-from framework.errors import ConfigError, Halted
-from framework.execution.early_plan import EarlyPlan
-from framework.execution.early_release import EarlyReleases
-from framework.execution.outbox_executor import AtOnce, Background, Step, StepPlan
-from framework.execution.reserved_stores import FILES_OWNER
-from framework.execution.sink_targets import (
+from grete.api.sink import EarlySink, Entry, Owner, Sink
+from grete.errors import ConfigError, Halted
+from grete.execution.early_plan import EarlyPlan
+from grete.execution.early_release import EarlyReleases
+from grete.execution.outbox_executor import AtOnce, Background, Step, StepPlan
+from grete.execution.reserved_stores import FILES_OWNER
+from grete.execution.sink_targets import (
     FILES,
     MakeSinks,
     SinkOutputs,
@@ -32,9 +32,9 @@ from framework.execution.sink_targets import (
     sinks_of,
     target_of,
 )
-from framework.halts import HaltCode
-from framework.settings import Settings
-from framework.stores.overlay_store import OverlayStore
+from grete.halts import HaltCode
+from grete.settings import Settings
+from grete.stores.overlay_store import OverlayStore
 
 _NUMBER = struct.Struct(">Q")  # checkpoints and block numbers: never negative
 _BLOCK, _CLOSED = b"b", b"v"  # first byte of a key: a block by its number, or what a checkpoint holds

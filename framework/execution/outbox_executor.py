@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
-from framework.errors import TransientError
-from framework.execution.limits import WAIT_MS_MAX
+from grete.errors import TransientError
+from grete.execution.limits import WAIT_MS_MAX
 
 T = TypeVar("T")
 

@@ -10,18 +10,18 @@ from math import lcm
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar, overload
 
-from framework.api.graph import StageGraph
-from framework.api.serdes import bytes_serde, functions_of
-from framework.api.topic import Topic, uses_registry
-from framework.core.topology import Stream, Topology
-from framework.errors import ConfigError, TaskError
-from framework.execution.encoding import SendFunction, encoded_first, refused
-from framework.execution.frame_buffer import AnyHeaders, Buffer
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from protocol.frames import encode_headers
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.api.graph import StageGraph
+from grete.api.serdes import bytes_serde, functions_of
+from grete.api.topic import Topic, uses_registry
+from grete.core.topology import Stream, Topology
+from grete.errors import ConfigError, TaskError
+from grete.execution.encoding import SendFunction, encoded_first, refused
+from grete.execution.frame_buffer import AnyHeaders, Buffer
+from grete.ports import ExternalRecord
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
 
 Append = Callable[[Any, bytes | None, bytes | None, int, AnyHeaders], None]  # target, key, value, timestamp, headers
 P = TypeVar("P")

@@ -3,11 +3,11 @@
 from collections import deque
 from collections.abc import Callable
 
-from framework.core import events as on
-from framework.core.task_topology import TaskWiring
-from framework.errors import Fenced, OffsetOutOfRange
-from framework.logs.partition_reader import PartitionReader
-from framework.ports import LogReader, LogRow
+from grete.core import events as on
+from grete.core.task_topology import TaskWiring
+from grete.errors import Fenced, OffsetOutOfRange
+from grete.logs.partition_reader import PartitionReader
+from grete.ports import LogReader, LogRow
 
 
 class OwnChangelog:

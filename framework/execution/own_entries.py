@@ -6,9 +6,9 @@ What has not changed is not written again.
 import struct
 from collections.abc import Iterable
 
-from framework.execution.floors import Floors
-from framework.execution.reserved_stores import META, STREAM_TIME
-from framework.stores.overlay import Overlay
+from grete.execution.floors import Floors
+from grete.execution.reserved_stores import META, STREAM_TIME
+from grete.stores.overlay import Overlay
 
 _INT64 = struct.Struct(">q")
 

@@ -1,6 +1,6 @@
 """The messages that a task has sent and that the log has not acknowledged yet (A7, B1)."""
 
-from framework.errors import LogAway
+from grete.errors import LogAway
 
 CHANGELOG = -1  # token of the claim or commit that is on its way
 PRODUCED = -3  # token of the first batch of plain records of a sink in at-least-once mode; of others, one less each

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from framework.api.graph import StageGraph
-from framework.execution.calls.ports import InFlight
-from framework.execution.commit_requests import CommitRequests
-from framework.execution.timers import TimerQueue
-from framework.ports import ExternalRecord, LogRow
-from protocol.ids import TopicPartition
-from protocol.record_batch import RecordBatch
+from grete.api.graph import StageGraph
+from grete.execution.calls.ports import InFlight
+from grete.execution.commit_requests import CommitRequests
+from grete.execution.timers import TimerQueue
+from grete.ports import ExternalRecord, LogRow
+from grete.protocol.ids import TopicPartition
+from grete.protocol.record_batch import RecordBatch
 
 
 class Waiting(Protocol):
@@ -46,7 +46,7 @@ class Waiting(Protocol):
 
 
 class TaskTracing(Protocol):
-    """Carries trace contexts from records to what a task sends (framework.execution.tracing)."""
+    """Carries trace contexts from records to what a task sends (grete.execution.tracing)."""
 
     def around(self, stage: StageGraph, process: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return ``process``, with the record's context current while its code runs."""
@@ -62,7 +62,7 @@ class TaskTracing(Protocol):
 
 
 class CommitTracing(Protocol):
-    """Tells the spans of commits (framework.execution.tracing)."""
+    """Tells the spans of commits (grete.execution.tracing)."""
 
     def moved(self, checkpoint_id: int | None, committed: int) -> None:
         """Note the checkpoint whose commit is on its way, None: it has ended; and which one was committed last."""
@@ -70,7 +70,7 @@ class CommitTracing(Protocol):
 
 
 class Runner(Protocol):
-    """Runs the user's task over the overlay; framework.execution.processor is the real one."""
+    """Runs the user's task over the overlay; grete.execution.processor is the real one."""
 
     requests: CommitRequests  # what the code asks for by ctx.commit
 

@@ -9,13 +9,13 @@ from itertools import repeat
 from operator import length_hint
 from typing import Any
 
-from framework.api.methods import ReturnError, refuse_return
-from framework.api.record import Record
-from framework.api.topic import Input
-from framework.execution.decoding import RecordsOf, decoder, decoders, headers_of
-from framework.execution.failures import failure, is_ours, refuser
-from framework.execution.site import Site
-from protocol.record_batch import RecordBatch
+from grete.api.methods import ReturnError, refuse_return
+from grete.api.record import Record
+from grete.api.topic import Input
+from grete.execution.decoding import RecordsOf, decoder, decoders, headers_of
+from grete.execution.failures import failure, is_ours, refuser
+from grete.execution.site import Site
+from grete.protocol.record_batch import RecordBatch
 
 Loop = Callable[[RecordBatch], None]
 ProcessFunction = Callable[[Any], object]

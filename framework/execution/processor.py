@@ -6,48 +6,48 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from framework.api.context import Context
-from framework.api.graph import StageGraph
-from framework.api.methods import run_now
-from framework.api.task import Task
-from framework.api.topic import Topic
-from framework.core.task_topology import wire
-from framework.core.topology import Topology
-from framework.errors import Halted, SerdeError, TaskError
-from framework.execution.binding import TaskEntries, bind_store, bound, expiring
-from framework.execution.calls.binding import bind_calls, in_turn, records_of
-from framework.execution.calls.effects import IsolatedStore
-from framework.execution.calls.loop import awaiting_loop
-from framework.execution.calls.ports import Caller, InFlight
-from framework.execution.commit_requests import CommitRequests
-from framework.execution.deduplication import deduplicators_of
-from framework.execution.event_time import BEFORE_ALL, OUTSIDE, TimeSource, event_time_of
-from framework.execution.failures import refuser
-from framework.execution.firing import Firing
-from framework.execution.outbox import Outbox
-from framework.execution.outputs import Outputs
-from framework.execution.own_entries import OwnEntries
-from framework.execution.ports import TaskTracing
-from framework.execution.process_loops import Loop, compile_loop
-from framework.execution.record_times import silent_inputs, with_times
-from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS, TURN
-from framework.execution.sink_targets import MakeSinks, sinks_of
-from framework.execution.site import RecordClock, Site
-from framework.execution.store_pins import StorePins
-from framework.execution.task_time import TaskTime, time_told
-from framework.execution.timers import TimerQueue
-from framework.execution.trace_context import NoTracing
-from framework.execution.user_traceback import user_line
-from framework.halts import HaltCode
-from framework.ports import ExternalRecord, LogRow
-from framework.settings import Settings
-from framework.stores.overlay import Overlay
-from protocol.control import decode_watermark
-from protocol.envelope import MessageType, decode_header
-from protocol.errors import DecodeError
-from protocol.frames import decode_columns
-from protocol.ids import TopicPartition
-from protocol.record_batch import RecordBatch
+from grete.api.context import Context
+from grete.api.graph import StageGraph
+from grete.api.methods import run_now
+from grete.api.task import Task
+from grete.api.topic import Topic
+from grete.core.task_topology import wire
+from grete.core.topology import Topology
+from grete.errors import Halted, SerdeError, TaskError
+from grete.execution.binding import TaskEntries, bind_store, bound, expiring
+from grete.execution.calls.binding import bind_calls, in_turn, records_of
+from grete.execution.calls.effects import IsolatedStore
+from grete.execution.calls.loop import awaiting_loop
+from grete.execution.calls.ports import Caller, InFlight
+from grete.execution.commit_requests import CommitRequests
+from grete.execution.deduplication import deduplicators_of
+from grete.execution.event_time import BEFORE_ALL, OUTSIDE, TimeSource, event_time_of
+from grete.execution.failures import refuser
+from grete.execution.firing import Firing
+from grete.execution.outbox import Outbox
+from grete.execution.outputs import Outputs
+from grete.execution.own_entries import OwnEntries
+from grete.execution.ports import TaskTracing
+from grete.execution.process_loops import Loop, compile_loop
+from grete.execution.record_times import silent_inputs, with_times
+from grete.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS, TURN
+from grete.execution.sink_targets import MakeSinks, sinks_of
+from grete.execution.site import RecordClock, Site
+from grete.execution.store_pins import StorePins
+from grete.execution.task_time import TaskTime, time_told
+from grete.execution.timers import TimerQueue
+from grete.execution.trace_context import NoTracing
+from grete.execution.user_traceback import user_line
+from grete.halts import HaltCode
+from grete.ports import ExternalRecord, LogRow
+from grete.protocol.control import decode_watermark
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.errors import DecodeError
+from grete.protocol.frames import decode_columns
+from grete.protocol.ids import TopicPartition
+from grete.protocol.record_batch import RecordBatch
+from grete.settings import Settings
+from grete.stores.overlay import Overlay
 
 CheckKeys = Callable[[TopicPartition, Sequence[int], Sequence[bytes | None]], None]  # partition, offsets, keys
 

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from framework.api.context import Context
-from framework.api.graph import StageGraph
-from framework.api.input_arguments import MS_MAX
-from framework.api.topic import Input
-from framework.errors import TaskError
-from framework.execution.decoding import decoders
-from framework.execution.failures import is_ours, refuser
-from framework.execution.process_loops import Loop
-from framework.execution.site import Site
-from framework.ports import LogRow
-from protocol.record_batch import RecordBatch
+from grete.api.context import Context
+from grete.api.graph import StageGraph
+from grete.api.input_arguments import MS_MAX
+from grete.api.topic import Input
+from grete.errors import TaskError
+from grete.execution.decoding import decoders
+from grete.execution.failures import is_ours, refuser
+from grete.execution.process_loops import Loop
+from grete.execution.site import Site
+from grete.ports import LogRow
+from grete.protocol.record_batch import RecordBatch
 
 TimeOf = Callable[[bytes | None, int], int]  # of a value and the log's timestamp, in ms. Raises what user code raises
 

@@ -2,14 +2,14 @@
 
 from collections import Counter
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.task_topology import TaskWiring
-from framework.execution.changelog_writer import apply_segment, find_outcome
-from framework.execution.own_changelog import OwnChangelog
-from framework.ports import Log, StateStore
-from framework.stores.overlay import Overlay
-from protocol.changelog_position import encode_changelog_position
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.task_topology import TaskWiring
+from grete.execution.changelog_writer import apply_segment, find_outcome
+from grete.execution.own_changelog import OwnChangelog
+from grete.ports import Log, StateStore
+from grete.protocol.changelog_position import encode_changelog_position
+from grete.stores.overlay import Overlay
 
 
 class Restorer:

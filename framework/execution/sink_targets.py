@@ -4,18 +4,18 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from framework.api.external import External
-from framework.api.files import Files
-from framework.api.http import Http
-from framework.api.serdes import bytes_serde, encode_error, functions_of
-from framework.api.sink import Sink
-from framework.api.table import Table
-from framework.errors import ConfigError
-from framework.sinks.discard import DiscardSink
-from framework.sinks.files import FilesSink, line_encoder
-from framework.sinks.http import HttpSink
-from framework.sinks.open import sql_sinks
-from framework.sinks.sql import SqlSink, row_encoder
+from grete.api.external import External
+from grete.api.files import Files
+from grete.api.http import Http
+from grete.api.serdes import bytes_serde, encode_error, functions_of
+from grete.api.sink import Sink
+from grete.api.table import Table
+from grete.errors import ConfigError
+from grete.sinks.discard import DiscardSink
+from grete.sinks.files import FilesSink, line_encoder
+from grete.sinks.http import HttpSink
+from grete.sinks.open import sql_sinks
+from grete.sinks.sql import SqlSink, row_encoder
 
 FILES, TABLE, HTTP, EXTERNAL = "files:", "table:", "http:", "external:"  # how a target begins
 

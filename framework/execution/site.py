@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from framework.execution.event_time import EventTime
-from framework.execution.outbox import Outbox
-from framework.execution.outputs import Outputs
-from framework.execution.reading import Reading
-from framework.execution.timers import TimerQueue
-from framework.stores.overlay import Overlay
-from protocol.record_batch import RecordBatch
+from grete.execution.event_time import EventTime
+from grete.execution.outbox import Outbox
+from grete.execution.outputs import Outputs
+from grete.execution.reading import Reading
+from grete.execution.timers import TimerQueue
+from grete.protocol.record_batch import RecordBatch
+from grete.stores.overlay import Overlay
 
 T = TypeVar("T")
 

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError, StoreCorrupted, TransientError
-from framework.execution.beside import Steps, at_once
-from framework.execution.sst_install import check_commit
-from framework.ports import LogReader
-from framework.settings import without_password
-from framework.stores.rocksdb import RocksStore
-from framework.stores.snapshot_folder import SnapshotFolder, SnapshotManifest
-from framework.stores.store_directory import make_private
-from protocol.changelog_position import decode_changelog_position, encode_changelog_position
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError, StoreCorrupted, TransientError
+from grete.execution.beside import Steps, at_once
+from grete.execution.sst_install import check_commit
+from grete.ports import LogReader
+from grete.protocol.changelog_position import decode_changelog_position, encode_changelog_position
+from grete.settings import without_password
+from grete.stores.rocksdb import RocksStore
+from grete.stores.snapshot_folder import SnapshotFolder, SnapshotManifest
+from grete.stores.store_directory import make_private
 
 logger = logging.getLogger("grete")
 

@@ -9,10 +9,10 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags
 
-from framework.api.record import Record
-from framework.api.trace_ids import set_next_ids
-from framework.execution.trace_context import RecordTrace, TraceContext
-from protocol.record_batch import RecordBatch
+from grete.api.record import Record
+from grete.api.trace_ids import set_next_ids
+from grete.execution.trace_context import RecordTrace, TraceContext
+from grete.protocol.record_batch import RecordBatch
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 

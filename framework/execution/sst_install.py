@@ -4,16 +4,16 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from framework.errors import StoreCorrupted
-from framework.logs.partition_reader import rows
-from framework.ports import LogReader
-from framework.stores.rocksdb import RocksStore
-from framework.stores.sst_snapshot import Prebuilt, remove
-from protocol.changelog import ChangelogType, decode_changelog_header
-from protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
-from protocol.commit import decode_commit
-from protocol.errors import DecodeError
-from protocol.ids import TopicPartition
+from grete.errors import StoreCorrupted
+from grete.logs.partition_reader import rows
+from grete.ports import LogReader
+from grete.protocol.changelog import ChangelogType, decode_changelog_header
+from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
+from grete.protocol.commit import decode_commit
+from grete.protocol.errors import DecodeError
+from grete.protocol.ids import TopicPartition
+from grete.stores.rocksdb import RocksStore
+from grete.stores.sst_snapshot import Prebuilt, remove
 
 logger = logging.getLogger("grete")
 

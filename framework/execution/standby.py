@@ -5,28 +5,28 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.damage import unreadable
-from framework.core.lifecycle import StandbyPhase
-from framework.core.standby import StandbyCore
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError, Halted, OffsetOutOfRange, StoreCorrupted
-from framework.execution.changelog_writer import apply_segment
-from framework.execution.limits import (
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.damage import unreadable
+from grete.core.lifecycle import StandbyPhase
+from grete.core.standby import StandbyCore
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError, Halted, OffsetOutOfRange, StoreCorrupted
+from grete.execution.changelog_writer import apply_segment
+from grete.execution.limits import (
     LATE_MS,
     STANDBY_LOAD_BYTES,
     STANDBY_LOOK_MS,
     STANDBY_POSITION_MS,
     STANDBY_WRITE_BYTES,
 )
-from framework.execution.own_changelog import OwnChangelog
-from framework.halts import HaltCode
-from framework.logs.partition_reader import READABLE_S_MAX
-from framework.ports import LogReader, LogRow, StateStore, Write
-from protocol.changelog import decode_data
-from protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
-from protocol.errors import DecodeError
+from grete.execution.own_changelog import OwnChangelog
+from grete.halts import HaltCode
+from grete.logs.partition_reader import READABLE_S_MAX
+from grete.ports import LogReader, LogRow, StateStore, Write
+from grete.protocol.changelog import decode_data
+from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
+from grete.protocol.errors import DecodeError
 
 logger = logging.getLogger("grete")
 

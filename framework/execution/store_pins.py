@@ -1,9 +1,9 @@
 """Which store each store id of a task means, kept in its state: other declarations would read other data."""
 
-from framework.api.graph import FIRST_USER_STORE, StageGraph
-from framework.errors import ConfigError
-from framework.execution.reserved_stores import pin_key
-from framework.stores.overlay_store import OverlayStore
+from grete.api.graph import FIRST_USER_STORE, StageGraph
+from grete.errors import ConfigError
+from grete.execution.reserved_stores import pin_key
+from grete.stores.overlay_store import OverlayStore
 
 
 class StorePins:

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from protocol.ids import TopicPartition
+from grete.protocol.ids import TopicPartition
 
 PARTS = 32  # offsets remembered over the retention: a trim is late by at most a 32nd of it
 

@@ -5,28 +5,28 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from framework.api.context import wall_clock_us
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.lifecycle import StartupPhase
-from framework.core.ports import Core
-from framework.errors import Halted, OffsetOutOfRange
-from framework.execution.awaited_transactions import AwaitedTransactions
-from framework.execution.backpressure import Backpressure, ReportedPositions
-from framework.execution.commit_times import CommitTimes
-from framework.execution.input_holes import InputHoles
-from framework.execution.input_reader import InputReader
-from framework.execution.limits import OPEN_CHECK_MS
-from framework.execution.pending_sends import PendingSends
-from framework.execution.ports import CommitTracing, Runner
-from framework.execution.record_times import InputTimes
-from framework.execution.timers import NEVER
-from framework.execution.watermarks import EventTimeOut
-from framework.halts import HaltCode
-from framework.ports import Log, LogRow
-from framework.settings import Settings
-from framework.stores.overlay import Overlay
-from protocol.ids import TopicPartition
+from grete.api.context import wall_clock_us
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.lifecycle import StartupPhase
+from grete.core.ports import Core
+from grete.errors import Halted, OffsetOutOfRange
+from grete.execution.awaited_transactions import AwaitedTransactions
+from grete.execution.backpressure import Backpressure, ReportedPositions
+from grete.execution.commit_times import CommitTimes
+from grete.execution.input_holes import InputHoles
+from grete.execution.input_reader import InputReader
+from grete.execution.limits import OPEN_CHECK_MS
+from grete.execution.pending_sends import PendingSends
+from grete.execution.ports import CommitTracing, Runner
+from grete.execution.record_times import InputTimes
+from grete.execution.timers import NEVER
+from grete.execution.watermarks import EventTimeOut
+from grete.halts import HaltCode
+from grete.ports import Log, LogRow
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.stores.overlay import Overlay
 
 SINK = "sink"  # what holds a task that has not seen its sink yet
 COVERED = -2  # token of data messages: their commit's delivery covers them (port contract 1)

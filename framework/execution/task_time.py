@@ -6,13 +6,13 @@ Each move takes effect behind the records before it: at once, unless some of tho
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from framework.api.graph import StageGraph
-from framework.errors import TaskError
-from framework.execution.calls.flight import Records
-from framework.execution.event_time import AFTER_ALL, BEFORE_ALL, EventTime, TimeSource
-from framework.execution.firing import Firing
-from framework.execution.site import Site
-from framework.execution.timers import TimerQueue
+from grete.api.graph import StageGraph
+from grete.errors import TaskError
+from grete.execution.calls.flight import Records
+from grete.execution.event_time import AFTER_ALL, BEFORE_ALL, EventTime, TimeSource
+from grete.execution.firing import Firing
+from grete.execution.site import Site
+from grete.execution.timers import TimerQueue
 
 Move = Callable[[], None]
 

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from framework.errors import TaskError
-from framework.execution.event_time import BEFORE_ALL
-from framework.execution.limits import AGAIN_TIMERS, GONE_TIMERS_MIN, MOVED_TIMERS
-from framework.stores.overlay_store import OverlayStore
+from grete.errors import TaskError
+from grete.execution.event_time import BEFORE_ALL
+from grete.execution.limits import AGAIN_TIMERS, GONE_TIMERS_MIN, MOVED_TIMERS
+from grete.stores.overlay_store import OverlayStore
 
 _AT = struct.Struct(">Q")  # with the sign bit flipped: sorts as the numbers do
 _SIGN = 1 << 63  # flipped, the bytes of negative times sort before those of positive ones

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from framework.api.graph import StageGraph
-from framework.api.record import Headers
-from protocol.record_batch import RecordBatch
+from grete.api.graph import StageGraph
+from grete.api.record import Headers
+from grete.protocol.record_batch import RecordBatch
 
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 MILLION = 1_000_000  # sampling rates are shares of it

@@ -9,14 +9,14 @@ from collections.abc import Coroutine, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from framework.api.graph import StageGraph
-from framework.api.record import Record
-from framework.api.topic import Topic
-from framework.core.task_topology import TaskWiring
-from framework.core.topology import Topology
-from framework.execution.encoding import SendFunction
-from framework.execution.process_loops import Loop, ProcessFunction
-from framework.execution.trace_context import (
+from grete.api.graph import StageGraph
+from grete.api.record import Record
+from grete.api.topic import Topic
+from grete.core.task_topology import TaskWiring
+from grete.core.topology import Topology
+from grete.execution.encoding import SendFunction
+from grete.execution.process_loops import Loop, ProcessFunction
+from grete.execution.trace_context import (
     CURRENT,
     LINKS_MAX,
     RecordTrace,
@@ -25,9 +25,9 @@ from framework.execution.trace_context import (
     derived_id,
     is_sampled,
 )
-from framework.settings import Settings
-from protocol.ids import split_producer_id
-from protocol.record_batch import RecordBatch
+from grete.protocol.ids import split_producer_id
+from grete.protocol.record_batch import RecordBatch
+from grete.settings import Settings
 
 
 class EndsSpan(Protocol):
@@ -39,7 +39,7 @@ class EndsSpan(Protocol):
 
 
 class TellsSpans(Protocol):
-    """Who is told of spans: OpenTelemetry (framework.execution.spans), or none."""
+    """Who is told of spans: OpenTelemetry (grete.execution.spans), or none."""
 
     def begin(self, of: RecordTrace, record: Record[Any, Any]) -> EndsSpan | None:
         """Begin the span of a record."""

@@ -3,13 +3,10 @@
 import traceback
 from pathlib import Path
 
-import framework
-import protocol
-
 TEXT_MAX = 2_000  # characters kept, the last ones: a dead letter carries them, too
 FRAMES_MAX = 20  # kept of each error, the last ones: a recursion's may be a thousand
 
-_OURS = tuple(f"{Path(str(package.__file__)).parent}/" for package in (framework, protocol))
+_OURS = f"{Path(__file__).parents[1]}/"
 
 
 def in_grete(file: str) -> bool:

@@ -3,15 +3,15 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from framework.core.lifecycle import TaskStatus
-from framework.core.ports import Core
-from framework.execution.event_time import BEFORE_ALL
-from framework.execution.input_reader import InputReader
-from framework.execution.limits import EVERY_MS, PER_CHECKPOINT
-from framework.execution.ports import Runner
-from framework.execution.record_times import InputTimes
-from framework.settings import Settings
-from protocol.ids import TopicPartition
+from grete.core.lifecycle import TaskStatus
+from grete.core.ports import Core
+from grete.execution.event_time import BEFORE_ALL
+from grete.execution.input_reader import InputReader
+from grete.execution.limits import EVERY_MS, PER_CHECKPOINT
+from grete.execution.ports import Runner
+from grete.execution.record_times import InputTimes
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
 
 NEVER_MS = float("inf")  # later than any clock
 IdleInput = tuple[TopicPartition, bool]  # an input, whether it has ended

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import msgspec
 
-from framework.core.damage import entry as reading
-from framework.errors import ConfigError
-from framework.feeds.lines import MARK
-from framework.feeds.listing import SPECIAL, UNREADABLE, VANISHED, Listing, NotRegular, contents
-from framework.feeds.numbers import PlannedNumbers
-from framework.ports import ExternalRecord, JobMetadata
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.core.damage import entry as reading
+from grete.errors import ConfigError
+from grete.feeds.lines import MARK
+from grete.feeds.listing import SPECIAL, UNREADABLE, VANISHED, Listing, NotRegular, contents
+from grete.feeds.numbers import PlannedNumbers
+from grete.ports import ExternalRecord, JobMetadata
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
 
 FILE_BYTES_MAX = 8 << 20  # a larger file is left out: it is data or a log, not a document
 PROBE_BYTES = 8 << 10  # a NUL byte in here means: not text

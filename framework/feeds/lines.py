@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from framework.api.topic import Topic
-from framework.errors import ConfigError, SerdeError
-from framework.feeds.numbered_file import LINE_BYTES_MAX, NumberedFile
-from framework.feeds.numbers import Numbers, cell_of, new_session
-from framework.ports import ExternalRecord, JobMetadata
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.api.topic import Topic
+from grete.errors import ConfigError, SerdeError
+from grete.feeds.numbered_file import LINE_BYTES_MAX, NumberedFile
+from grete.feeds.numbers import Numbers, cell_of, new_session
+from grete.ports import ExternalRecord, JobMetadata
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
 
 READ_BYTES = 256 << 10  # at once, and so in one transaction
 

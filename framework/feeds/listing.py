@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from framework.errors import ConfigError
+from grete.errors import ConfigError
 
 EXCLUDED = ("__pycache__", ".git", ".grete", "site-packages")  # copies, caches, jobs, other people's files
 UNREADABLE = "unreadable"  # what was fed of it before stays as it is: nothing is known of it now

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from framework.core.damage import entry
-from framework.errors import ConfigError
-from framework.feeds.numbers import new_session
-from framework.ports import JobMetadata
+from grete.core.damage import entry
+from grete.errors import ConfigError
+from grete.feeds.numbers import new_session
+from grete.ports import JobMetadata
 
 READ_BYTES = 1 << 20  # at once, of which a digest is made
 LINE_BYTES_MAX = 1 << 20  # Kafka's default limit on a message is about as much

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from framework.errors import ConfigError, FrameworkError, Halted, TransientError
-from framework.feeds.numbers import Numbers, cell_of, new_session
-from framework.file_lock import open_lock, try_lock
-from framework.halts import HaltCode
-from framework.ports import ExternalRecord
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.errors import ConfigError, FrameworkError, Halted, TransientError
+from grete.feeds.numbers import Numbers, cell_of, new_session
+from grete.file_lock import open_lock, try_lock
+from grete.halts import HaltCode
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
 
 PAGE_BYTES = 4096  # that of most file systems
 PAGES_MIN = 16  # of an empty file, and one batch

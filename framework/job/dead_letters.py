@@ -5,22 +5,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from framework.api.interval_join import IntervalJoin
-from framework.api.job import Job
-from framework.api.serdes import Serde, bytes_serde, topic_serde, utf8
-from framework.api.topic import DeadLetter
-from framework.api.windows import WindowStore
-from framework.core.damage import entry
-from framework.core.partitioners import Partitioner
-from framework.errors import Halted
-from framework.halts import HaltCode
-from framework.job.key_metadata import pinned, rescaled
-from framework.job.limits import REDRIVE_BYTES, REDRIVE_RECORDS
-from framework.logs.partition_reader import rows_left
-from framework.ports import ExternalRecord, JobLog, LogReader, LogRow, MetadataReader
-from protocol.errors import DecodeError
-from protocol.frames import decode_headers, encode_headers
-from protocol.ids import TopicPartition
+from grete.api.interval_join import IntervalJoin
+from grete.api.job import Job
+from grete.api.serdes import Serde, bytes_serde, topic_serde, utf8
+from grete.api.topic import DeadLetter
+from grete.api.windows import WindowStore
+from grete.core.damage import entry
+from grete.core.partitioners import Partitioner
+from grete.errors import Halted
+from grete.halts import HaltCode
+from grete.job.key_metadata import pinned, rescaled
+from grete.job.limits import REDRIVE_BYTES, REDRIVE_RECORDS
+from grete.logs.partition_reader import rows_left
+from grete.ports import ExternalRecord, JobLog, LogReader, LogRow, MetadataReader
+from grete.protocol.errors import DecodeError
+from grete.protocol.frames import decode_headers, encode_headers
+from grete.protocol.ids import TopicPartition
 
 FIRST = "grete.error"  # of the headers that a dead letter has behind those of its record
 _KEY = "redriven/"  # metadata: which letters were sent again
@@ -35,7 +35,7 @@ class Letter(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]  # those that the record came with
-    told: dict[str, str]  # the headers that Grete adds (framework.api.topic.DeadLetter), without their "grete."
+    told: dict[str, str]  # the headers that Grete adds (grete.api.topic.DeadLetter), without their "grete."
 
     @property
     def topic(self) -> str:

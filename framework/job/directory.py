@@ -4,18 +4,18 @@ import hashlib
 import os
 from pathlib import Path
 
-from framework.api.job import Job
-from framework.errors import ConfigError
-from framework.file_lock import open_lock, try_lock
-from framework.logs.address import (
+from grete.api.job import Job
+from grete.errors import ConfigError
+from grete.file_lock import open_lock, try_lock
+from grete.logs.address import (
     IN_DIRECTORY,
     LogAddress,
     check_address,
     open_address,
 )
-from framework.logs.patience import Patience
-from framework.ports import JobLog
-from framework.stores.store_directory import make_private
+from grete.logs.patience import Patience
+from grete.ports import JobLog
+from grete.stores.store_directory import make_private
 
 
 class JobDirectory:

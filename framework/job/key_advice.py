@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from framework.core.partitioners import KeyAt, Partitioner, Recognized
-from protocol.ids import TopicPartition
+from grete.core.partitioners import KeyAt, Partitioner, Recognized
+from grete.protocol.ids import TopicPartition
 
 _NAMES = {
     Partitioner.MURMUR2: "murmur2",

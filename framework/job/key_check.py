@@ -1,6 +1,6 @@
 """Stops a task whose input holds a key in another partition than the one where its state is.
 
-The first keys of an input show its partitioner (framework.core.partitioners), which is then pinned in the job's
+The first keys of an input show its partitioner (grete.core.partitioners), which is then pinned in the job's
 metadata. From then on, of each batch one key in SAMPLE_STEP is compared, at least 4: murmur2 costs 1 to 2 µs a key in
 Python, and a record 3 µs at the least, so all keys would cost a third of the throughput. Batches of less than 8 records
 are compared key by key. After a rescale each key is compared, once while it is remembered: a producer goes on with the
@@ -11,18 +11,18 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.core.partitioners import KeyAt, Partitioner, Recognized, Recognizer
-from framework.errors import FrameworkError, Halted
-from framework.halts import HaltCode
-from framework.job.directory import JobDirectory
-from framework.job.key_advice import differing_inputs, misplaced, two_producers
-from framework.job.key_metadata import Rescaled, has_state, pin, pinned, rescaled
-from framework.ports import JobMetadata
-from framework.settings import Settings
-from protocol.ids import TopicPartition
-from protocol.partitioner import crc32_partition_of, partition_of
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.core.partitioners import KeyAt, Partitioner, Recognized, Recognizer
+from grete.errors import FrameworkError, Halted
+from grete.halts import HaltCode
+from grete.job.directory import JobDirectory
+from grete.job.key_advice import differing_inputs, misplaced, two_producers
+from grete.job.key_metadata import Rescaled, has_state, pin, pinned, rescaled
+from grete.ports import JobMetadata
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import crc32_partition_of, partition_of
+from grete.settings import Settings
 
 SAMPLE_STEP = 32  # of a pinned input, one key of this many is compared: below 2 % of a record's cost
 AT_LEAST = 4  # keys of each batch

@@ -4,14 +4,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.core.damage import entry as reading
-from framework.core.partitioners import Partitioner
-from framework.errors import ConfigError
-from framework.ports import JobMetadata, MetadataReader
-from protocol.ids import TopicPartition
-from protocol.partitioner import crc32_partition_of, partition_of
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.core.damage import entry as reading
+from grete.core.partitioners import Partitioner
+from grete.errors import ConfigError
+from grete.ports import JobMetadata, MetadataReader
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import crc32_partition_of, partition_of
 
 Placement = Callable[[bytes, int], int]  # key, partitions → partition
 Places = Mapping[int, Placement]  # by stage

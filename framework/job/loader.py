@@ -11,12 +11,12 @@ from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 
-from framework.api.job import Job
-from framework.errors import ConfigError, FrameworkError
+from grete.api.job import Job
+from grete.errors import ConfigError, FrameworkError
 
 logger = logging.getLogger("grete.definition")  # commands show its lines to the person at the terminal
 
-OURS = frozenset({"framework", "grete", "protocol"})
+OURS = frozenset({"grete"})
 
 
 def load_job(reference: str, name: str = "job") -> Job:

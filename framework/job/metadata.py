@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from framework.api.job import Job
-from framework.core.damage import entry as reading
-from framework.errors import ConfigError
-from framework.job.key_metadata import rescale_entry, rescaled
-from framework.ports import JobLog, JobLogReader, JobMetadata, MetadataReader
-from framework.settings import AT_MOST_ONCE, Settings, with_texts
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.core.damage import entry as reading
+from grete.errors import ConfigError
+from grete.job.key_metadata import rescale_entry, rescaled
+from grete.ports import JobLog, JobLogReader, JobMetadata, MetadataReader
+from grete.protocol.ids import TopicPartition
+from grete.settings import AT_MOST_ONCE, Settings, with_texts
 
 _SEQUENCED = "read-back"  # as it is pinned: logs of earlier builds say so
 _NONE = AT_MOST_ONCE  # as it is pinned, too

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection
 
-from framework.api.job import Job
-from framework.errors import ConfigError
-from framework.job.key_metadata import counts_of_rescale
-from framework.logs.topic_identity import more_partitions
-from framework.ports import Log, MetadataReader
+from grete.api.job import Job
+from grete.errors import ConfigError
+from grete.job.key_metadata import counts_of_rescale
+from grete.logs.topic_identity import more_partitions
+from grete.ports import Log, MetadataReader
 
 
 def create_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> None:

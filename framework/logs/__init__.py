@@ -1,1 +1,1 @@
-"""Back ends of framework.ports.Log: embedded (SQLite), memory, Kafka."""
+"""Back ends of grete.ports.Log: embedded (SQLite), memory, Kafka."""

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from framework.errors import ConfigError
-from framework.logs.embedded import EmbeddedLog, EmbeddedReader
-from framework.logs.patience import Patience
-from framework.ports import JobLog, JobLogReader
-from framework.trusted import require_own
+from grete.errors import ConfigError
+from grete.logs.embedded import EmbeddedLog, EmbeddedReader
+from grete.logs.patience import Patience
+from grete.ports import JobLog, JobLogReader
+from grete.trusted import require_own
 
 EMBEDDED, KAFKA = "embedded", "kafka://"
 _LOADS_CODE = frozenset(  # a library, or a command
@@ -66,7 +66,7 @@ def open_log(
     hosts = check_address(LogAddress(url))
     if not hosts:
         return EmbeddedLog(path, create=create)
-    from framework.logs.kafka import KafkaLog
+    from grete.logs.kafka import KafkaLog
 
     return KafkaLog(hosts, options, group=group, patience=patience, reads=reads)
 
@@ -94,7 +94,7 @@ def open_reader(address: LogAddress, path: Path, *, group: str = "grete") -> Job
     if not hosts:
         return EmbeddedReader(path)
     options = None if address.config is None else read_options(address.config)
-    from framework.logs.kafka import KafkaReader
+    from grete.logs.kafka import KafkaReader
 
     return KafkaReader.connect(hosts, options, group=group)
 
@@ -121,6 +121,6 @@ def read_options(path: Path) -> dict[str, str]:
         options[name] = value
         if name.removeprefix("producer.").removeprefix("consumer.") in _LOADS_CODE:
             require_own(path, f"leave {name} out, which runs code, or make the file your own")
-    from framework.logs.kafka.config import hidden
+    from grete.logs.kafka.config import hidden
 
     return hidden(options)

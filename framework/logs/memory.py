@@ -4,10 +4,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 
-from framework.errors import ConfigError, OffsetOutOfRange
-from framework.open_transaction import OpenTransaction
-from framework.ports import Delivery, ExternalRecord, LogRow
-from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
+from grete.errors import ConfigError, OffsetOutOfRange
+from grete.open_transaction import OpenTransaction
+from grete.ports import Delivery, ExternalRecord, LogRow
+from grete.protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
 
 ROW_BYTES = 48  # what a row counts beside its blobs, as in the embedded log
 
@@ -89,7 +89,7 @@ class MemoryLogData:
 
 
 class MemoryLog:
-    """framework.ports.Log: one connection to a MemoryLogData. Dropping it loses what it queued, as a kill does."""
+    """grete.ports.Log: one connection to a MemoryLogData. Dropping it loses what it queued, as a kill does."""
 
     def __init__(self, data: MemoryLogData) -> None:
         """Connect; any number of connections may share the data, all in one thread."""
@@ -174,7 +174,7 @@ class MemoryLog:
         sync: bool = False,
         outputs: Sequence[ExternalRecord] = (),
     ) -> None:
-        """Queue one internal message; see framework.ports.Log."""
+        """Queue one internal message; see grete.ports.Log."""
         for each in (partition, *(record.partition for record in outputs)):
             self.data.partition(each)
         self._queue.append((owner, token, partition, value, fence, tuple(outputs)))

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 
-from framework.errors import ConfigError
-from framework.open_transaction import OpenTransaction
-from framework.ports import LogReader
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError
+from grete.open_transaction import OpenTransaction
+from grete.ports import LogReader
+from grete.protocol.ids import TopicPartition
 
 LOOK_S = 0.25  # between two looks: a transaction of a program that works ends within a second or so
 SAY_S = 2.0  # for which a transaction may be open before it is said, and named once a minute

@@ -7,9 +7,9 @@ has acknowledged. To take that for the end would be to miss commits, claims, or 
 import time
 from collections.abc import Callable, Iterator
 
-from framework.errors import OffsetOutOfRange, TransientError
-from framework.ports import LogReader, LogRow
-from protocol.ids import TopicPartition
+from grete.errors import OffsetOutOfRange, TransientError
+from grete.ports import LogReader, LogRow
+from grete.protocol.ids import TopicPartition
 
 READABLE_S_MAX = 60.0  # a message that is known to be in the log can be read by then
 _READ_BYTES = 1 << 20  # at once: some frames

@@ -7,10 +7,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
-from framework.open_transaction import OpenTransaction
-from framework.ports import LogReader, LogRow
-from framework.settings import MiB
-from protocol.ids import TopicPartition
+from grete.open_transaction import OpenTransaction
+from grete.ports import LogReader, LogRow
+from grete.protocol.ids import TopicPartition
+from grete.settings import MiB
 
 KEPT_BYTES_MAX = 32 * MiB  # beyond, all that was read is dropped
 ROW_BYTES = 48  # what a row counts beside its key and value, as in the logs

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from framework.errors import Halted
-from framework.halts import HaltCode
-from framework.ports import JobLog, JobMetadata, MetadataReader
+from grete.errors import Halted
+from grete.halts import HaltCode
+from grete.ports import JobLog, JobMetadata, MetadataReader
 
 CREATED_AGAIN = (
     "offsets in it begin from 0, so the job cannot tell which records it has read. Bring the topic back, or "

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from framework.monitor.catalog import Metric
-from framework.monitor.page import HostGuard
+from grete.monitor.catalog import Metric
+from grete.monitor.page import HostGuard
 
 
 @dataclass

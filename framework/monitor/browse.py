@@ -10,26 +10,26 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from framework.api.job import Job
-from framework.api.serdes import Serde, bytes_serde
-from framework.api.store import Store
-from framework.api.topic import Topic
-from framework.errors import ConfigError, TransientError
-from framework.execution.decoding import headers_of
-from framework.job.dead_letters import Letter, letter_of, serdes_of
-from framework.job.metadata import pinned_settings
-from framework.open_transaction import OpenTransaction
-from framework.ports import JobLogReader, LogRow, MetadataReader
-from framework.settings import Settings
-from framework.state.changelog_text import message_in
-from framework.state.local_reader import place_of, store_named
-from framework.state.newest import NewestReader
-from framework.state.shown import decoded, external_topics, from_text
-from framework.state.snapshot_reader import SnapshotReader
-from framework.state.snapshots import snapshots
-from protocol.errors import DecodeError
-from protocol.frames import encode_headers
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.api.serdes import Serde, bytes_serde
+from grete.api.store import Store
+from grete.api.topic import Topic
+from grete.errors import ConfigError, TransientError
+from grete.execution.decoding import headers_of
+from grete.job.dead_letters import Letter, letter_of, serdes_of
+from grete.job.metadata import pinned_settings
+from grete.open_transaction import OpenTransaction
+from grete.ports import JobLogReader, LogRow, MetadataReader
+from grete.protocol.errors import DecodeError
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.changelog_text import message_in
+from grete.state.local_reader import place_of, store_named
+from grete.state.newest import NewestReader
+from grete.state.shown import decoded, external_topics, from_text
+from grete.state.snapshot_reader import SnapshotReader
+from grete.state.snapshots import snapshots
 
 ROWS_MAX = 100  # of a page
 CHARS_MAX = 2_000  # of a key or value

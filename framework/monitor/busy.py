@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from framework.monitor.job_view import WorkerView
+from grete.monitor.job_view import WorkerView
 
 WINDOW_S = 10.0  # longer than most pauses of a job, shorter than a person's patience
 STEP_S = 1.0  # between two samples

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from framework.monitor.job_view import JobView, WorkerView
-from framework.worker.ends import REASONS
+from grete.monitor.job_view import JobView, WorkerView
+from grete.worker.ends import REASONS
 
 Values = float | Mapping[str, float] | None  # one value; one for each value of ``by``; none
 OfJob = Callable[[JobView], Values]

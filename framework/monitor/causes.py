@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from framework.findings import Finding, Level
-from framework.halts import halt_code
-from framework.monitor.health import keeps_up_s
-from framework.monitor.job_view import JobView, WorkerView
-from framework.worker.ends import FREE_BYTES_MIN, Reason, WorkerEnd
+from grete.findings import Finding, Level
+from grete.halts import halt_code
+from grete.monitor.health import keeps_up_s
+from grete.monitor.job_view import JobView, WorkerView
+from grete.worker.ends import FREE_BYTES_MIN, Reason, WorkerEnd
 
 BUSY_SHARE = 0.8  # of the last seconds with one task: its worker has hardly time for anything else
 

@@ -5,8 +5,8 @@ import threading
 import time
 import traceback
 
-from framework.monitor.job_view import JobView
-from framework.worker.status import ENDED
+from grete.monitor.job_view import JobView
+from grete.worker.status import ENDED
 
 LIVE_SHARE = 0.5  # of liveness_timeout_ms: a probe learns of a loop that is stuck before the watchdog ends it
 AGE_INTERVALS, AGE_S_MIN = 10, 10.0  # of a task's last checkpoint, beyond which it does not keep up

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from framework.monitor.job_view import Incident, JobView, StandbyView, WorkerView
+from grete.monitor.job_view import Incident, JobView, StandbyView, WorkerView
 
 ELSEWHERE = "(the error is in the worker's log: values are hidden here)"
 

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from framework.monitor.job_graph import JobGraph
-from framework.monitor.job_view import Incident, JobView
+from grete.monitor.job_graph import JobGraph
+from grete.monitor.job_view import Incident, JobView
 
 POINT_MS, KEPT_MS = 5_000, 3 * 3_600_000  # between two points; how long they are kept
 SAMPLE_MS, RATE_MS = 1_000, 10_000  # between two samples of counters; the time over which a rate is taken

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
-from framework.api.job import Job
-from framework.errors import FrameworkError
-from framework.ports import Log
-from framework.state.commits import external_ends
+from grete.api.job import Job
+from grete.errors import FrameworkError
+from grete.ports import Log
+from grete.state.commits import external_ends
 
 EVERY_S = 5.0  # between two questions
 END_S_MAX = 5.0  # for the last answer

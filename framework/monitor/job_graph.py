@@ -5,12 +5,12 @@ from typing import Literal
 
 import msgspec
 
-from framework.api.external import External
-from framework.api.files import Files
-from framework.api.http import Http
-from framework.api.job import Job
-from framework.api.table import Table
-from framework.settings import Settings
+from grete.api.external import External
+from grete.api.files import Files
+from grete.api.http import Http
+from grete.api.job import Job
+from grete.api.table import Table
+from grete.settings import Settings
 
 BOUNDS = (  # settings that hold input up, and those that a page shows beside what they bound
     "checkpoint_interval_ms",

@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from framework.worker.ends import WorkerEnd
+from grete.worker.ends import WorkerEnd
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker process. ``tasks``: by name, what framework.worker.status says; empty until it has started."""
+    """One worker process. ``tasks``: by name, what grete.worker.status says; empty until it has started."""
 
     number: int
     partitions: tuple[int, ...]  # whose tasks it hosts
@@ -25,7 +25,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StandbyView(msgspec.Struct, frozen=True, kw_only=True):
-    """The standby of one partition. ``tasks``: by name, what framework.worker.standby_worker says; empty at first."""
+    """The standby of one partition. ``tasks``: by name, what grete.worker.standby_worker says; empty at first."""
 
     partition: int
     running: bool

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from framework.findings import Finding
-from framework.monitor.causes import findings_of
-from framework.monitor.history import History
-from framework.monitor.job_graph import JobGraph
-from framework.monitor.job_view import Incident, JobView, StandbyView, WorkerView
+from grete.findings import Finding
+from grete.monitor.causes import findings_of
+from grete.monitor.history import History
+from grete.monitor.job_graph import JobGraph
+from grete.monitor.job_view import Incident, JobView, StandbyView, WorkerView
 
 INCIDENTS_SHOWN = 50  # a page of them
 

@@ -9,8 +9,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from framework.execution.commit_times import BUCKETS_S
-from framework.monitor.catalog import (
+from grete.execution.commit_times import BUCKETS_S
+from grete.monitor.catalog import (
     COMMIT_SECONDS,
     COMMIT_TEXT,
     JOB_METRICS,
@@ -19,7 +19,7 @@ from framework.monitor.catalog import (
     Metric,
     Values,
 )
-from framework.monitor.job_view import JobView
+from grete.monitor.job_view import JobView
 
 _OF_TASK, _OF_WORKER = ("job", "stage", "partition"), ("job", "worker", "partition")
 

@@ -19,12 +19,12 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from framework.errors import FrameworkError
-from framework.monitor.browse import Browse
-from framework.monitor.history import History
-from framework.monitor.job_graph import JobGraph
-from framework.monitor.job_view import JobView
-from framework.monitor.live import live
+from grete.errors import FrameworkError
+from grete.monitor.browse import Browse
+from grete.monitor.history import History
+from grete.monitor.job_graph import JobGraph
+from grete.monitor.job_view import JobView
+from grete.monitor.live import live
 
 TICK_S = 0.5  # between two events to a browser
 CLIENTS_MAX = 32  # that get events; one more is refused

@@ -16,14 +16,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from framework.errors import ConfigError
-from framework.file_lock import keep_from_children
-from framework.monitor.bounded_connection import ACCEPTED_MAX, BoundedConnection
-from framework.monitor.causes import findings_of
-from framework.monitor.health import Pulse, not_ready
-from framework.monitor.job_view import Ended, JobView
-from framework.monitor.metrics import JobMetrics
-from framework.monitor.page import HostGuard, Page
+from grete.errors import ConfigError
+from grete.file_lock import keep_from_children
+from grete.monitor.bounded_connection import ACCEPTED_MAX, BoundedConnection
+from grete.monitor.causes import findings_of
+from grete.monitor.health import Pulse, not_ready
+from grete.monitor.job_view import Ended, JobView
+from grete.monitor.metrics import JobMetrics
+from grete.monitor.page import HostGuard, Page
 
 _JSON = "application/json"
 _STARTS_S_MAX = 10.0  # of a thread that binds nothing: milliseconds on an idle machine

@@ -8,27 +8,27 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from framework.api.job import Job
-from framework.errors import ConfigError, ExitCode, FrameworkError, Halted
-from framework.job.directory import JobDirectory
-from framework.logs.address import open_reader
-from framework.logs.patience import Patience
-from framework.monitor.browse import Browse
-from framework.monitor.busy import Busy
-from framework.monitor.health import LIVE_SHARE
-from framework.monitor.hiding import ELSEWHERE, without_values
-from framework.monitor.input_ends import InputEnds
-from framework.monitor.job_graph import graph_of
-from framework.monitor.job_view import Ended, Incident, JobView, StandbyView, WorkerView
-from framework.monitor.page import Page
-from framework.monitor.server import Monitor, serving
-from framework.ports import JobLogReader, Log
-from framework.settings import Settings
-from framework.worker.ends import REASONS, free_bytes
-from framework.worker.job_member import JobMember
-from framework.worker.local_job import LocalJob
-from framework.worker.standby_processes import StandbyProcess
-from framework.worker.worker import Worker
+from grete.api.job import Job
+from grete.errors import ConfigError, ExitCode, FrameworkError, Halted
+from grete.job.directory import JobDirectory
+from grete.logs.address import open_reader
+from grete.logs.patience import Patience
+from grete.monitor.browse import Browse
+from grete.monitor.busy import Busy
+from grete.monitor.health import LIVE_SHARE
+from grete.monitor.hiding import ELSEWHERE, without_values
+from grete.monitor.input_ends import InputEnds
+from grete.monitor.job_graph import graph_of
+from grete.monitor.job_view import Ended, Incident, JobView, StandbyView, WorkerView
+from grete.monitor.page import Page
+from grete.monitor.server import Monitor, serving
+from grete.ports import JobLogReader, Log
+from grete.settings import Settings
+from grete.worker.ends import REASONS, free_bytes
+from grete.worker.job_member import JobMember
+from grete.worker.local_job import LocalJob
+from grete.worker.standby_processes import StandbyProcess
+from grete.worker.worker import Worker
 
 _ASKS_S = 2.0  # for an answer of the log
 _DISK_S = 2.0  # between two looks at the disk

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import msgspec
 
-from framework import python_start
-from framework.errors import ConfigError
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress, open_reader
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.ports import LogRow
-from framework.replay.replay import Found, replay
-from framework.settings import Settings
-from framework.state.graph_pinning import know_graph
-from protocol.ids import TopicPartition
+from grete import python_start
+from grete.errors import ConfigError
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress, open_reader
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.ports import LogRow
+from grete.protocol.ids import TopicPartition
+from grete.replay.replay import Found, replay
+from grete.settings import Settings
+from grete.state.graph_pinning import know_graph
 
 HASHES_MAX = 4_294_967_295  # the greatest PYTHONHASHSEED
 TIME_ZONE = "NOWHERE-9:17"  # 9:17 hours east of Greenwich: the time zone of no place
@@ -77,7 +77,7 @@ def replay_elsewhere(spec: ReplaySpec) -> Found:
     hashes = random.randint(1, HASHES_MAX)  # noqa: S311  # any but 0, the one of workers
     path = python_start.environment_with_path()  # a test has its modules from there
     ran = subprocess.run(  # noqa: S603  # our own interpreter, and a spec of the same user
-        python_start.python("framework.replay.elsewhere"),
+        python_start.python("grete.replay.elsewhere"),
         env=path | {"PYTHONHASHSEED": str(hashes), "TZ": TIME_ZONE},
         input=msgspec.json.encode(spec),
         stdout=subprocess.PIPE,

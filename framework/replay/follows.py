@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from protocol.commit import Commit
+from grete.protocol.commit import Commit
 
 
 def follows(commit: Commit, begins: Mapping[int, Commit], *, timed: bool) -> bool:

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from framework.api.reader import origin_of
-from framework.core.changelog_fold import ChangelogFold
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError
-from framework.execution.deterministic.numbering import theirs_of
-from framework.ports import LogReader, LogRow
-from framework.state.recorded_task import rows_of
-from protocol.changelog import InputDecision, decode_data
-from protocol.envelope import MessageType, decode_header
-from protocol.frames import decode_columns, decode_headers
-from protocol.ids import TopicPartition
-from protocol.notes import IdleNote
+from grete.api.reader import origin_of
+from grete.core.changelog_fold import ChangelogFold
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError
+from grete.execution.deterministic.numbering import theirs_of
+from grete.ports import LogReader, LogRow
+from grete.protocol.changelog import InputDecision, decode_data
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.frames import decode_columns, decode_headers
+from grete.protocol.ids import TopicPartition
+from grete.protocol.notes import IdleNote
+from grete.state.recorded_task import rows_of
 
 NOT_COMPARED = {"grete.offset"}  # the offset of a dead letter in a stream: a replay cuts frames otherwise
 

@@ -10,16 +10,19 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from framework.api.job import Job
-from framework.core.deterministic.logical_watermarks import step_at
-from framework.core.task_topology import TaskWiring, wire
-from framework.errors import ConfigError, FrameworkError
-from framework.execution.sink_targets import no_sinks
-from framework.job.topics import create_topics
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.ports import LogReader
-from framework.replay.follows import follows
-from framework.replay.recorded import (
+from grete.api.job import Job
+from grete.core.deterministic.logical_watermarks import step_at
+from grete.core.task_topology import TaskWiring, wire
+from grete.errors import ConfigError, FrameworkError
+from grete.execution.sink_targets import no_sinks
+from grete.job.topics import create_topics
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.ports import LogReader
+from grete.protocol.changelog import InputDecision
+from grete.protocol.commit import Commit
+from grete.protocol.ids import TopicPartition, split_producer_id
+from grete.replay.follows import follows
+from grete.replay.recorded import (
     MadeOutput,
     MadeOutputs,
     decided_rows,
@@ -27,14 +30,11 @@ from framework.replay.recorded import (
     made_outside,
     state_at,
 )
-from framework.replay.seeded import UntrimmedLog, changelog_of, decided_after
-from framework.replay.task_host import Faults, HostedTask, work_all
-from framework.settings import Settings
-from framework.state.commits import all_wirings
-from framework.state.recorded_task import RecordedTask, recorded_task
-from protocol.changelog import InputDecision
-from protocol.commit import Commit
-from protocol.ids import TopicPartition, split_producer_id
+from grete.replay.seeded import UntrimmedLog, changelog_of, decided_after
+from grete.replay.task_host import Faults, HostedTask, work_all
+from grete.settings import Settings
+from grete.state.commits import all_wirings
+from grete.state.recorded_task import RecordedTask, recorded_task
 
 STEPS_MAX = 20_000  # of time passing without end: 100 s of progress messages
 

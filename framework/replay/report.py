@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from framework.api.job import Job
-from framework.execution.deterministic.determinism_lint import findings
-from framework.replay.recorded import MadeOutput
-from framework.replay.replay import Found
+from grete.api.job import Job
+from grete.execution.deterministic.determinism_lint import findings
+from grete.replay.recorded import MadeOutput
+from grete.replay.replay import Found
 
 
 def is_same(found: Found) -> bool:

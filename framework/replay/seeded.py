@@ -6,9 +6,8 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from framework.logs.memory import MemoryLog
-from framework.replay.recorded import State
-from protocol.changelog import (
+from grete.logs.memory import MemoryLog
+from grete.protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
     Claim,
@@ -17,9 +16,10 @@ from protocol.changelog import (
     encode_data,
     encode_input_decision,
 )
-from protocol.commit import Commit, encode_commit
-from protocol.ids import TopicPartition
-from protocol.notes import CallsNote, IdleNote, encode_calls, encode_note
+from grete.protocol.commit import Commit, encode_commit
+from grete.protocol.ids import TopicPartition
+from grete.protocol.notes import CallsNote, IdleNote, encode_calls, encode_note
+from grete.replay.recorded import State
 
 _CLAIM = Claim(b"grete verify past", "verify", 0, 0)._replace(nonce=b"verify the past.")
 _ENTRIES = 50_000  # of one data message

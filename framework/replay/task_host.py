@@ -7,20 +7,20 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from framework.api.graph import StageGraph
-from framework.api.store import Store
-from framework.core.topology import Topology
-from framework.execution.build import assemble, store_names
-from framework.execution.calls.ports import Caller
-from framework.execution.driver import TaskDriver
-from framework.execution.reserved_stores import META, STREAM_TIME
-from framework.execution.sink_targets import MakeSinks, sinks_of
-from framework.execution.timers import NEVER
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.settings import Settings
-from framework.state.live_entries import unexpired_of
-from framework.stores.memory import MemoryDisk, MemoryStore
-from framework.stores.spill import MemorySpill
+from grete.api.graph import StageGraph
+from grete.api.store import Store
+from grete.core.topology import Topology
+from grete.execution.build import assemble, store_names
+from grete.execution.calls.ports import Caller
+from grete.execution.driver import TaskDriver
+from grete.execution.reserved_stores import META, STREAM_TIME
+from grete.execution.sink_targets import MakeSinks, sinks_of
+from grete.execution.timers import NEVER
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.settings import Settings
+from grete.state.live_entries import unexpired_of
+from grete.stores.memory import MemoryDisk, MemoryStore
+from grete.stores.spill import MemorySpill
 
 ODDS = 40  # steps of a task per crash: few enough that a task seldom gets through a whole checkpoint
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from framework.api.sink import Entry, Owner
+from grete.api.sink import Entry, Owner
 
 
 class DiscardSink:

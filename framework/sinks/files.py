@@ -8,12 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from framework.api.files import Files
-from framework.api.serdes import encode_error, functions_of
-from framework.api.sink import Entry, Owner, Released
-from framework.errors import SerdeError, TransientError
-from framework.sinks.files_owner import FilesOwner
-from framework.sinks.released_files import ReleasedFiles, sync_directory
+from grete.api.files import Files
+from grete.api.serdes import encode_error, functions_of
+from grete.api.sink import Entry, Owner, Released
+from grete.errors import SerdeError, TransientError
+from grete.sinks.files_owner import FilesOwner
+from grete.sinks.released_files import ReleasedFiles, sync_directory
 
 
 def line_encoder(target: Files[object]) -> Callable[[object], bytes]:

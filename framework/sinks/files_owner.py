@@ -4,9 +4,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from framework.api.sink import Owner
-from framework.errors import Halted
-from framework.halts import HaltCode
+from grete.api.sink import Owner
+from grete.errors import Halted
+from grete.halts import HaltCode
 
 
 class FilesOwner:

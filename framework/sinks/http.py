@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from framework.api.http import Http, check_url, shown_url
-from framework.api.sink import Entry, Owner
-from framework.api.table import FROM_ENVIRONMENT
-from framework.errors import ConfigError, GraphError, Halted, TransientError
-from framework.halts import HaltCode
+from grete.api.http import Http, check_url, shown_url
+from grete.api.sink import Entry, Owner
+from grete.api.table import FROM_ENVIRONMENT
+from grete.errors import ConfigError, GraphError, Halted, TransientError
+from grete.halts import HaltCode
 
 KEY = "Idempotency-Key"
 _KEY_MAX = 255  # characters; services keep no longer ones

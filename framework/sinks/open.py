@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from framework.api.table import FROM_ENVIRONMENT, POSTGRES, Table
-from framework.errors import ConfigError
-from framework.sinks.sql import SqlSink
-from framework.sinks.sql_dialect import Dialect
-from framework.sinks.sqlite import SqliteDialect
+from grete.api.table import FROM_ENVIRONMENT, POSTGRES, Table
+from grete.errors import ConfigError
+from grete.sinks.sql import SqlSink
+from grete.sinks.sql_dialect import Dialect
+from grete.sinks.sqlite import SqliteDialect
 
 
 def sql_sinks(tables: Mapping[str, Table[Any]]) -> dict[str, SqlSink]:
@@ -48,6 +48,6 @@ def _dialect(url: str) -> Dialect:
         return SqliteDialect(url)
     if importlib.util.find_spec("psycopg") is None:
         raise ConfigError("a table in PostgreSQL needs the extra 'postgres': pip install 'grete[postgres]'")
-    from framework.sinks.postgres import PostgresDialect
+    from grete.sinks.postgres import PostgresDialect
 
     return PostgresDialect(url)

@@ -11,10 +11,10 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 
-from framework.api.json_numbers import has_null, refuse_not_finite
-from framework.api.table import is_malformed, without_password
-from framework.errors import ConfigError, FrameworkError, Halted, TransientError
-from framework.halts import HaltCode
+from grete.api.json_numbers import has_null, refuse_not_finite
+from grete.api.table import is_malformed, without_password
+from grete.errors import ConfigError, FrameworkError, Halted, TransientError
+from grete.halts import HaltCode
 
 T = TypeVar("T")
 

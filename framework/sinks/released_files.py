@@ -8,10 +8,10 @@ from contextlib import suppress
 from errno import ENOENT
 from pathlib import Path
 
-from framework.api.sink import Entry, Owner, Released
-from framework.errors import Fenced, Halted
-from framework.halts import HaltCode
-from framework.sinks.files_owner import FilesOwner
+from grete.api.sink import Entry, Owner, Released
+from grete.errors import Fenced, Halted
+from grete.halts import HaltCode
+from grete.sinks.files_owner import FilesOwner
 
 _DIGITS = 15  # so that names in their order are releases in their order
 _GONE = ".gone"  # of a directory of drafts that is being deleted

@@ -6,14 +6,14 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from framework.api.json_numbers import refuse_not_finite
-from framework.api.serdes import encode_error, functions_of
-from framework.api.sink import Entry, Owner, Released
-from framework.api.table import FROM_ENVIRONMENT, POSTGRES, Table
-from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, TransientError
-from framework.halts import HaltCode
-from framework.sinks.sql_dialect import Dialect
-from framework.sinks.sql_released import ReleaseAccount
+from grete.api.json_numbers import refuse_not_finite
+from grete.api.serdes import encode_error, functions_of
+from grete.api.sink import Entry, Owner, Released
+from grete.api.table import FROM_ENVIRONMENT, POSTGRES, Table
+from grete.errors import ConfigError, FrameworkError, Halted, SerdeError, TransientError
+from grete.halts import HaltCode
+from grete.sinks.sql_dialect import Dialect
+from grete.sinks.sql_released import ReleaseAccount
 
 ACCOUNT = "grete_applied"
 ACCOUNT_DDL = (

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from framework.errors import FrameworkError
+from grete.errors import FrameworkError
 
 
 class Dialect(Protocol):

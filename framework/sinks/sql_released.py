@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from framework.api.sink import Owner, Released
-from framework.errors import ConfigError, Fenced, Halted, TransientError
-from framework.halts import HaltCode
-from framework.sinks.sql_dialect import Dialect
+from grete.api.sink import Owner, Released
+from grete.errors import ConfigError, Fenced, Halted, TransientError
+from grete.halts import HaltCode
+from grete.sinks.sql_dialect import Dialect
 
 RELEASED = "grete_released"
 RELEASED_DDL = (

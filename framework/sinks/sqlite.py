@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from framework.errors import ConfigError, FrameworkError, Halted, TransientError
-from framework.halts import HaltCode
+from grete.errors import ConfigError, FrameworkError, Halted, TransientError
+from grete.halts import HaltCode
 
 BUSY_S = 5.0  # another writer is waited for; then it is tried again, with back-off
 # The low byte of an extended code is the primary one.

@@ -1,6 +1,6 @@
 """Spark reads what a job has committed: state as of a checkpoint, its changes, commits, records of streams and topics.
 
-    from framework.spark import register
+    from grete.spark import register
 
     register(spark)
     spark.read.format("changelog").options(job="tasks.word_count", store="counts").load()
@@ -11,7 +11,7 @@ PySpark's Python data sources: no jar, no connector. The package needs the extra
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from framework.errors import ConfigError
+from grete.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,8 +29,8 @@ def require_extra() -> None:
 def register(spark: "SparkSession") -> None:
     """Make the formats ``changelog``, ``commits``, ``stream`` and ``topic`` known. Raises ConfigError: no extra."""
     require_extra()
-    from framework.spark.format.sources import ChangelogSource, CommitsSource, StreamSource
-    from framework.spark.format.topic_source import TopicSource
+    from grete.spark.format.sources import ChangelogSource, CommitsSource, StreamSource
+    from grete.spark.format.topic_source import TopicSource
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # off unless asked for
     for source in (ChangelogSource, CommitsSource, StreamSource, TopicSource):

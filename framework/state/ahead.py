@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from framework.core.changelog_fold import ChangelogFold
-from framework.core.task_topology import TaskWiring, wire
-from framework.core.topology import Topology
-from framework.logs.partition_reader import rows_left
-from framework.ports import LogReader
-from framework.state.commits import last_commit
-from protocol.changelog import InputDecision
+from grete.core.changelog_fold import ChangelogFold
+from grete.core.task_topology import TaskWiring, wire
+from grete.core.topology import Topology
+from grete.logs.partition_reader import rows_left
+from grete.ports import LogReader
+from grete.protocol.changelog import InputDecision
+from grete.state.commits import last_commit
 
 
 def ahead(log: LogReader, pinned: Topology) -> Iterator[TaskWiring]:

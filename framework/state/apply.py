@@ -3,31 +3,33 @@
 Stores that are dropped are a matter of the pins alone. A graph that changes needs a commit of each task with its new
 streams: a bulk write without data, at a checkpoint in which all records between stages are processed. State is not
 moved. The outcome of the bulk write decides; the new pins are noted before, and put into place behind it
-(framework.state.pins). Numbers, names and ids of what is dropped are kept (framework.api.dropped).
+(grete.state.pins). Numbers, names and ids of what is dropped are kept (grete.api.dropped).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from framework.api.definition import Definition, define, encode_definition, take_over
-from framework.api.dropped import define_dropped, dropped_of
-from framework.api.job import Job
-from framework.api.mode import Mode
-from framework.core.task_topology import TaskWiring, wire
-from framework.core.topology import Topology
-from framework.errors import ConfigError
-from framework.execution.reserved_stores import OUTBOX, WAITING
-from framework.job.directory import JobDirectory
-from framework.job.topics import missing_topics
-from framework.ports import JobLog
-from framework.settings import Settings
-from framework.state.bulk_write import begin, check_used_up, commit
-from framework.state.entries import give_up
-from framework.state.graph_pinning import GRAPH, encode_graph
-from framework.state.owners import refuse_if_owned
-from framework.state.pinning import DEFINED, copy_definition, output_counts
-from framework.state.pins import APPLY, note_apply, put_in_place
-from framework.state.plan import (
+from grete.api.definition import Definition, define, encode_definition, take_over
+from grete.api.dropped import define_dropped, dropped_of
+from grete.api.job import Job
+from grete.api.mode import Mode
+from grete.core.task_topology import TaskWiring, wire
+from grete.core.topology import Topology
+from grete.errors import ConfigError
+from grete.execution.reserved_stores import OUTBOX, WAITING
+from grete.job.directory import JobDirectory
+from grete.job.topics import missing_topics
+from grete.ports import JobLog
+from grete.protocol.commit import Commit
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.bulk_write import begin, check_used_up, commit
+from grete.state.entries import give_up
+from grete.state.graph_pinning import GRAPH, encode_graph
+from grete.state.owners import refuse_if_owned
+from grete.state.pinning import DEFINED, copy_definition, output_counts
+from grete.state.pins import APPLY, note_apply, put_in_place
+from grete.state.plan import (
     By,
     Planned,
     StageChanges,
@@ -37,11 +39,9 @@ from framework.state.plan import (
     rewires,
     without_dropped,
 )
-from framework.state.snapshots import contents, live, newest, segments
-from framework.state.start_pinning import pin_starts
-from framework.state.task_claim import claim
-from protocol.commit import Commit
-from protocol.ids import TopicPartition
+from grete.state.snapshots import contents, live, newest, segments
+from grete.state.start_pinning import pin_starts
+from grete.state.task_claim import claim
 
 
 def wirings_of(pinned: Topology) -> list[TaskWiring]:

@@ -11,30 +11,30 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from framework.api.job import Job
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError
-from framework.execution.build import writes_outside
-from framework.execution.changelog_writer import find_outcome
-from framework.ports import ExternalRecord, Log
-from framework.settings import Settings
-from framework.state.bulk_write_attempt import BulkWrite, Written
-from framework.state.bulk_write_commits import commit_of
-from framework.state.commits import all_wirings
-from framework.state.pins import APPLY
-from framework.state.snapshots import fold_to_end
-from framework.state.task_claim import Claimed, append, claim, verify
-from protocol.changelog import (
+from grete.api.job import Job
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError
+from grete.execution.build import writes_outside
+from grete.execution.changelog_writer import find_outcome
+from grete.ports import ExternalRecord, Log
+from grete.protocol.changelog import (
     ChangelogType,
     Outcome,
     encode_outcome,
 )
-from protocol.changelog_position import ChangelogPosition
-from protocol.commit import (
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.protocol.commit import (
     Commit,
     encode_commit,
 )
-from protocol.ids import TopicPartition
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.bulk_write_attempt import BulkWrite, Written
+from grete.state.bulk_write_commits import commit_of
+from grete.state.commits import all_wirings
+from grete.state.pins import APPLY
+from grete.state.snapshots import fold_to_end
+from grete.state.task_claim import Claimed, append, claim, verify
 
 _OUTPUTS = "-outputs"  # the end of a bulk write's id: without its process its outputs cannot be sent
 

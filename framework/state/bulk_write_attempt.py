@@ -4,10 +4,10 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from framework.execution.limits import MESSAGE_BYTES_MAX
-from framework.ports import Log
-from framework.state.task_claim import Claimed, append, verify
-from protocol.changelog import ChangelogHeader, ChangelogType, encode_data
+from grete.execution.limits import MESSAGE_BYTES_MAX
+from grete.ports import Log
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, encode_data
+from grete.state.task_claim import Claimed, append, verify
 
 _OPEN_MESSAGES = 64  # data messages queued before they are handed to the log
 

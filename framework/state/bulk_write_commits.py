@@ -2,14 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from framework.core.changelog_rewrite import ChangelogRewrite
-from framework.core.deterministic.merge_channel import ALL
-from framework.ports import Log
-from framework.settings import Settings
-from framework.state.bulk_write_attempt import BulkWrite, Written
-from framework.state.task_claim import Claimed
-from framework.stores.rewrite_slice import BEGUN
-from protocol.commit import (
+from grete.core.changelog_rewrite import ChangelogRewrite
+from grete.core.deterministic.merge_channel import ALL
+from grete.ports import Log
+from grete.protocol.commit import (
     ChannelCommit,
     Commit,
     DeterministicCommit,
@@ -19,7 +15,11 @@ from protocol.commit import (
     OutputCommit,
     ProducerRollbacks,
 )
-from protocol.ids import TopicPartition
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.bulk_write_attempt import BulkWrite, Written
+from grete.state.task_claim import Claimed
+from grete.stores.rewrite_slice import BEGUN
 
 
 def commit_of(

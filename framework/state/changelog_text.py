@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from framework.clock_text import clock_text
-from framework.state.shown import printable
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data, decode_outcome
-from protocol.commit import decode_commit
+from grete.clock_text import clock_text
+from grete.protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data, decode_outcome
+from grete.protocol.commit import decode_commit
+from grete.state.shown import printable
 
 
 def message_in(value: bytes) -> dict[str, Any]:

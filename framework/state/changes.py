@@ -6,21 +6,21 @@ A position is a checkpoint of the job, by task the last commit that is included.
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.core.changelog_fold import ChangelogFold, Segment
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError, OffsetOutOfRange
-from framework.logs.partition_reader import rows
-from framework.logs.searched import SearchedLog
-from framework.ports import LogReader
-from framework.state.commit_search import commit_in, first_commit, first_from
-from framework.state.commits import all_wirings, newest_commit
-from framework.state.snapshots import id_of_all, snapshots
-from framework.stores.rewrite_slice import BEGUN, cursor_of
-from protocol.changelog import REWRITTEN, decode_changelog_header, decode_data, resets_of
-from protocol.commit import Commit
-from protocol.ids import TopicPartition
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.core.changelog_fold import ChangelogFold, Segment
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError, OffsetOutOfRange
+from grete.logs.partition_reader import rows
+from grete.logs.searched import SearchedLog
+from grete.ports import LogReader
+from grete.protocol.changelog import REWRITTEN, decode_changelog_header, decode_data, resets_of
+from grete.protocol.commit import Commit
+from grete.protocol.ids import TopicPartition
+from grete.state.commit_search import commit_in, first_commit, first_from
+from grete.state.commits import all_wirings, newest_commit
+from grete.state.snapshots import id_of_all, snapshots
+from grete.stores.rewrite_slice import BEGUN, cursor_of
 
 SPLIT_MESSAGES = 4_096  # of a changelog: a longer part is read by several processes
 

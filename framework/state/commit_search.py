@@ -1,14 +1,14 @@
 """Finds commits of one task by their checkpoint, with a few reads of its changelog: they are sorted by it."""
 
-from framework.core.damage import message
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError
-from framework.logs.partition_reader import rows
-from framework.ports import LogReader, LogRow
-from framework.state.commits import CommittedAt, newest_commit
-from protocol.changelog import ChangelogType, decode_changelog_header
-from protocol.commit import Commit, decode_commit
-from protocol.ids import TopicPartition
+from grete.core.damage import message
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError
+from grete.logs.partition_reader import rows
+from grete.ports import LogReader, LogRow
+from grete.protocol.changelog import ChangelogType, decode_changelog_header
+from grete.protocol.commit import Commit, decode_commit
+from grete.protocol.ids import TopicPartition
+from grete.state.commits import CommittedAt, newest_commit
 
 
 def commit_in(changelog: TopicPartition, row: LogRow) -> Commit | None:

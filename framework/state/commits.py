@@ -5,19 +5,19 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from framework.api.job import Job
-from framework.core.changelog_fold import is_rolled_back
-from framework.core.damage import message as decoding
-from framework.core.task_topology import TaskWiring, wire
-from framework.core.topology import Topology
-from framework.execution.changelog_writer import find_outcome
-from framework.logs.partition_reader import rows_left
-from framework.ports import LogReader, LogRow
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_outcome
-from protocol.commit import Commit, decode_commit
-from protocol.envelope import MessageType, decode_header
-from protocol.frames import frame_count
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.core.changelog_fold import is_rolled_back
+from grete.core.damage import message as decoding
+from grete.core.task_topology import TaskWiring, wire
+from grete.core.topology import Topology
+from grete.execution.changelog_writer import find_outcome
+from grete.logs.partition_reader import rows_left
+from grete.ports import LogReader, LogRow
+from grete.protocol.changelog import ChangelogType, decode_changelog_header, decode_outcome
+from grete.protocol.commit import Commit, decode_commit
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.frames import frame_count
+from grete.protocol.ids import TopicPartition
 
 _WINDOW = 8  # messages read at first from the end of a partition; grows until what is searched is found
 _TOGETHER = 64  # changelogs whose ends are fetched at a time: what is fetched waits in memory

@@ -5,15 +5,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from framework.errors import FrameworkError
-from framework.execution.reserved_stores import META, STREAM_TIME
-from framework.ports import Log, LogReader
-from framework.state.bulk_write import abort
-from framework.state.bulk_write_attempt import BulkWrite
-from framework.state.live_entries import event_time_of
-from framework.state.routes import Route
-from framework.state.snapshots import contents, live, segments
-from framework.stores.expiring_store import horizon
+from grete.errors import FrameworkError
+from grete.execution.reserved_stores import META, STREAM_TIME
+from grete.ports import Log, LogReader
+from grete.state.bulk_write import abort
+from grete.state.bulk_write_attempt import BulkWrite
+from grete.state.live_entries import event_time_of
+from grete.state.routes import Route
+from grete.state.snapshots import contents, live, segments
+from grete.stores.expiring_store import horizon
 
 ROWS = 10_000  # written or copied at once
 

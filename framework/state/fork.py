@@ -2,23 +2,23 @@
 
 import logging
 
-from framework.api.job import Job
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError, OffsetOutOfRange
-from framework.job.key_metadata import pin_like, placed_by
-from framework.logs.open_transactions import stable_ends
-from framework.logs.partition_reader import rows
-from framework.ports import ExternalRecord, JobLog, JobLogReader, JobMetadata
-from framework.settings import Settings
-from framework.state.bulk_write import begin, check_used_up, commit
-from framework.state.commits import all_wirings
-from framework.state.entries import ROWS, Moved, give_up
-from framework.state.key_origin import check_origin
-from framework.state.mover import InProcess, Mover
-from framework.state.rescale import check_inputs
-from framework.state.routes import routes_of
-from framework.state.snapshots import Snapshot, fold_to_end
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError, OffsetOutOfRange
+from grete.job.key_metadata import pin_like, placed_by
+from grete.logs.open_transactions import stable_ends
+from grete.logs.partition_reader import rows
+from grete.ports import ExternalRecord, JobLog, JobLogReader, JobMetadata
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.bulk_write import begin, check_used_up, commit
+from grete.state.commits import all_wirings
+from grete.state.entries import ROWS, Moved, give_up
+from grete.state.key_origin import check_origin
+from grete.state.mover import InProcess, Mover
+from grete.state.rescale import check_inputs
+from grete.state.routes import routes_of
+from grete.state.snapshots import Snapshot, fold_to_end
 
 logger = logging.getLogger("grete.definition")  # commands show its lines to the person at the terminal
 

@@ -2,7 +2,7 @@
 
 A graph may grow: stages are added after the others, which may read what those write. Tasks of both codes work side by
 side then, so the earlier code may go on as before. Everything else is refused, before anything is written. The core
-also checks the task's own commit (framework.core.graph_check): here all tasks of a process are looked at before the
+also checks the task's own commit (grete.core.graph_check): here all tasks of a process are looked at before the
 first of them writes.
 """
 
@@ -10,20 +10,20 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from framework.api.changes import PLAN
-from framework.api.definition import stage_changes
-from framework.api.job import Job
-from framework.core.damage import entry as reading
-from framework.core.graph_check import WAY_BACK, check_commit
-from framework.core.task_topology import TaskWiring
-from framework.core.topology import Stage, Stream, Topology, stream_topic
-from framework.errors import ConfigError, Halted
-from framework.ports import JobLogReader, JobMetadata
-from framework.state.commits import all_wirings, ends_of, newest_commit
-from framework.state.pinning import know_dropped
-from framework.state.pins import pin_of
-from protocol.commit import Commit
-from protocol.ids import split_producer_id
+from grete.api.changes import PLAN
+from grete.api.definition import stage_changes
+from grete.api.job import Job
+from grete.core.damage import entry as reading
+from grete.core.graph_check import WAY_BACK, check_commit
+from grete.core.task_topology import TaskWiring
+from grete.core.topology import Stage, Stream, Topology, stream_topic
+from grete.errors import ConfigError, Halted
+from grete.ports import JobLogReader, JobMetadata
+from grete.protocol.commit import Commit
+from grete.protocol.ids import split_producer_id
+from grete.state.commits import all_wirings, ends_of, newest_commit
+from grete.state.pinning import know_dropped
+from grete.state.pins import pin_of
 
 GRAPH = "graph"  # the key in the job metadata
 _FORMAT = 2  # of a pinned graph: a reader refuses a higher one; 1 where no stage was dropped

@@ -7,13 +7,13 @@
 import zlib
 from collections.abc import Iterable, Sequence
 
-from framework.api.job import Job
-from framework.errors import ConfigError
-from framework.logs.partition_reader import rows_left
-from framework.ports import JobLogReader
-from framework.state.entries import entries_of
-from framework.state.routes import BACKFILL, Route
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.errors import ConfigError
+from grete.logs.partition_reader import rows_left
+from grete.ports import JobLogReader
+from grete.protocol.ids import TopicPartition
+from grete.state.entries import entries_of
+from grete.state.routes import BACKFILL, Route
 
 SAMPLE = 1_000  # keys of a store: if one in a hundred is no record's key, the chance to meet none is 0.00004
 

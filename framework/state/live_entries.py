@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from framework.api.store import Store
-from framework.execution.reserved_stores import META, STREAM_TIME
-from framework.ports import LogReader
-from framework.state.snapshots import Snapshot, contents, live, segments
-from framework.stores.expiring_store import BEFORE_ALL, unexpired
+from grete.api.store import Store
+from grete.execution.reserved_stores import META, STREAM_TIME
+from grete.ports import LogReader
+from grete.state.snapshots import Snapshot, contents, live, segments
+from grete.stores.expiring_store import BEFORE_ALL, unexpired
 
 
 def rows_of(log: LogReader, snapshot: Snapshot, store: Store[Any, Any], store_id: int) -> Iterator[tuple[bytes, bytes]]:

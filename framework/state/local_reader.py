@@ -14,17 +14,17 @@ from typing import Any, Self, TypeVar
 
 from rocksdict import AccessType, Options, Rdict
 
-from framework.api.changes import refuse_changes
-from framework.api.definition import changes_of_state, decode_definition, take_over
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.api.serdes import Serde, decode_error, functions_of
-from framework.api.store import Store
-from framework.errors import ConfigError, TransientError
-from framework.execution.reserved_stores import META, STREAM_TIME
-from framework.state.live_entries import unexpired_of
-from framework.stores.rocksdb import CHANGELOG_POSITION
-from protocol.partitioner import partition_of
+from grete.api.changes import refuse_changes
+from grete.api.definition import changes_of_state, decode_definition, take_over
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.api.serdes import Serde, decode_error, functions_of
+from grete.api.store import Store
+from grete.errors import ConfigError, TransientError
+from grete.execution.reserved_stores import META, STREAM_TIME
+from grete.protocol.partitioner import partition_of
+from grete.state.live_entries import unexpired_of
+from grete.stores.rocksdb import CHANGELOG_POSITION
 
 K = TypeVar("K")
 V = TypeVar("V")

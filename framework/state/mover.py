@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
-from framework.execution.floors import FLOOR
-from framework.execution.reserved_stores import META, STREAM_TIME, TIMERS
-from framework.ports import Log, LogReader
-from framework.state.bulk_write_attempt import Attempt, BulkWrite, Written
-from framework.state.entries import chunks, entries_of
-from framework.state.routes import Route, check_floors, check_seen, counted, times_to_begin_with
-from protocol.changelog_position import ChangelogPosition
+from grete.execution.floors import FLOOR
+from grete.execution.reserved_stores import META, STREAM_TIME, TIMERS
+from grete.ports import Log, LogReader
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.state.bulk_write_attempt import Attempt, BulkWrite, Written
+from grete.state.entries import chunks, entries_of
+from grete.state.routes import Route, check_floors, check_seen, counted, times_to_begin_with
 
 Columns = tuple[list[int], list[bytes], list[bytes | None]]
 

@@ -1,11 +1,11 @@
 """Which checkpoints several tasks have in common, and which are nearest to one that they have not."""
 
-from framework.api.job import Job
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError
-from framework.ports import LogReader
-from framework.state.commit_search import at_most, first_from, last_at_most
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError
+from grete.ports import LogReader
+from grete.protocol.ids import TopicPartition
+from grete.state.commit_search import at_most, first_from, last_at_most
 
 
 def common(log: LogReader, wirings: list[TaskWiring], inner: list[TaskWiring], checkpoint_id: int) -> int:

@@ -10,22 +10,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from framework.api.job import Job
-from framework.api.store import Store
-from framework.core.changelog_fold import ChangelogFold
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError, OffsetOutOfRange
-from framework.execution.changelog_writer import find_outcome
-from framework.logs.partition_reader import rows
-from framework.ports import LogReader
-from framework.state.commits import all_wirings
-from framework.state.live_entries import rows_of, stored_of
-from framework.state.local_reader import LocalReader, decoded_row, place_of, store_named
-from framework.state.snapshots import newest, refuse_other_graph
-from framework.state.store_sizes import StoreSize, measured
-from protocol.changelog_position import ChangelogPosition, decode_changelog_position
-from protocol.ids import split_producer_id
-from protocol.partitioner import partition_of
+from grete.api.job import Job
+from grete.api.store import Store
+from grete.core.changelog_fold import ChangelogFold
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError, OffsetOutOfRange
+from grete.execution.changelog_writer import find_outcome
+from grete.logs.partition_reader import rows
+from grete.ports import LogReader
+from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position
+from grete.protocol.ids import split_producer_id
+from grete.protocol.partitioner import partition_of
+from grete.state.commits import all_wirings
+from grete.state.live_entries import rows_of, stored_of
+from grete.state.local_reader import LocalReader, decoded_row, place_of, store_named
+from grete.state.snapshots import newest, refuse_other_graph
+from grete.state.store_sizes import StoreSize, measured
 
 K = TypeVar("K")
 V = TypeVar("V")

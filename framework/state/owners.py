@@ -11,17 +11,17 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from framework.clock_text import clock_text
-from framework.core.changelog_fold import ChangelogFold
-from framework.core.damage import message
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError
-from framework.logs.partition_reader import batch
-from framework.ports import Log, LogRow
-from framework.settings import Settings
-from framework.state.snapshots import fold_to_end
-from protocol.changelog import ChangelogHeader, ChangelogType, Claim, decode_changelog_header, decode_claim
-from protocol.ids import TopicPartition
+from grete.clock_text import clock_text
+from grete.core.changelog_fold import ChangelogFold
+from grete.core.damage import message
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError
+from grete.logs.partition_reader import batch
+from grete.ports import Log, LogRow
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, decode_changelog_header, decode_claim
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.snapshots import fold_to_end
 
 WATCH_S_MAX = 60.0  # with a checkpoint interval of many minutes: a person waits no longer
 _INTERVALS = 2  # each task of a live job commits once an interval, also when nothing comes: once an idle one

@@ -5,8 +5,8 @@ import logging
 import os
 from pathlib import Path
 
-from framework.api.changes import refuse_changes
-from framework.api.definition import (
+from grete.api.changes import refuse_changes
+from grete.api.definition import (
     Definition,
     changes_of_broadcast,
     changes_of_flow,
@@ -17,20 +17,20 @@ from framework.api.definition import (
     encode_definition,
     take_over,
 )
-from framework.api.dropped import dropped_of
-from framework.api.job import Job
-from framework.core.task_topology import TaskWiring, wire
-from framework.core.topology import changelog_topic
-from framework.errors import ConfigError
-from framework.execution.reserved_stores import META, pin_key
-from framework.ports import JobLogReader, JobMetadata, MetadataReader
-from framework.state.commits import all_wirings, ends_of, last_commit
-from framework.state.local_reader import DEFINITION
-from framework.state.pins import pin_of
-from framework.state.snapshots import Snapshot, contents, live, segments, settled_fold
-from framework.state.unbound import BEFORE, definition_before, note_before
-from framework.stores.store_directory import make_private
-from protocol.ids import TopicPartition
+from grete.api.dropped import dropped_of
+from grete.api.job import Job
+from grete.core.task_topology import TaskWiring, wire
+from grete.core.topology import changelog_topic
+from grete.errors import ConfigError
+from grete.execution.reserved_stores import META, pin_key
+from grete.ports import JobLogReader, JobMetadata, MetadataReader
+from grete.protocol.ids import TopicPartition
+from grete.state.commits import all_wirings, ends_of, last_commit
+from grete.state.local_reader import DEFINITION
+from grete.state.pins import pin_of
+from grete.state.snapshots import Snapshot, contents, live, segments, settled_fold
+from grete.state.unbound import BEFORE, definition_before, note_before
+from grete.stores.store_directory import make_private
 
 DEFINED = "definition"  # the key in the job metadata
 _IDS_MAX = 1 << 15  # of the overlay

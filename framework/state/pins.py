@@ -6,11 +6,11 @@ place behind it. So after a kill at any moment a job has all pins of before, or 
 
 import json
 
-from framework.core.damage import entry as reading
-from framework.core.topology import changelog_topic
-from framework.execution.changelog_writer import find_outcome
-from framework.ports import JobLogReader, JobMetadata, MetadataReader
-from protocol.ids import TopicPartition
+from grete.core.damage import entry as reading
+from grete.core.topology import changelog_topic
+from grete.execution.changelog_writer import find_outcome
+from grete.ports import JobLogReader, JobMetadata, MetadataReader
+from grete.protocol.ids import TopicPartition
 
 APPLYING = "applying"  # the key in the job metadata
 APPLY = "-apply"  # the end of its bulk write's id: without its process it may not be made to count

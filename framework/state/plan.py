@@ -1,28 +1,28 @@
 """The plan of a changed job: each change of its code, who makes it, and what happens to state and to records in flight.
 
 It compares the code with what the first start has pinned, and reads the log only. ``grete plan`` shows it, and
-``grete apply`` (framework.state.apply) does what it says.
+``grete apply`` (grete.state.apply) does what it says.
 """
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from framework.api.definition import (
+from grete.api.definition import (
     Definition,
     changes_of_broadcast,
     changes_of_job,
     define,
 )
-from framework.api.job import Job
-from framework.core.topology import Topology
-from framework.errors import ConfigError
-from framework.job.metadata import check_guarantee, pinned_settings
-from framework.ports import JobLogReader
-from framework.settings import Settings
-from framework.state.ahead import ahead
-from framework.state.graph_pinning import edges_of, pinned_graph, way_to_count
-from framework.state.pinning import know_dropped, pinned_definition
+from grete.api.job import Job
+from grete.core.topology import Topology
+from grete.errors import ConfigError
+from grete.job.metadata import check_guarantee, pinned_settings
+from grete.ports import JobLogReader
+from grete.settings import Settings
+from grete.state.ahead import ahead
+from grete.state.graph_pinning import edges_of, pinned_graph, way_to_count
+from grete.state.pinning import know_dropped, pinned_definition
 
 _STAYS = "stays as it is"
 _NOTHING = "nothing is changed"

@@ -3,21 +3,21 @@
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from framework.api.job import Job
-from framework.api.schema_registry import RegistrySerde
-from framework.core.task_topology import TaskWiring
-from framework.errors import TransientError
-from framework.execution.build import check_stage
-from framework.job.directory import JobDirectory
-from framework.job.metadata import check_guarantee, has_pins, pin_guarantee
-from framework.job.topics import missing_topics
-from framework.logs.topic_identity import check_topics, pin_topics
-from framework.ports import JobLog, JobLogReader, JobMetadata
-from framework.settings import Settings
-from framework.state.commits import all_wirings
-from framework.state.graph_pinning import check_graph, pin_graph
-from framework.state.owners import refuse_if_owned
-from framework.state.pinning import (
+from grete.api.job import Job
+from grete.api.schema_registry import RegistrySerde
+from grete.core.task_topology import TaskWiring
+from grete.errors import TransientError
+from grete.execution.build import check_stage
+from grete.job.directory import JobDirectory
+from grete.job.metadata import check_guarantee, has_pins, pin_guarantee
+from grete.job.topics import missing_topics
+from grete.logs.topic_identity import check_topics, pin_topics
+from grete.ports import JobLog, JobLogReader, JobMetadata
+from grete.settings import Settings
+from grete.state.commits import all_wirings
+from grete.state.graph_pinning import check_graph, pin_graph
+from grete.state.owners import refuse_if_owned
+from grete.state.pinning import (
     check_broadcast,
     check_definition,
     copy_pinned,
@@ -25,8 +25,8 @@ from framework.state.pinning import (
     take_state_of,
     takes_back,
 )
-from framework.state.pins import put_in_place
-from framework.state.start_pinning import pin_starts
+from grete.state.pins import put_in_place
+from grete.state.start_pinning import pin_starts
 
 
 def prepare(

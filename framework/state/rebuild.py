@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from framework.api.job import Job
-from framework.execution.build import store_names
-from framework.execution.changelog_writer import apply_segment
-from framework.ports import LogReader
-from framework.settings import Settings
-from framework.state.snapshots import Snapshot, segments
-from framework.stores.rocksdb_memory import RocksMemory
-from framework.stores.rocksdb_open import open_store
-from protocol.changelog_position import ChangelogPosition, encode_changelog_position
+from grete.api.job import Job
+from grete.execution.build import store_names
+from grete.execution.changelog_writer import apply_segment
+from grete.ports import LogReader
+from grete.protocol.changelog_position import ChangelogPosition, encode_changelog_position
+from grete.settings import Settings
+from grete.state.snapshots import Snapshot, segments
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb_open import open_store
 
 
 def replay(

@@ -6,11 +6,11 @@ Plain data, so that Spark's executors may have it.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from framework.api.graph import StageGraph
-from framework.api.serdes import topic_key
-from framework.execution.reserved_stores import TIMERS
+from grete.api.graph import StageGraph
+from grete.api.serdes import topic_key
+from grete.execution.reserved_stores import TIMERS
 
-_NAME = 8  # in a timer's key: 8 bytes of time, a byte of length, owner, key (framework.execution.timers)
+_NAME = 8  # in a timer's key: 8 bytes of time, a byte of length, owner, key (grete.execution.timers)
 
 InTopic = Callable[[bytes], bytes]  # a key as a store has it → as a topic has it
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from framework.core.changelog_fold import ChangelogFold
-from framework.logs.partition_reader import rows_left
-from framework.ports import LogReader, LogRow
-from protocol.changelog import ChangelogType, InputDecision, decode_changelog_header, decode_input_decision
-from protocol.commit import Commit
-from protocol.ids import TopicPartition
-from protocol.notes import CallsNote, IdleNote, decode_note
+from grete.core.changelog_fold import ChangelogFold
+from grete.logs.partition_reader import rows_left
+from grete.ports import LogReader, LogRow
+from grete.protocol.changelog import ChangelogType, InputDecision, decode_changelog_header, decode_input_decision
+from grete.protocol.commit import Commit
+from grete.protocol.ids import TopicPartition
+from grete.protocol.notes import CallsNote, IdleNote, decode_note
 
 
 @dataclass

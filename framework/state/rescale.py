@@ -1,33 +1,33 @@
 """Rescale: a job's state over more partitions.
 
-The committed state is read from the changelogs (framework.state.snapshots) and written as a bulk write, which counts as
-a whole or not at all (framework.state.bulk_write). Which partition an entry belongs to is the hard part of a rescale: a
+The committed state is read from the changelogs (grete.state.snapshots) and written as a bulk write, which counts as
+a whole or not at all (grete.state.bulk_write). Which partition an entry belongs to is the hard part of a rescale: a
 store's partition is that of the records that were processed, which its keys need not tell. So they are looked at first.
 """
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError
-from framework.job.key_metadata import placed_by
-from framework.job.metadata import pin_rescale
-from framework.logs.open_transactions import refuse_open
-from framework.logs.partition_reader import rows
-from framework.ports import JobLog, JobLogReader
-from framework.settings import Settings
-from framework.state.bulk_write import begin, check_used_up, commit
-from framework.state.bulk_write_attempt import BulkWrite
-from framework.state.commits import all_wirings
-from framework.state.entries import Moved, give_up
-from framework.state.graph_pinning import check_whole, pin_graph
-from framework.state.key_origin import check_origin
-from framework.state.mover import InProcess, Mover
-from framework.state.owners import refuse_if_owned
-from framework.state.pinning import repin_outputs
-from framework.state.routes import routes_of
-from framework.state.snapshots import Snapshot, fold_to_end, newest
-from protocol.commit import Commit
-from protocol.ids import TopicPartition
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError
+from grete.job.key_metadata import placed_by
+from grete.job.metadata import pin_rescale
+from grete.logs.open_transactions import refuse_open
+from grete.logs.partition_reader import rows
+from grete.ports import JobLog, JobLogReader
+from grete.protocol.commit import Commit
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.bulk_write import begin, check_used_up, commit
+from grete.state.bulk_write_attempt import BulkWrite
+from grete.state.commits import all_wirings
+from grete.state.entries import Moved, give_up
+from grete.state.graph_pinning import check_whole, pin_graph
+from grete.state.key_origin import check_origin
+from grete.state.mover import InProcess, Mover
+from grete.state.owners import refuse_if_owned
+from grete.state.pinning import repin_outputs
+from grete.state.routes import routes_of
+from grete.state.snapshots import Snapshot, fold_to_end, newest
 
 # --- rescale ----------------------------------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ def _to_come(log: JobLogReader, new: Job) -> dict[TopicPartition, int]:
 def _grow_outside(log: JobLog, new: Job) -> None:
     """Give inputs and outputs of an embedded log their partitions, once the rescale counts: writers use all there are.
 
-    If this process dies before, the next start does it (framework.job.topics).
+    If this process dies before, the next start does it (grete.job.topics).
     """
     topology = new.topology()
     inputs = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))

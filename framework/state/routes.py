@@ -1,27 +1,27 @@
 """To which partitions the entries of a job's state go: in a rescale, and in a fork to other numbers of partitions.
 
-A route is plain data, so that the state may be moved by this process (framework.state.mover) or by Spark's executors
-(framework.spark.moving).
+A route is plain data, so that the state may be moved by this process (grete.state.mover) or by Spark's executors
+(grete.spark.moving).
 """
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from framework.api.job import Job
-from framework.core.partitioners import Partitioner
-from framework.errors import ConfigError
-from framework.execution.build import store_names
-from framework.execution.calls.kept_results import is_kept
-from framework.execution.deterministic.outputs import AT, is_of_outputs
-from framework.execution.deterministic.processor import CALLS, RECORDS
-from framework.execution.floors import Floor
-from framework.execution.reserved_stores import EVENT_TIME, FILES_OWNER, META, OUTBOX, STREAM_TIME, TURN
-from framework.job.key_metadata import Placement, Places
-from framework.state.live_entries import event_time_of
-from framework.state.record_keys import RecordKeys, record_keys
-from framework.state.snapshots import Snapshot
-from protocol.partitioner import crc32_partition_of
+from grete.api.job import Job
+from grete.core.partitioners import Partitioner
+from grete.errors import ConfigError
+from grete.execution.build import store_names
+from grete.execution.calls.kept_results import is_kept
+from grete.execution.deterministic.outputs import AT, is_of_outputs
+from grete.execution.deterministic.processor import CALLS, RECORDS
+from grete.execution.floors import Floor
+from grete.execution.reserved_stores import EVENT_TIME, FILES_OWNER, META, OUTBOX, STREAM_TIME, TURN
+from grete.job.key_metadata import Placement, Places
+from grete.protocol.partitioner import crc32_partition_of
+from grete.state.live_entries import event_time_of
+from grete.state.record_keys import RecordKeys, record_keys
+from grete.state.snapshots import Snapshot
 
 BACKFILL = "it cannot be rescaled; run its history through a job with other partitions instead: grete backfill"
 BITS_MIN = 20  # of evidence that a store is keyed as the records are: a chance of one in a million to be wrong

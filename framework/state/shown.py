@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from framework.api.job import Job
-from framework.api.serdes import Serde
-from framework.api.topic import Topic
-from framework.errors import ConfigError, FrameworkError, SerdeError
-from framework.execution.decoding import decode_of
-from framework.logs.partition_reader import rows_left
-from framework.ports import LogReader, LogRow
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.api.serdes import Serde
+from grete.api.topic import Topic
+from grete.errors import ConfigError, FrameworkError, SerdeError
+from grete.execution.decoding import decode_of
+from grete.logs.partition_reader import rows_left
+from grete.ports import LogReader, LogRow
+from grete.protocol.ids import TopicPartition
 
 
 def rows_from(log: LogReader, partition: TopicPartition, offset: int) -> Iterator[LogRow]:

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from framework.api.job import Job
-from framework.api.store import Store
-from framework.ports import LogReader
-from framework.state.live_entries import rows_of
-from framework.state.local_reader import decoded_row, place_of, store_named
-from framework.state.snapshots import Snapshot
+from grete.api.job import Job
+from grete.api.store import Store
+from grete.ports import LogReader
+from grete.state.live_entries import rows_of
+from grete.state.local_reader import decoded_row, place_of, store_named
+from grete.state.snapshots import Snapshot
 
 K = TypeVar("K")
 V = TypeVar("V")

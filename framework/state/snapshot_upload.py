@@ -11,24 +11,24 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from framework.api.graph import StageGraph
-from framework.core.changelog_fold import ChangelogFold, Segment
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError, StoreCorrupted
-from framework.execution.build import store_names
-from framework.execution.changelog_writer import apply_segment
-from framework.execution.sst_install import check_commit
-from framework.logs.partition_reader import rows
-from framework.ports import LogReader
-from framework.state.commits import CommittedAt, newest_commit
-from framework.state.snapshots import refuse_other_graph, segments, snapshot_at
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_copy import copy_open_store
-from framework.stores.rocksdb_memory import RocksMemory
-from framework.stores.snapshot_folder import SnapshotFolder, SnapshotManifest, Uploaded
-from framework.stores.store_directory import make_private
-from protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
-from protocol.ids import TopicPartition
+from grete.api.graph import StageGraph
+from grete.core.changelog_fold import ChangelogFold, Segment
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError, StoreCorrupted
+from grete.execution.build import store_names
+from grete.execution.changelog_writer import apply_segment
+from grete.execution.sst_install import check_commit
+from grete.logs.partition_reader import rows
+from grete.ports import LogReader
+from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
+from grete.protocol.ids import TopicPartition
+from grete.state.commits import CommittedAt, newest_commit
+from grete.state.snapshots import refuse_other_graph, segments, snapshot_at
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_copy import copy_open_store
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.snapshot_folder import SnapshotFolder, SnapshotManifest, Uploaded
+from grete.stores.store_directory import make_private
 
 logger = logging.getLogger("grete")
 

@@ -7,25 +7,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, repeat
 from typing import NamedTuple
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.core.changelog_fold import ChangelogFold, Segment
-from framework.core.damage import unreadable
-from framework.core.limits import TAIL
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError, Halted, OffsetOutOfRange
-from framework.execution.changelog_writer import find_outcome
-from framework.halts import HaltCode
-from framework.logs.partition_reader import rows, rows_left
-from framework.logs.searched import SearchedLog
-from framework.ports import LogReader
-from framework.state.commit_search import at_most, commit_in, first_at_least, first_from, last_at_most
-from framework.state.commits import CommittedAt, all_wirings
-from framework.state.nearest import check_known, common, has
-from protocol.changelog import decode_data
-from protocol.commit import Commit, decode_commit
-from protocol.errors import DecodeError
-from protocol.ids import TopicPartition
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.core.changelog_fold import ChangelogFold, Segment
+from grete.core.damage import unreadable
+from grete.core.limits import TAIL
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError, Halted, OffsetOutOfRange
+from grete.execution.changelog_writer import find_outcome
+from grete.halts import HaltCode
+from grete.logs.partition_reader import rows, rows_left
+from grete.logs.searched import SearchedLog
+from grete.ports import LogReader
+from grete.protocol.changelog import decode_data
+from grete.protocol.commit import Commit, decode_commit
+from grete.protocol.errors import DecodeError
+from grete.protocol.ids import TopicPartition
+from grete.state.commit_search import at_most, commit_in, first_at_least, first_from, last_at_most
+from grete.state.commits import CommittedAt, all_wirings
+from grete.state.nearest import check_known, common, has
 
 Entries = dict[bytes, tuple[bytes | None, int]]  # key → (value, index of the commit that wrote it); None: deleted
 

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from framework.api.definition import decode_definition
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.api.topic import StartPosition
-from framework.core.damage import entry as reading
-from framework.core.task_topology import wire
-from framework.errors import ConfigError
-from framework.logs.open_transactions import full_ends, stable_ends
-from framework.ports import JobLog, JobLogReader, JobMetadata, MetadataReader
-from framework.state.commits import ends_of, last_commit
-from framework.state.pinning import DEFINED
-from protocol.ids import TopicPartition
+from grete.api.definition import decode_definition
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.api.topic import StartPosition
+from grete.core.damage import entry as reading
+from grete.core.task_topology import wire
+from grete.errors import ConfigError
+from grete.logs.open_transactions import full_ends, stable_ends
+from grete.ports import JobLog, JobLogReader, JobMetadata, MetadataReader
+from grete.protocol.ids import TopicPartition
+from grete.state.commits import ends_of, last_commit
+from grete.state.pinning import DEFINED
 
 _FORMAT = 1  # of a stored entry: a reader refuses another one
 _GIVEN = "given"  # in an entry: a command line said so, and not the code

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from framework.api.store import Store
-from framework.stores.expiring_store import expiry_of
+from grete.api.store import Store
+from grete.stores.expiring_store import expiry_of
 
 
 class StoreSize(NamedTuple):

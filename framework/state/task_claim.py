@@ -6,14 +6,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from framework.core.ownership import NOWHERE, TailCheck
-from framework.core.task_topology import TaskWiring
-from framework.errors import Fenced, OffsetOutOfRange, TransientError
-from framework.execution.changelog_writer import find_outcome
-from framework.logs.partition_reader import rows
-from framework.ports import Delivery, ExternalRecord, Log
-from framework.state.snapshots import fold_to_end
-from protocol.changelog import (
+from grete.core.ownership import NOWHERE, TailCheck
+from grete.core.task_topology import TaskWiring
+from grete.errors import Fenced, OffsetOutOfRange, TransientError
+from grete.execution.changelog_writer import find_outcome
+from grete.logs.partition_reader import rows
+from grete.ports import Delivery, ExternalRecord, Log
+from grete.protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
     Claim,
@@ -21,8 +20,9 @@ from protocol.changelog import (
     encode_claim,
     encode_outcome,
 )
-from protocol.commit import Commit
-from protocol.ids import RollbackEntry, TopicPartition
+from grete.protocol.commit import Commit
+from grete.protocol.ids import RollbackEntry, TopicPartition
+from grete.state.snapshots import fold_to_end
 
 ACK_S_MAX = 600.0  # an append that takes longer has an unknown outcome (C4)
 

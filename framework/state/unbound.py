@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from framework.core.topology import changelog_topic
-from framework.execution.calls.kept_results import is_kept
-from framework.execution.reserved_stores import META, PINS
-from framework.logs.partition_reader import rows_left
-from framework.ports import JobLogReader
-from framework.state.commits import ends_of, last_commit
-from protocol.changelog import REWRITTEN, ChangelogType, Data, decode_changelog_header, decode_data
-from protocol.commit import Commit, decode_commit
-from protocol.ids import TopicPartition
+from grete.core.topology import changelog_topic
+from grete.execution.calls.kept_results import is_kept
+from grete.execution.reserved_stores import META, PINS
+from grete.logs.partition_reader import rows_left
+from grete.ports import JobLogReader
+from grete.protocol.changelog import REWRITTEN, ChangelogType, Data, decode_changelog_header, decode_data
+from grete.protocol.commit import Commit, decode_commit
+from grete.protocol.ids import TopicPartition
+from grete.state.commits import ends_of, last_commit
 
 BEFORE = "definition-before"  # the key in the job metadata
 _FORMAT = 1  # of that entry

@@ -1,14 +1,14 @@
 """A store whose entries expire: a stored value begins with the event time from which on it is none (0052).
 
 Nothing is set or looked up for each key: reads leave out what event time has passed, and the changelog's rewrite, which
-passes all keys in turn, deletes it (framework.stores.rewrite_slice).
+passes all keys in turn, deletes it (grete.stores.rewrite_slice).
 """
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from framework.errors import TaskError
-from framework.stores.overlay_store import OverlayStore
+from grete.errors import TaskError
+from grete.stores.overlay_store import OverlayStore
 
 EXPIRY_BYTES = 8  # before each value
 BEFORE_ALL, AFTER_ALL = -(1 << 63), (1 << 63) - 1  # ms: what has no event time yet; what never expires

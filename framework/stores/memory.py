@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from framework.errors import ConfigError
-from framework.ports import Write
-from framework.stores.sorted_view import SortedView
+from grete.errors import ConfigError
+from grete.ports import Write
+from grete.stores.sorted_view import SortedView
 
 
 @dataclass(slots=True)

@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, islice, repeat
 from math import inf
 
-from framework.errors import ConfigError, Halted
-from framework.halts import HaltCode
-from framework.ports import StateStore, Write
-from framework.stores.expiring_store import BEFORE_ALL, horizon
-from framework.stores.overlay_store import ENTRY_BYTES, Frozen, OverlayStore, WriteBatch
-from framework.stores.rewrite_slice import BEGUN, slice_of
-from framework.stores.sorted_view import Item
+from grete.errors import ConfigError, Halted
+from grete.halts import HaltCode
+from grete.ports import StateStore, Write
+from grete.stores.expiring_store import BEFORE_ALL, horizon
+from grete.stores.overlay_store import ENTRY_BYTES, Frozen, OverlayStore, WriteBatch
+from grete.stores.rewrite_slice import BEGUN, slice_of
+from grete.stores.sorted_view import Item
 
 CHUNK_BYTES_MAX = 1 << 20  # of keys and values, or one key: what is written at once holds the GIL
 

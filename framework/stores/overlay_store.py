@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
-from framework.ports import StateStore, Write
-from framework.stores.sorted_view import Item, SortedView
+from grete.ports import StateStore, Write
+from grete.stores.sorted_view import Item, SortedView
 
 KeyAndValue = tuple[bytes, bytes]
 WriteBatch = dict[bytes, bytes | None]  # None = deleted

@@ -3,9 +3,9 @@
 import struct
 from collections.abc import Callable, Iterator, Mapping
 
-from framework.errors import Halted
-from framework.halts import HaltCode
-from framework.ports import StateStore, Write
+from grete.errors import Halted
+from grete.halts import HaltCode
+from grete.ports import StateStore, Write
 
 StoredEntry = tuple[int, bytes, bytes]  # store id, key, value
 

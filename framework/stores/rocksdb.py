@@ -16,14 +16,14 @@ from rocksdict import (
     WriteBatch,
 )
 
-from framework.errors import ConfigError, FrameworkError, StoreCorrupted, TransientError
-from framework.ports import Write
-from framework.stores.memory import check_same_name, unknown_store
-from framework.stores.rocksdb_manifest import check_manifest
-from framework.stores.rocksdb_memory import RocksMemory
-from framework.stores.sst_ingest import BulkLoad, hand_over
-from framework.stores.store_directory import StoreDirectory
-from protocol.ids import check_name
+from grete.errors import ConfigError, FrameworkError, StoreCorrupted, TransientError
+from grete.ports import Write
+from grete.protocol.ids import check_name
+from grete.stores.memory import check_same_name, unknown_store
+from grete.stores.rocksdb_manifest import check_manifest
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.sst_ingest import BulkLoad, hand_over
+from grete.stores.store_directory import StoreDirectory
 
 CHANGELOG_POSITION = b"pointer"  # key in the default column family
 _LOADING = "load.part"  # a file on its way into RocksDB

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from rocksdict import AccessType, Options, Rdict
 
-from framework.errors import StoreCorrupted, TransientError
-from framework.stores.rocksdb_manifest import check_manifest
-from framework.stores.store_directory import make_private
+from grete.errors import StoreCorrupted, TransientError
+from grete.stores.rocksdb_manifest import check_manifest
+from grete.stores.store_directory import make_private
 
 TRIES_MAX = 50  # a busy store flushes once in some 100 ms, and a copy takes a few
 _PAUSE_S = 0.02  # between two of them

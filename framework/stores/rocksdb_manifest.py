@@ -12,7 +12,7 @@ keeps what was synced: RocksDB syncs each record before it goes on.
 import struct
 from pathlib import Path
 
-from framework.errors import StoreCorrupted
+from grete.errors import StoreCorrupted
 
 _BLOCK_BYTES = 32_768  # of RocksDB's log format
 _HEADER = struct.Struct("<IHB")  # crc32c, length, type

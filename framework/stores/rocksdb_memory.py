@@ -9,7 +9,7 @@ from rocksdict import (
     WriteBufferManager,
 )
 
-from framework.errors import ConfigError
+from grete.errors import ConfigError
 
 _MiB = 1 << 20
 _REPLAY_BYTES_MAX = 8 * _MiB  # not flushed, so replayed when the store is opened after a kill, at 40 ms a MiB

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Collection
 from pathlib import Path
 
-from framework.errors import StoreCorrupted
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
-from framework.stores.store_directory import wipe_directory
+from grete.errors import StoreCorrupted
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.store_directory import wipe_directory
 
 logger = logging.getLogger("grete")
 

@@ -17,9 +17,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from framework.errors import ConfigError, FrameworkError, StoreCorrupted, TransientError
-from framework.settings import without_password
-from protocol.changelog_position import ChangelogPosition
+from grete.errors import ConfigError, FrameworkError, StoreCorrupted, TransientError
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.settings import without_password
 
 FORMAT = 1  # of manifests
 UPLOAD_S_MAX = 86_400.0  # a file that no manifest names may be of an upload that still runs, for this long

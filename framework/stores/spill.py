@@ -10,8 +10,8 @@ import struct
 import zlib
 from pathlib import Path
 
-from framework.errors import StoreCorrupted, TransientError
-from framework.stores.store_directory import make_private
+from grete.errors import StoreCorrupted, TransientError
+from grete.stores.store_directory import make_private
 
 _SIZE = struct.Struct(">I")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 from rocksdict import SstFileWriter
 
-from framework.errors import StoreCorrupted, TransientError
-from framework.stores.rocksdb_memory import RocksMemory
-from framework.stores.store_directory import make_private
-from protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
-from protocol.errors import DecodeError
+from grete.errors import StoreCorrupted, TransientError
+from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
+from grete.protocol.errors import DecodeError
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.store_directory import make_private
 
 _FILE_BYTES = 64 << 20  # of keys and values in a file, about: RocksDB makes its own as large
 _MANIFEST = "manifest.json"

@@ -4,9 +4,9 @@ import os
 import shutil
 from pathlib import Path
 
-from framework.errors import ConfigError, TransientError
-from framework.file_lock import open_lock, try_lock
-from framework.trusted import require_own
+from grete.errors import ConfigError, TransientError
+from grete.file_lock import open_lock, try_lock
+from grete.trusted import require_own
 
 HOME = ".grete"  # the folder that holds the directories of jobs, in the current one
 

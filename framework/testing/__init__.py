@@ -4,7 +4,7 @@ It runs the real thing (core, driver, processor), so what passes here has been t
 rollbacks as they are in production:
 
     >>> from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-    >>> from framework.testing import Kit
+    >>> from grete.testing import Kit
     >>> sentences = Topic("sentences", key=utf8, value=utf8)
     >>> totals = Topic("word-totals", key=utf8, value=int64)
     >>> class CountWords(Task):
@@ -35,9 +35,9 @@ rollbacks as they are in production:
     10
 
 ``run(crashes=5, seed=1)`` crashes tasks at moments of the seed's choice while it runs: outputs and state must be what
-they are without. ``framework.testing.strategies`` has what property tests draw, framework/pytest_plugin.py fixtures.
+they are without. ``grete.testing.strategies`` has what property tests draw, framework/pytest_plugin.py fixtures.
 """
 
-from framework.testing.kit import Kit
+from grete.testing.kit import Kit
 
 __all__ = ["Kit"]

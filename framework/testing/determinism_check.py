@@ -5,13 +5,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from framework.api.job import Job
-from framework.errors import ConfigError
-from framework.logs.memory import MemoryLog
-from framework.replay.elsewhere import MEMORY, ReplaySpec, keep_rows, replay_elsewhere
-from framework.replay.replay import Found, replay
-from framework.replay.report import is_same, report
-from framework.settings import Settings
+from grete.api.job import Job
+from grete.errors import ConfigError
+from grete.logs.memory import MemoryLog
+from grete.replay.elsewhere import MEMORY, ReplaySpec, keep_rows, replay_elsewhere
+from grete.replay.replay import Found, replay
+from grete.replay.report import is_same, report
+from grete.settings import Settings
 
 RESTARTS_MAX = 5  # later checkpoints to replay from: each costs as much as the run
 

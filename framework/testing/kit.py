@@ -8,23 +8,23 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 import msgspec
 
-from framework.api.job import Job
-from framework.api.record import Record
-from framework.api.store import Store
-from framework.api.task import Task
-from framework.api.topic import Topic, encode_record
-from framework.errors import ConfigError
-from framework.execution.sink_targets import no_sinks, sinks_of
-from framework.replay.task_host import HostedTask
-from framework.settings import Settings
-from framework.testing.crash_check import Played, check_crashes
-from framework.testing.determinism_check import check_determinism
-from framework.testing.job_host import JobHost
-from framework.testing.results import Results, name_of
-from framework.testing.script import KitCall
-from protocol.frames import encode_headers
-from protocol.ids import TopicPartition, split_producer_id
-from protocol.partitioner import partition_of
+from grete.api.job import Job
+from grete.api.record import Record
+from grete.api.store import Store
+from grete.api.task import Task
+from grete.api.topic import Topic, encode_record
+from grete.errors import ConfigError
+from grete.execution.sink_targets import no_sinks, sinks_of
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import TopicPartition, split_producer_id
+from grete.protocol.partitioner import partition_of
+from grete.replay.task_host import HostedTask
+from grete.settings import Settings
+from grete.testing.crash_check import Played, check_crashes
+from grete.testing.determinism_check import check_determinism
+from grete.testing.job_host import JobHost
+from grete.testing.results import Results, name_of
+from grete.testing.script import KitCall
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -5,16 +5,16 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from framework.api.graph import stage_name
-from framework.api.record import Record
-from framework.api.stateful import Stateful, no_store
-from framework.api.store import Store
-from framework.api.task import Task
-from framework.api.topic import Topic
-from framework.errors import ConfigError
-from framework.execution.decoding import reader_of
-from framework.testing.job_host import JobHost
-from protocol.ids import TopicPartition
+from grete.api.graph import stage_name
+from grete.api.record import Record
+from grete.api.stateful import Stateful, no_store
+from grete.api.store import Store
+from grete.api.task import Task
+from grete.api.topic import Topic
+from grete.errors import ConfigError
+from grete.execution.decoding import reader_of
+from grete.protocol.ids import TopicPartition
+from grete.testing.job_host import JobHost
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -3,7 +3,7 @@
 They need Hypothesis (`pip install 'grete[testing]'`). A script that they draw is played on a kit:
 
     from hypothesis import given, settings, strategies as st
-    from framework.testing.strategies import feeds, scripts
+    from grete.testing.strategies import feeds, scripts
 
     lines = feeds(sentences, keys=st.just("a"), values=st.sampled_from(["to be", "or not"]))
 
@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from framework.api.topic import Topic
-from framework.testing.script import KitCall
+from grete.api.topic import Topic
+from grete.testing.script import KitCall
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Self
 
-from framework.execution import user_traceback
-from framework.execution.calls.shared import loop_of_calls
+from grete.execution import user_traceback
+from grete.execution.calls.shared import loop_of_calls
 
 BLOCKS_S = 1.0  # in one call of user code: far more than a record takes that asks no other system
 AGAIN_S = 60.0  # between two lines

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 
-from framework.api.job import Job
-from framework.core.deterministic.logical_watermarks import step_at
-from framework.ports import LogReader
-from framework.state.commits import LastCommit, all_wirings, last_commit
-from protocol.commit import Commit
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.core.deterministic.logical_watermarks import step_at
+from grete.ports import LogReader
+from grete.protocol.commit import Commit
+from grete.protocol.ids import TopicPartition
+from grete.state.commits import LastCommit, all_wirings, last_commit
 
 
 def used_up(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> bool:

@@ -4,7 +4,7 @@ import os
 
 import msgspec
 
-from framework.settings import MiB
+from grete.settings import MiB
 
 ORDER_BYTES_MAX = 1 * MiB  # of one: the numbers of some thousands of partitions are some 10 KiB
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from framework.execution.driver import TaskDriver
+from grete.execution.driver import TaskDriver
 
 LEVELS = {"late": logging.WARNING, "duplicate": logging.INFO, "failed": logging.WARNING}  # by reason
 LOG_MS = 60_000  # between two lines about records dropped for the same reason

@@ -1,9 +1,9 @@
 """The log line of the error that ends a worker."""
 
-from framework.errors import ConfigError, Fenced, FrameworkError, Halted, LogAway, StoreCorrupted, TaskError
-from framework.execution.user_traceback import user_traceback
-from framework.halts import HaltCode
-from framework.worker.own_lines import own_logger
+from grete.errors import ConfigError, Fenced, FrameworkError, Halted, LogAway, StoreCorrupted, TaskError
+from grete.execution.user_traceback import user_traceback
+from grete.halts import HaltCode
+from grete.worker.own_lines import own_logger
 
 logger = own_logger()
 

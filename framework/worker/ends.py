@@ -9,10 +9,10 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from framework.errors import ExitCode
-from framework.halts import HaltCode
-from framework.settings import Settings
-from framework.worker.last_words import HUNG, LOG_AWAY
+from grete.errors import ExitCode
+from grete.halts import HaltCode
+from grete.settings import Settings
+from grete.worker.last_words import HUNG, LOG_AWAY
 
 Reason = Literal["halted", "task error", "disk", "log away", "hung", "killed", "aborted", "store corrupted", "other"]
 REASONS: tuple[Reason, ...] = get_args(Reason)

@@ -5,25 +5,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import clear_frames
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.core.task_topology import wire
-from framework.errors import Fenced, FrameworkError, StoreCorrupted
-from framework.execution.build import assemble
-from framework.execution.calls.shared import shared_calls
-from framework.execution.driver import TaskDriver
-from framework.execution.outbox_executor import OwnThread
-from framework.job.directory import JobDirectory
-from framework.job.key_check import JobKeys
-from framework.ports import Log
-from framework.settings import Settings
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
-from framework.stores.spill import FileSpill
-from framework.stores.store_directory import wipe_directory
-from framework.worker.store_filling import StoreFilling
-from framework.worker.task_store import open_task_store
-from protocol.ids import TopicPartition
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.core.task_topology import wire
+from grete.errors import Fenced, FrameworkError, StoreCorrupted
+from grete.execution.build import assemble
+from grete.execution.calls.shared import shared_calls
+from grete.execution.driver import TaskDriver
+from grete.execution.outbox_executor import OwnThread
+from grete.job.directory import JobDirectory
+from grete.job.key_check import JobKeys
+from grete.ports import Log
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.spill import FileSpill
+from grete.stores.store_directory import wipe_directory
+from grete.worker.store_filling import StoreFilling
+from grete.worker.task_store import open_task_store
 
 
 @dataclass(frozen=True, slots=True)

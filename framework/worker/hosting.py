@@ -7,16 +7,16 @@ import platform
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError, Fenced, FrameworkError, LogAway
-from framework.execution.driver import TaskDriver
-from framework.worker.hosted_task import Shared, WorkerTask
-from framework.worker.observed_checkpoints import ObservedCheckpoints
-from framework.worker.task_ends import TaskEnds
-from framework.worker.task_loop import TaskLoop
-from protocol.ids import TopicPartition
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError, Fenced, FrameworkError, LogAway
+from grete.execution.driver import TaskDriver
+from grete.protocol.ids import TopicPartition
+from grete.worker.hosted_task import Shared, WorkerTask
+from grete.worker.observed_checkpoints import ObservedCheckpoints
+from grete.worker.task_ends import TaskEnds
+from grete.worker.task_loop import TaskLoop
 
 FETCHES_MAX = 4  # snapshots that are fetched at a time: more would share the same network and disk
 START_AGAIN_MS = 5  # between two looks whether a task can start again: the log may have to answer its sends first

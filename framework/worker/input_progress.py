@@ -4,8 +4,8 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from framework.worker.worker_process import Life, WorkerProcess
-from protocol.ids import TopicPartition
+from grete.protocol.ids import TopicPartition
+from grete.worker.worker_process import Life, WorkerProcess
 
 
 class InputProgress:

@@ -11,20 +11,20 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from framework.core.members.membership import Duties
-from framework.core.members.view import MemberId
-from framework.errors import ConfigError, Halted
-from framework.execution.build import store_names
-from framework.halts import HaltCode
-from framework.job.directory import JobDirectory
-from framework.job.loader import code_digest
-from framework.logs.address import KAFKA, read_options
-from framework.worker.assignment import Assignment, HostedState
-from framework.worker.ends import WorkerEnd
-from framework.worker.local_job import LocalJob
-from framework.worker.member_news import MemberNews
-from framework.worker.members_client import RELEASE_MARGIN_MS, MembersClient, membership
-from protocol.members import HeldPartition
+from grete.core.members.membership import Duties
+from grete.core.members.view import MemberId
+from grete.errors import ConfigError, Halted
+from grete.execution.build import store_names
+from grete.halts import HaltCode
+from grete.job.directory import JobDirectory
+from grete.job.loader import code_digest
+from grete.logs.address import KAFKA, read_options
+from grete.protocol.members import HeldPartition
+from grete.worker.assignment import Assignment, HostedState
+from grete.worker.ends import WorkerEnd
+from grete.worker.local_job import LocalJob
+from grete.worker.member_news import MemberNews
+from grete.worker.members_client import RELEASE_MARGIN_MS, MembersClient, membership
 
 ID_BYTES = 6  # drawn: two of a million members are the same once in 500 jobs
 POLL_MS = 50  # of waiting for workers while they are handed over
@@ -35,7 +35,7 @@ class JobMember:
 
     def __init__(self, local: LocalJob) -> None:
         """Join the members of the job, which ``local`` has prepared. Raises ConfigError: a right is missing."""
-        from framework.logs.kafka.members_topic import KafkaMembersTopic
+        from grete.logs.kafka.members_topic import KafkaMembersTopic
 
         self._local = local
         settings, directory = local.settings, local.job_directory

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from framework.execution.user_traceback import in_grete
+from grete.execution.user_traceback import in_grete
 
 TAIL_BYTES = 32 * 1024  # of a worker's log, searched for its last words
 # ids of Grete's own lines: a line of user code may have any text, and has none

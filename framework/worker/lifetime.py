@@ -10,12 +10,12 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from framework.core.damage import named
-from framework.errors import ConfigError, ExitCode, exit_code
-from framework.worker.end_log import log_end
-from framework.worker.own_lines import enable_own, own_logger
-from framework.worker.worker import Worker
-from framework.worker.worker_log import Whose
+from grete.core.damage import named
+from grete.errors import ConfigError, ExitCode, exit_code
+from grete.worker.end_log import log_end
+from grete.worker.own_lines import enable_own, own_logger
+from grete.worker.worker import Worker
+from grete.worker.worker_log import Whose
 
 logger = own_logger()
 

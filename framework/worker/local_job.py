@@ -9,22 +9,22 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from framework.api.job import Job
-from framework.errors import ExitCode, Fenced, FrameworkError, LogAway, TransientError
-from framework.job.directory import JobDirectory
-from framework.logs.open_transactions import HiddenInput
-from framework.logs.patience import Patience
-from framework.settings import Settings
-from framework.state.commits import all_wirings, count_commits, ends_of, external_ends, last_commit, readable_ends
-from framework.state.prepare import prepare
-from framework.worker.assignment import Assignment
-from framework.worker.completion import passed, reached, used_up
-from framework.worker.input_progress import InputProgress
-from framework.worker.packing import check_processes, was_fenced
-from framework.worker.progress import CommitProgress
-from framework.worker.supervisor import Supervisor
-from framework.worker.task_reports import TaskReports
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.errors import ExitCode, Fenced, FrameworkError, LogAway, TransientError
+from grete.job.directory import JobDirectory
+from grete.logs.open_transactions import HiddenInput
+from grete.logs.patience import Patience
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.commits import all_wirings, count_commits, ends_of, external_ends, last_commit, readable_ends
+from grete.state.prepare import prepare
+from grete.worker.assignment import Assignment
+from grete.worker.completion import passed, reached, used_up
+from grete.worker.input_progress import InputProgress
+from grete.worker.packing import check_processes, was_fenced
+from grete.worker.progress import CommitProgress
+from grete.worker.supervisor import Supervisor
+from grete.worker.task_reports import TaskReports
 
 STILL_S = 0.5  # seconds without a commit while the ends did not move
 ASK_S = 2.0  # for an answer of the log; then workers and signals have their turn, and it is asked again

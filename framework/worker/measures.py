@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from framework.execution.driver import TaskDriver
-from framework.stores.expiring_store import BEFORE_ALL
-from framework.stores.rocksdb_memory import RocksMemory
+from grete.execution.driver import TaskDriver
+from grete.stores.expiring_store import BEFORE_ALL
+from grete.stores.rocksdb_memory import RocksMemory
 
 SIZES_MS = 10_000  # between two looks at the files of the stores
 

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from framework.clock_text import clock_text
-from framework.settings import Settings
-from framework.worker.members_client import MemberRow
+from grete.clock_text import clock_text
+from grete.settings import Settings
+from grete.worker.members_client import MemberRow
 
 TOLD_MAX = 4  # changes one after another that are told at once: machines that start together, or a rolling upgrade
 TOLD_AGAIN_S = 60.0  # until one more may be told: what has changed in between is told with it

@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from framework.core.members.assignor import caught_up
-from framework.core.members.membership import Duties, Membership
-from framework.core.members.view import MemberId
-from framework.errors import FrameworkError
-from framework.settings import Settings
-from protocol.errors import DecodeError
-from protocol.members import HeldPartition, MembersMessage, decode_members_message, encode_members_message
+from grete.core.members.assignor import caught_up
+from grete.core.members.membership import Duties, Membership
+from grete.core.members.view import MemberId
+from grete.errors import FrameworkError
+from grete.protocol.errors import DecodeError
+from grete.protocol.members import HeldPartition, MembersMessage, decode_members_message, encode_members_message
+from grete.settings import Settings
 
 RELEASE_MARGIN_MS = 2_000  # beyond shutdown_timeout_ms: a supervisor kills what is late by then
 LATE_SHARE = 0.5  # of member_timeout_ms that an own heartbeat took: others were not seen meanwhile either
@@ -21,7 +21,7 @@ JOIN_S_MAX = 5.0  # for the thread to end
 
 
 class MembersLog(Protocol):
-    """The topic as a client needs it; see framework.logs.kafka.members_topic."""
+    """The topic as a client needs it; see grete.logs.kafka.members_topic."""
 
     unwritten: int
 

@@ -3,14 +3,14 @@
 import time
 from contextlib import closing
 
-from framework.api.job import Job
-from framework.core.members.view import MemberId, MembersView
-from framework.errors import ConfigError
-from framework.logs.address import KAFKA, LogAddress, read_options
-from framework.logs.patience import Patience
-from framework.settings import Settings
-from framework.worker.members_client import decoded
-from protocol.members import Heartbeat
+from grete.api.job import Job
+from grete.core.members.view import MemberId, MembersView
+from grete.errors import ConfigError
+from grete.logs.address import KAFKA, LogAddress, read_options
+from grete.logs.patience import Patience
+from grete.protocol.members import Heartbeat
+from grete.settings import Settings
+from grete.worker.members_client import decoded
 
 READ_S = 0.1  # of waiting for rows
 FIRST_S_MAX = 5.0  # until the rows that were there have come
@@ -21,7 +21,7 @@ class SeenMembers:
 
     def __init__(self, job: Job, address: LogAddress, settings: Settings, patience: Patience | None = None) -> None:
         """Read what is there, then until each session has had time for a heartbeat. Raises ConfigError, LogAway."""
-        from framework.logs.kafka.members_topic import KafkaMembersTopic
+        from grete.logs.kafka.members_topic import KafkaMembersTopic
 
         self.view = MembersView(MemberId("", ""), dead_beats=1)
         self.fresh = set[str]()  # the sessions that have written while this one looked

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Iterable
 
-from framework.core.task_topology import wire
-from framework.core.topology import Topology
-from framework.execution.driver import TaskDriver
-from protocol.ids import split_producer_id
+from grete.core.task_topology import wire
+from grete.core.topology import Topology
+from grete.execution.driver import TaskDriver
+from grete.protocol.ids import split_producer_id
 
 
 class ObservedCheckpoints:

@@ -6,21 +6,21 @@ import time
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from framework.api.job import Job
-from framework.core.task_topology import wire
-from framework.errors import ConfigError, FrameworkError
-from framework.execution.deterministic.determinism_lint import check_worker
-from framework.job.directory import JobDirectory
-from framework.job.key_check import JobKeys
-from framework.logs.patience import Patience
-from framework.ports import JobLog
-from framework.settings import Settings
-from framework.state.graph_pinning import check_graph
-from framework.state.pinning import know_dropped
-from framework.state.prepare import prepare
-from framework.worker.hosting import hosted_by
-from framework.worker.status_pipe import StatusPipe, has_reader
-from framework.worker.worker import Worker
+from grete.api.job import Job
+from grete.core.task_topology import wire
+from grete.errors import ConfigError, FrameworkError
+from grete.execution.deterministic.determinism_lint import check_worker
+from grete.job.directory import JobDirectory
+from grete.job.key_check import JobKeys
+from grete.logs.patience import Patience
+from grete.ports import JobLog
+from grete.settings import Settings
+from grete.state.graph_pinning import check_graph
+from grete.state.pinning import know_dropped
+from grete.state.prepare import prepare
+from grete.worker.hosting import hosted_by
+from grete.worker.status_pipe import StatusPipe, has_reader
+from grete.worker.worker import Worker
 
 KEPT_S = 60.0  # what was done ahead: by then somebody may have changed what it has found
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from framework.settings import MiB
+from grete.settings import MiB
 
 BYTES_MAX = 16 * MiB  # of the file; its predecessor is kept beside it, as NAME.1
 READ_BYTES_MAX = 1 * MiB  # at a look: what is printed faster is shown later, or is in the files only

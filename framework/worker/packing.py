@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from framework.errors import ConfigError
+from grete.errors import ConfigError
 
 
 def check_processes(partitions: int, processes: int | None) -> None:

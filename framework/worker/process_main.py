@@ -1,7 +1,7 @@
 """A worker's process as a supervisor starts it: nothing is imported that only people need.
 
 Its spec is a line of standard input: it may hold secrets, and every user of a machine sees the command lines there.
-``python -m framework.worker.process_main JOB NUMBER`` says to people what the process is for. Without these it is a
+``python -m grete.worker.process_main JOB NUMBER`` says to people what the process is for. Without these it is a
 prewarmed worker: it imports everything, opens nothing, and waits for its spec. Most of a start is Python's imports. A
 standby that was asked to end becomes a prewarmed worker, until its supervisor closes the pipe.
 """
@@ -15,21 +15,21 @@ from pathlib import Path
 
 import msgspec
 
-from framework.api.job import Job
-from framework.errors import ExitCode
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress
-from framework.settings import Settings
-from framework.worker.control_pipe import ControlPipe
-from framework.worker.lifetime import run_worker
-from framework.worker.open_files import raise_limit
-from framework.worker.opening import OpenedAhead, open_worker
-from framework.worker.output_file import OutputFile
-from framework.worker.standby_worker import StandbyWorker, open_standby, run_standby
-from framework.worker.watchdog import exits_after
-from framework.worker.worker import Worker
-from framework.worker.worker_log import configure_logs
+from grete.api.job import Job
+from grete.errors import ExitCode
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress
+from grete.settings import Settings
+from grete.worker.control_pipe import ControlPipe
+from grete.worker.lifetime import run_worker
+from grete.worker.open_files import raise_limit
+from grete.worker.opening import OpenedAhead, open_worker
+from grete.worker.output_file import OutputFile
+from grete.worker.standby_worker import StandbyWorker, open_standby, run_standby
+from grete.worker.watchdog import exits_after
+from grete.worker.worker import Worker
+from grete.worker.worker_log import configure_logs
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> ExitCode:
     raise_limit()
     if not arguments:
         with contextlib.suppress(ImportError):
-            import framework.logs.kafka  # noqa: F401  # into memory, before it is needed
+            import grete.logs.kafka  # noqa: F401  # into memory, before it is needed
     line = _line_of(0)
     if not line:
         return ExitCode.DONE  # the supervisor is gone

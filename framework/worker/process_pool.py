@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from framework import python_start
-from framework.worker.process_main import WorkerSpec
+from grete import python_start
+from grete.worker.process_main import WorkerSpec
 
 
 class Started(NamedTuple):
@@ -89,7 +89,7 @@ def _start(spec: WorkerSpec | None, environment: dict[str, str]) -> Started:
     arguments = [] if spec is None else [spec.job, str(spec.number)]  # for people: who lists processes sees no secret
     with Path(os.devnull if spec is None else spec.output).open("ab") as output:
         process = subprocess.Popen(  # noqa: S603  # our own interpreter, and a spec of the same user
-            python_start.python("framework.worker.process_main", *arguments),
+            python_start.python("grete.worker.process_main", *arguments),
             bufsize=0,
             stdin=subprocess.PIPE,  # for its spec, if it has none yet, and for orders
             stdout=output,

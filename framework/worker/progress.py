@@ -5,13 +5,13 @@ On Kafka a look back is a seek and several round trips, one forwards costs nothi
 
 from collections import deque
 
-from framework.core.task_topology import TaskWiring
-from framework.logs.partition_reader import PartitionFollower
-from framework.ports import LogReader
-from framework.state.commits import CommittedAt, Latest, end_of
-from protocol.envelope import MessageType, decode_header
-from protocol.frames import frame_count
-from protocol.ids import TopicPartition
+from grete.core.task_topology import TaskWiring
+from grete.logs.partition_reader import PartitionFollower
+from grete.ports import LogReader
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.frames import frame_count
+from grete.protocol.ids import TopicPartition
+from grete.state.commits import CommittedAt, Latest, end_of
 
 
 class CommitProgress:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from framework.errors import Refused
-from framework.halts import HaltCode
-from framework.worker.hosted_task import WorkerTask
-from protocol.changelog import decode_data
-from protocol.errors import DecodeError
-from protocol.frames import decode_columns
+from grete.errors import Refused
+from grete.halts import HaltCode
+from grete.protocol.changelog import decode_data
+from grete.protocol.errors import DecodeError
+from grete.protocol.frames import decode_columns
+from grete.worker.hosted_task import WorkerTask
 
 SHOWN_BYTES = 100  # of a key
 

@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from framework.core.members.assignor import CAUGHT_UP
-from framework.job.directory import JobDirectory
-from framework.worker.ends import restart_wait_ms
-from framework.worker.last_words import last_words
-from framework.worker.process_main import WorkerSpec
-from framework.worker.process_pool import ProcessPool, Started
-from framework.worker.status_pipe import StatusLines
-from framework.worker.worker_process import code_text
+from grete.core.members.assignor import CAUGHT_UP
+from grete.job.directory import JobDirectory
+from grete.worker.ends import restart_wait_ms
+from grete.worker.last_words import last_words
+from grete.worker.process_main import WorkerSpec
+from grete.worker.process_pool import ProcessPool, Started
+from grete.worker.status_pipe import StatusLines
+from grete.worker.worker_process import code_text
 
 STOP_S = 5.0  # of a standby after SIGTERM: it closes its stores; a kill costs the store no more than a crash does
 STILL_S = 10.0  # in which a restore reads nothing: then a worker may find out why
@@ -29,7 +29,7 @@ STILL_S = 10.0  # in which a restore reads nothing: then a worker may find out w
 
 @dataclass
 class StandbyProcess:
-    """The standby of one partition. ``status``: by task, what framework.worker.standby_worker says of it."""
+    """The standby of one partition. ``status``: by task, what grete.worker.standby_worker says of it."""
 
     partition: int
     started: Started | None = None

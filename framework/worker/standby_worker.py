@@ -8,27 +8,27 @@ import signal
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from framework.api.job import Job
-from framework.core.lifecycle import StandbyPhase
-from framework.core.members.assignor import CAUGHT_UP
-from framework.core.task_topology import wire
-from framework.errors import ConfigError, ExitCode, exit_code
-from framework.execution.standby import StandbyTask
-from framework.job.directory import JobDirectory
-from framework.logs.address import open_reader
-from framework.ports import LogReader
-from framework.settings import Settings
-from framework.state.pinning import know_dropped
-from framework.state.prepare import prepare_standby
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
-from framework.worker.end_log import log_end
-from framework.worker.hosting import hosted_by
-from framework.worker.own_lines import enable_own, own_logger
-from framework.worker.status_pipe import StatusPipe
-from framework.worker.task_store import open_task_store
-from framework.worker.wakeup import WakeableSelector
-from framework.worker.worker import mono_ms
+from grete.api.job import Job
+from grete.core.lifecycle import StandbyPhase
+from grete.core.members.assignor import CAUGHT_UP
+from grete.core.task_topology import wire
+from grete.errors import ConfigError, ExitCode, exit_code
+from grete.execution.standby import StandbyTask
+from grete.job.directory import JobDirectory
+from grete.logs.address import open_reader
+from grete.ports import LogReader
+from grete.settings import Settings
+from grete.state.pinning import know_dropped
+from grete.state.prepare import prepare_standby
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.worker.end_log import log_end
+from grete.worker.hosting import hosted_by
+from grete.worker.own_lines import enable_own, own_logger
+from grete.worker.status_pipe import StatusPipe
+from grete.worker.task_store import open_task_store
+from grete.worker.wakeup import WakeableSelector
+from grete.worker.worker import mono_ms
 
 IDLE_S = 0.1  # between two looks while nothing comes: what is committed is applied that much later
 TURN_MS = 20.0  # of one standby, before the next one's

@@ -2,10 +2,10 @@
 
 import logging
 
-from framework.execution.driver import TaskDriver
-from framework.worker.measures import task_measures
-from protocol.commit import Commit
-from protocol.ids import TopicPartition
+from grete.execution.driver import TaskDriver
+from grete.protocol.commit import Commit
+from grete.protocol.ids import TopicPartition
+from grete.worker.measures import task_measures
 
 ReadUpTo = list[list[int]] | None  # of a task: offsets in external inputs, and in streams; None: no commit is known
 ENDED = ("fenced", "halted", "ended")  # the status of a task that is not there; "ended": it will start again

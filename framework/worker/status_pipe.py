@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from framework.settings import MiB
+from grete.settings import MiB
 
 LINE_BYTES_MAX = 16 * MiB  # of a status that never ends; then it is dropped. Of a task it has some KiB
 READ_BYTES_MAX = 1 * MiB  # at a look: other workers, and signals, have their turn

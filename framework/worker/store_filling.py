@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from framework.errors import FrameworkError, TransientError
-from framework.execution.snapshot_install import SnapshotTaker
-from framework.stores.rocksdb import RocksStore
+from grete.errors import FrameworkError, TransientError
+from grete.execution.snapshot_install import SnapshotTaker
+from grete.stores.rocksdb import RocksStore
 
 
 class StoreFilling:

@@ -9,20 +9,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from framework.errors import ExitCode, Halted
-from framework.job.directory import JobDirectory
-from framework.settings import Settings
-from framework.worker.assignment import Assignment, HostedState
-from framework.worker.ends import FAULTS, end_of, restart_wait_ms
-from framework.worker.last_words import LOG_AWAY, last_entry, last_words, traceback_in
-from framework.worker.output_file import Follower
-from framework.worker.packing import spread
-from framework.worker.process_main import spec_in
-from framework.worker.process_pool import ProcessPool
-from framework.worker.standby_processes import StandbyProcesses
-from framework.worker.status_pipe import StatusLines
-from framework.worker.wakeup import WakeableSelector
-from framework.worker.worker_process import WorkerProcess, code_text
+from grete.errors import ExitCode, Halted
+from grete.job.directory import JobDirectory
+from grete.settings import Settings
+from grete.worker.assignment import Assignment, HostedState
+from grete.worker.ends import FAULTS, end_of, restart_wait_ms
+from grete.worker.last_words import LOG_AWAY, last_entry, last_words, traceback_in
+from grete.worker.output_file import Follower
+from grete.worker.packing import spread
+from grete.worker.process_main import spec_in
+from grete.worker.process_pool import ProcessPool
+from grete.worker.standby_processes import StandbyProcesses
+from grete.worker.status_pipe import StatusLines
+from grete.worker.wakeup import WakeableSelector
+from grete.worker.worker_process import WorkerProcess, code_text
 
 NEWS_MAX = 100  # crashes kept for a screen that did not look
 SILENT_SHARE = 1.25  # of a worker's own bound: it knows first, and can say where it hangs

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Literal
 
-from framework.errors import Fenced, FrameworkError, Halted, StoreCorrupted
-from framework.execution.driver import TaskDriver
-from framework.execution.user_traceback import user_traceback
-from framework.halts import HaltCode
-from framework.settings import Settings
-from framework.worker.end_log import kind_of
-from framework.worker.ends import restart_wait_ms
-from framework.worker.status import ReadUpTo, moved, read_up_to, task_status
+from grete.errors import Fenced, FrameworkError, Halted, StoreCorrupted
+from grete.execution.driver import TaskDriver
+from grete.execution.user_traceback import user_traceback
+from grete.halts import HaltCode
+from grete.settings import Settings
+from grete.worker.end_log import kind_of
+from grete.worker.ends import restart_wait_ms
+from grete.worker.status import ReadUpTo, moved, read_up_to, task_status
 
 TaskEndReason = Literal["fenced", "halted", "task error", "store corrupted"]
 _AWAY: dict[str, object] = {"settled": False, "idle_in": None, "ended_in": None, "sink_trouble": None}

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable
 
-from framework.errors import Fenced, FrameworkError, Halted, StoreCorrupted, TaskError
-from framework.execution.driver import TaskDriver
-from framework.ports import Delivery, Log
-from framework.worker.observed_checkpoints import ObservedCheckpoints
+from grete.errors import Fenced, FrameworkError, Halted, StoreCorrupted, TaskError
+from grete.execution.driver import TaskDriver
+from grete.ports import Delivery, Log
+from grete.worker.observed_checkpoints import ObservedCheckpoints
 
 OWN = (Fenced, TaskError, Halted, StoreCorrupted)  # what is one task's own: nothing is known to be wrong with others
 TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records

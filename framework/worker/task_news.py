@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from framework.worker.ends import Reason
+from grete.worker.ends import Reason
 
 _OF_A_WORKER: tuple[Reason, ...] = (
     "task error",

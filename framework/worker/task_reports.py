@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from framework.worker.worker_process import Life, WorkerProcess
+from grete.worker.worker_process import Life, WorkerProcess
 
 
 class TaskReports:

@@ -1,16 +1,16 @@
 """Opening the store of a task at a worker's start: as it is, or filled by files that are worth the changelog."""
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.core.task_topology import wire
-from framework.execution.build import store_names
-from framework.execution.snapshot_install import SnapshotTaker
-from framework.execution.sst_install import take_prebuilt
-from framework.job.directory import JobDirectory
-from framework.ports import LogReader
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
-from framework.stores.rocksdb_open import open_store
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.core.task_topology import wire
+from grete.execution.build import store_names
+from grete.execution.snapshot_install import SnapshotTaker
+from grete.execution.sst_install import take_prebuilt
+from grete.job.directory import JobDirectory
+from grete.ports import LogReader
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb_open import open_store
 
 
 def open_task_store(

@@ -7,12 +7,12 @@ the next record in the order of logical time may come in any (D1).
 import logging
 from collections.abc import Callable, Sequence
 
-from framework.clock_text import clock_text
-from framework.core.idleness import longest_interval_ms
-from framework.core.ports import Core
-from framework.execution.driver import TaskDriver
-from framework.settings import Settings
-from protocol.ids import TopicPartition, split_producer_id
+from grete.clock_text import clock_text
+from grete.core.idleness import longest_interval_ms
+from grete.core.ports import Core
+from grete.execution.driver import TaskDriver
+from grete.protocol.ids import TopicPartition, split_producer_id
+from grete.settings import Settings
 
 WAIT_MS = 60_000  # after which a wait is said, for a checkpoint beyond the interval; and between two lines
 SHOWN_MS = 1_000  # after which a status has it, for a checkpoint beyond the interval

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
-from framework.worker.signal_pipe import SignalPipe
+from grete.worker.signal_pipe import SignalPipe
 
 LOOKS = 8  # at the loop within its bound: a worker may hang for an eighth longer
 STOP_MARGIN_S = 1.0  # a loop that turns ends by itself, with a line of its own; a supervisor kills after two

@@ -6,26 +6,26 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
-from framework.api.job import Job
-from framework.errors import ExitCode, LogAway, Refused, TransientError
-from framework.execution.driver import TaskDriver
-from framework.job.directory import JobDirectory
-from framework.job.key_check import JobKeys
-from framework.logs.patience import Patience
-from framework.ports import Log
-from framework.settings import Settings
-from framework.stores.rocksdb_memory import RocksMemory
-from framework.worker.blocking import BlockingWatch
-from framework.worker.control_pipe import Order
-from framework.worker.dropped import DroppedLog
-from framework.worker.hosted_task import Shared
-from framework.worker.hosting import Hosting
-from framework.worker.measures import WorkerMeasures
-from framework.worker.refused import explained
-from framework.worker.status import lag_from, log_ready, task_status
-from framework.worker.waiting import TaskWaits
-from framework.worker.watchdog import Watchdog
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.errors import ExitCode, LogAway, Refused, TransientError
+from grete.execution.driver import TaskDriver
+from grete.job.directory import JobDirectory
+from grete.job.key_check import JobKeys
+from grete.logs.patience import Patience
+from grete.ports import Log
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.worker.blocking import BlockingWatch
+from grete.worker.control_pipe import Order
+from grete.worker.dropped import DroppedLog
+from grete.worker.hosted_task import Shared
+from grete.worker.hosting import Hosting
+from grete.worker.measures import WorkerMeasures
+from grete.worker.refused import explained
+from grete.worker.status import lag_from, log_ready, task_status
+from grete.worker.waiting import TaskWaits
+from grete.worker.watchdog import Watchdog
 
 STATUS_MS = 100  # between two statuses: what a person sees moves
 STATUS_TASK_MS = 20  # the same for each task, where there are many: statuses are little of the work

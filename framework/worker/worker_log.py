@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from pythonjsonlogger.json import JsonFormatter
 
-from framework.execution.driver import TaskDriver
-from framework.execution.trace_context import CURRENT
-from framework.log_events import event_of
-from framework.worker.own_lines import OURS, OwnHandler, set_own
+from grete.execution.driver import TaskDriver
+from grete.execution.trace_context import CURRENT
+from grete.log_events import event_of
+from grete.worker.own_lines import OURS, OwnHandler, set_own
 
 CLIENT = "grete.kafka"  # logs what all tasks share
 

@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from framework.errors import ExitCode, Halted
-from framework.halts import HaltCode
-from framework.worker.assignment import HostedState
-from framework.worker.control_pipe import Order, line_of
-from framework.worker.ends import FAULTS, Reason, WorkerEnd
-from framework.worker.last_words import ENDS, HUNG, LOG_AWAY, traceback_in
-from framework.worker.status import ReadUpTo, moved
-from framework.worker.status_pipe import StatusLines
-from framework.worker.task_news import failures_of_tasks, news_of_tasks
+from grete.errors import ExitCode, Halted
+from grete.halts import HaltCode
+from grete.worker.assignment import HostedState
+from grete.worker.control_pipe import Order, line_of
+from grete.worker.ends import FAULTS, Reason, WorkerEnd
+from grete.worker.last_words import ENDS, HUNG, LOG_AWAY, traceback_in
+from grete.worker.status import ReadUpTo, moved
+from grete.worker.status_pipe import StatusLines
+from grete.worker.task_news import failures_of_tasks, news_of_tasks
 
 Life = tuple[int, int]  # of a task: the start of its worker, and its own start there
 GIVEN_UP = (ExitCode.HALTED, ExitCode.FAILED)  # the exit codes of a worker for which a person must look

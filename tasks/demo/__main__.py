@@ -13,22 +13,22 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from framework.cli import report_errors
-from framework.cli.feeding import Feeding, described, show
-from framework.cli.job_target import JobTarget
-from framework.cli.options import Directory, KafkaConfig, Set
-from framework.cli.progress import Screen
-from framework.cli.settings_file import settings_of
-from framework.cli.stop_signal import StopSignal
-from framework.errors import ConfigError, ExitCode
-from framework.feeds.folder import FolderFeed
-from framework.job.directory import JobDirectory, digest
-from framework.logs.address import KAFKA, LogAddress, check_address
-from framework.settings import Settings, with_texts
-from framework.state.local_reader import LocalReader
-from framework.testing.broker import find_broker
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.cli import report_errors
+from grete.cli.feeding import Feeding, described, show
+from grete.cli.job_target import JobTarget
+from grete.cli.options import Directory, KafkaConfig, Set
+from grete.cli.progress import Screen
+from grete.cli.settings_file import settings_of
+from grete.cli.stop_signal import StopSignal
+from grete.errors import ConfigError, ExitCode
+from grete.feeds.folder import FolderFeed
+from grete.job.directory import JobDirectory, digest
+from grete.logs.address import KAFKA, LogAddress, check_address
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings, with_texts
+from grete.state.local_reader import LocalReader
+from grete.testing.broker import find_broker
+from grete.worker.local_job import LocalJob
 from tasks.demo import watch
 from tasks.demo.kills import Chaos
 from tasks.demo.recount import Audit, audit, recorded
@@ -107,10 +107,10 @@ def demo(
 
 def _spark() -> ModuleType:
     """Return what needs Spark, before anything is done. Raises ConfigError."""
-    from framework.spark import require_extra
+    from grete.spark import require_extra
 
     require_extra()
-    from framework.cli.commands import backfill
+    from grete.cli.commands import backfill
 
     return backfill
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from framework.core.task_topology import TaskWiring
-from framework.state.commits import all_wirings, uncommitted_records
-from framework.stores.store_directory import wipe_directory
-from framework.worker.local_job import LocalJob
+from grete.core.task_topology import TaskWiring
+from grete.state.commits import all_wirings, uncommitted_records
+from grete.stores.store_directory import wipe_directory
+from grete.worker.local_job import LocalJob
 
 RESTORE_TRIES = 5
 SPREAD = 0.8  # of the work: the kills' moments lie in it

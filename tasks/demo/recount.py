@@ -6,10 +6,10 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from framework.logs.partition_reader import rows
-from framework.ports import LogReader
-from framework.state.local_reader import LocalReader
-from protocol.ids import TopicPartition
+from grete.logs.partition_reader import rows
+from grete.ports import LogReader
+from grete.protocol.ids import TopicPartition
+from grete.state.local_reader import LocalReader
 from tasks.inverted_index import END, Count, Index, documents, job, plain_index
 
 CHUNK = 200  # documents indexed at once

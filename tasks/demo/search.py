@@ -3,8 +3,8 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from framework.state.local_reader import LocalReader
-from protocol.partitioner import partition_of
+from grete.protocol.partitioner import partition_of
+from grete.state.local_reader import LocalReader
 from tasks.inverted_index import END, Index, job, postings_of, search
 
 HITS_SHOWN = 3

@@ -1,13 +1,13 @@
 """The audit at the end of `make demo SPARK=1`."""
 
-from framework.cli.commands.audit import tell_audit
-from framework.cli.job_target import JobTarget
-from framework.cli.progress import Screen
-from framework.cli.spark_work import wanted_of
-from framework.spark.backfill.audit import audit
-from framework.spark.backfill.ranges import LOG
-from framework.spark.session import local_session
-from framework.worker.local_job import LocalJob
+from grete.cli.commands.audit import tell_audit
+from grete.cli.job_target import JobTarget
+from grete.cli.progress import Screen
+from grete.cli.spark_work import wanted_of
+from grete.spark.backfill.audit import audit
+from grete.spark.backfill.ranges import LOG
+from grete.spark.session import local_session
+from grete.worker.local_job import LocalJob
 
 
 def demonstrate(found: JobTarget, local: LocalJob, screen: Screen) -> bool:

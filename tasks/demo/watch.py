@@ -2,12 +2,12 @@
 
 import time
 
-from framework.cli.feeding import Feeding
-from framework.cli.progress import Screen
-from framework.cli.stop_signal import StopSignal
-from framework.errors import TransientError
-from framework.feeds.folder import FolderFeed
-from framework.worker.local_job import LocalJob
+from grete.cli.feeding import Feeding
+from grete.cli.progress import Screen
+from grete.cli.stop_signal import StopSignal
+from grete.errors import TransientError
+from grete.feeds.folder import FolderFeed
+from grete.worker.local_job import LocalJob
 from tasks.demo.search import Lookup, found
 
 POLL_MS = 20

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from framework.api.mode import Mode
 from grete import DeadLetter, Input, Job, Output, Record, Task, Topic, bytes_serde, utf8
+from grete.api.mode import Mode
 from tests.support.messages import field, message
 
 V1 = {"type": "record", "name": "Hit", "namespace": "web", "fields": [{"name": "n", "type": "int"}]}

@@ -6,9 +6,9 @@ import msgspec
 import pydantic
 import pytest
 
-from framework.errors import ConfigError, SerdeError
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, SchemaRegistry, Serde, Store, Task, Topic, avro, json, utf8
+from grete.errors import ConfigError, SerdeError
+from grete.testing import Kit
 
 FIELDS = [{"name": "order", "type": "string"}]
 PLACED, SHIPPED = (

@@ -12,10 +12,10 @@ from fastavro.utils import generate_many
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.api.shapes import describe_serde, key_changes, shown, value_changes
-from framework.errors import ConfigError, SerdeError
-from framework.state.shown import to_text
 from grete import Serde, Store, Topic, avro, json, protobuf, utf8
+from grete.api.shapes import describe_serde, key_changes, shown, value_changes
+from grete.errors import ConfigError, SerdeError
+from grete.state.shown import to_text
 from tests.support.messages import field, message
 
 

@@ -6,10 +6,6 @@ from typing import Any
 
 import pytest
 
-from framework.api.graph import stage_name
-from framework.api.methods import METHODS
-from framework.core.topology import Stage, Stream
-from framework.errors import ConfigError, GraphError
 from grete import (
     Call,
     DeadLetter,
@@ -27,6 +23,10 @@ from grete import (
     json,
     utf8,
 )
+from grete.api.graph import stage_name
+from grete.api.methods import METHODS
+from grete.core.topology import Stage, Stream
+from grete.errors import ConfigError, GraphError
 
 A, B, C = (Topic(name, key=utf8, value=utf8) for name in ("a", "b", "c"))
 

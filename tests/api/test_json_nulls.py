@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.errors import ConfigError, GraphError, SerdeError, TaskError
-from framework.testing import Kit
 from grete import DeadLetter, Input, Job, Output, Record, Serde, Store, Task, Topic, avro, bytes_serde, json, utf8
+from grete.errors import ConfigError, GraphError, SerdeError, TaskError
+from grete.testing import Kit
 from tests.execution.harness import Rig
 
 NUMBERS = st.floats() | st.integers(-(1 << 70), 1 << 70)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Topic, json, utf8
+from grete.testing import Kit
 
 
 @dataclass

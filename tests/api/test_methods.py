@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from framework.errors import GraphError
 from grete import Input, Job, Record, Store, Task, Timers, Topic, TumblingWindow, int64, utf8
+from grete.errors import GraphError
 
 ORDERS = Topic("orders", key=utf8, value=int64)
 

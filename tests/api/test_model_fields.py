@@ -5,9 +5,9 @@ from typing import Any
 import pydantic
 import pytest
 
-from framework.api.shapes import describe_serde, value_changes
-from framework.errors import ConfigError
 from grete import Call, Input, Job, Output, Record, Serde, Store, TableJoin, Task, Topic, TumblingWindow, json, utf8
+from grete.api.shapes import describe_serde, value_changes
+from grete.errors import ConfigError
 from tests.api.test_formats import changes, model
 
 

@@ -4,9 +4,9 @@ from typing import ClassVar
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.errors import GraphError
 from grete import Input, Job, Output, Record, Task, Topic, utf8
+from grete.api.mode import Mode
+from grete.errors import GraphError
 
 first = Topic("first", key=utf8, value=utf8)
 second = Topic("second", key=utf8, value=utf8)

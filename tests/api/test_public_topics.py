@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.errors import GraphError, TaskError
-from framework.execution.outputs import Outputs
-from framework.settings import Settings
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from protocol.frames import decode_columns
-from protocol.partitioner import partition_of
+from grete.api.mode import Mode
+from grete.errors import GraphError, TaskError
+from grete.execution.outputs import Outputs
+from grete.protocol.frames import decode_columns
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.testing import Kit
 from tests.execution.test_outputs import HEADER
 
 LINES = Topic("lines", key=utf8, value=utf8)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from framework.api.reader import Origin, origin_of
 from grete import Once
+from grete.api.reader import Origin, origin_of
 
 
 def headers(producer: int, seq: int) -> list[tuple[str, bytes]]:

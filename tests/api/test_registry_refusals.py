@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from framework.api import registry_calls
-from framework.api.mode import Mode
-from framework.api.registry_calls import patiently
-from framework.errors import ConfigError, TransientError
-from framework.ports import LogRow
-from framework.state.prepare import register_schemas
-from framework.testing import Kit
 from grete import DeadLetter, Input, Job, Output, Record, SchemaRegistry, Store, Task, Topic, bytes_serde, int64, utf8
+from grete.api import registry_calls
+from grete.api.mode import Mode
+from grete.api.registry_calls import patiently
+from grete.errors import ConfigError, TransientError
+from grete.ports import LogRow
+from grete.state.prepare import register_schemas
+from grete.testing import Kit
 from tests.api.registry_jobs import ORDER, OTHER, V1, V2, Bag, Order, copying
 from tests.support.local_batch import run_job
 from tests.support.registry import Registry, running

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framework.api.mode import Mode
-from framework.errors import GraphError
-from framework.testing import Kit
 from grete import DeadLetter, Input, Job, Record, Store, Task, Topic, int64, json, repartition, utf8
-from protocol.partitioner import partition_of
+from grete.api.mode import Mode
+from grete.errors import GraphError
+from grete.protocol.partitioner import partition_of
+from grete.testing import Kit
 from tests.batch.taking_over import live, taken_over
 
 ORDERS = Topic("orders", key=utf8, value=json(dict[str, str]))

@@ -8,10 +8,10 @@ import msgspec
 import pydantic
 import pytest
 
-from framework.api.mode import Mode
-from framework.errors import SerdeError
-from framework.testing import Kit
 from grete import Record, SchemaRegistry, Topic, bytes_serde, utf8
+from grete.api.mode import Mode
+from grete.errors import SerdeError
+from grete.testing import Kit
 from tests.api.registry_jobs import ORDER, OTHER, V1, V2, Bag, Order, copying
 from tests.support.messages import field, message, message_type
 from tests.support.registry import Registry

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.api.serdes import functions_of, key_serde
-from framework.errors import ConfigError, SerdeError
 from grete import Serde, avro, bytes_serde, int64, json, utf8
+from grete.api.serdes import functions_of, key_serde
+from grete.errors import ConfigError, SerdeError
 
 INT64S = st.integers(-(1 << 63), (1 << 63) - 1)
 JSON = st.recursive(

@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple, TypedDict
 import msgspec
 import pytest
 
-from framework.api.serdes import Codec, key_serde
-from framework.api.shapes import describe_serde, key_changes, shown, value_changes
 from grete import avro, bytes_serde, int64, json, utf8
+from grete.api.serdes import Codec, key_serde
+from grete.api.shapes import describe_serde, key_changes, shown, value_changes
 
 
 class Colour(enum.Enum):

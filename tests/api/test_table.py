@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from framework.errors import GraphError
 from grete import Input, Job, Output, Record, Table, Task, Topic, json, utf8
+from grete.errors import GraphError
 
 
 class Order(msgspec.Struct):

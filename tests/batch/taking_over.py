@@ -4,15 +4,13 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from framework.api.job import Job
-from framework.core.deterministic.merge_channel import ALL
-from framework.core.task_topology import TaskWiring, wire
-from framework.execution.reserved_stores import EVENT_TIME
-from framework.ports import LogRow
-from framework.settings import Settings
-from framework.testing import Kit
-from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim, encode_data
-from protocol.commit import (
+from grete.api.job import Job
+from grete.core.deterministic.merge_channel import ALL
+from grete.core.task_topology import TaskWiring, wire
+from grete.execution.reserved_stores import EVENT_TIME
+from grete.ports import LogRow
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim, encode_data
+from grete.protocol.commit import (
     ChannelCommit,
     Commit,
     DeterministicCommit,
@@ -23,8 +21,10 @@ from protocol.commit import (
     ProducerRollbacks,
     encode_commit,
 )
-from protocol.frames import decode_headers
-from protocol.ids import RollbackEntry, TopicPartition
+from grete.protocol.frames import decode_headers
+from grete.protocol.ids import RollbackEntry, TopicPartition
+from grete.settings import Settings
+from grete.testing import Kit
 from tests.support.local_batch import TaskResult, run_job
 
 Headers = tuple[tuple[str, bytes | None], ...]

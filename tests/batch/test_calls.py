@@ -2,22 +2,22 @@
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.batch.channels import channels_of
-from framework.batch.logical_order import LogicalOrder, recorded_order
-from framework.batch.record_order import pieces_of_rows
-from framework.batch.task import BatchTask
-from framework.errors import ConfigError
-from framework.execution.calls.kept_results import is_kept
-from framework.execution.reserved_stores import META
-from framework.logs.memory import MemoryLog
-from framework.ports import LogRow
-from framework.settings import Settings
-from framework.state.commits import all_wirings
-from framework.state.recorded_task import recorded_task
-from framework.testing import Kit
 from grete import Call, Input, Job, Record, Store, Task, Topic, utf8
-from protocol.ids import TopicPartition
+from grete.api.mode import Mode
+from grete.batch.channels import channels_of
+from grete.batch.logical_order import LogicalOrder, recorded_order
+from grete.batch.record_order import pieces_of_rows
+from grete.batch.task import BatchTask
+from grete.errors import ConfigError
+from grete.execution.calls.kept_results import is_kept
+from grete.execution.reserved_stores import META
+from grete.logs.memory import MemoryLog
+from grete.ports import LogRow
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.commits import all_wirings
+from grete.state.recorded_task import recorded_task
+from grete.testing import Kit
 from tests.batch.test_deterministic import at_rest
 from tests.calls.test_kit import RECORDS, One, Two, asked, numbers
 from tests.support.http_server import serving

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framework.api.job import Job
-from framework.batch.logical_order import LogicalOrder, recorded_order
-from framework.execution.deterministic.announced_time import AnnouncedTime
-from framework.execution.deterministic.outputs import AT, is_of_outputs, logical_time_of
-from framework.execution.reserved_stores import META, OUTBOX, TIMERS
-from framework.logs.memory import MemoryLog
-from framework.settings import Settings
-from framework.state.commits import all_wirings
-from framework.state.recorded_task import recorded_task
-from framework.testing import Kit
-from protocol.ids import TopicPartition, producer_id
-from protocol.notes import IdleNote
-from protocol.partitioner import partition_of
+from grete.api.job import Job
+from grete.batch.logical_order import LogicalOrder, recorded_order
+from grete.execution.deterministic.announced_time import AnnouncedTime
+from grete.execution.deterministic.outputs import AT, is_of_outputs, logical_time_of
+from grete.execution.reserved_stores import META, OUTBOX, TIMERS
+from grete.logs.memory import MemoryLog
+from grete.protocol.ids import TopicPartition, producer_id
+from grete.protocol.notes import IdleNote
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.state.commits import all_wirings
+from grete.state.recorded_task import recorded_task
+from grete.testing import Kit
 from tests.batch.taking_over import Seen, live, taken_over
 from tests.support import delays, matches, watching
 from tests.support.local_batch import run_job

@@ -6,9 +6,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.batch.record_order import Piece, merged, pieces_of_rows
-from framework.ports import LogRow
-from protocol.ids import TopicPartition
+from grete.batch.record_order import Piece, merged, pieces_of_rows
+from grete.ports import LogRow
+from grete.protocol.ids import TopicPartition
 
 channels = st.lists(st.lists(st.integers(0, 50), max_size=30), min_size=1, max_size=4)
 

@@ -6,10 +6,6 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framework.api.graph import RESERVED_STORES
-from framework.ports import LogRow
-from framework.settings import Settings
-from framework.testing import Kit
 from grete import (
     DeadLetter,
     Files,
@@ -27,7 +23,11 @@ from grete import (
     int64,
     utf8,
 )
-from protocol.ids import TopicPartition
+from grete.api.graph import RESERVED_STORES
+from grete.ports import LogRow
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.testing import Kit
 from tasks import inverted_index
 from tests.batch.taking_over import live, taken_over
 from tests.support.local_batch import run_job

@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framework.settings import Settings
-from framework.testing import Kit
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.testing import Kit
 from tests.batch.taking_over import live, taken_over
 from tests.support import watching
 

@@ -5,10 +5,10 @@ import pytest
 from benchmarks.results import RESULTS, read
 from benchmarks.shared_channel import AT_LEAST_ONCE, COLUMNS, SEED, VARIANTS, Found, computed, measure, rows_of
 from benchmarks.shared_channel_worker import CountingLog
-from framework.logs.memory import MemoryLog, MemoryLogData
-from protocol.envelope import Header, MessageType, encode_header
-from protocol.frames import encode_columns
-from protocol.ids import TopicPartition
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.protocol.envelope import Header, MessageType, encode_header
+from grete.protocol.frames import encode_columns
+from grete.protocol.ids import TopicPartition
 
 STREAM = TopicPartition("job.split.words.count", 0)
 

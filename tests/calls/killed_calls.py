@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from framework.core.deterministic.call_results import CallResults
-from framework.execution.calls.flight import RecordInFlight
-from framework.execution.calls.thread import CallThread
-from framework.execution.driver import TaskDriver
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.settings import Settings
-from framework.stores.overlay import Overlay
-from framework.worker.worker import Worker
 from grete import Call, Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete.core.deterministic.call_results import CallResults
+from grete.execution.calls.flight import RecordInFlight
+from grete.execution.calls.thread import CallThread
+from grete.execution.driver import TaskDriver
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.settings import Settings
+from grete.stores.overlay import Overlay
+from grete.worker.worker import Worker
 
 PLACES: dict[str, tuple[type, str]] = {
     "call": (CallThread, "begin"),  # others are in flight

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from framework.api.calls import AnyCall, Call
-from framework.errors import GraphError, Halted, TaskError
-from framework.execution.calls.effects import IsolatedStore
-from framework.execution.calls.flight import CHANGED_MIN, RecordInFlight, Records
-from framework.stores.memory import MemoryStore
-from framework.stores.overlay import Overlay
 from grete import BatchCall, Input, Job, Store, Task, Topic, TumblingWindow, int64, utf8
-from protocol.notes import CallResult
+from grete.api.calls import AnyCall, Call
+from grete.errors import GraphError, Halted, TaskError
+from grete.execution.calls.effects import IsolatedStore
+from grete.execution.calls.flight import CHANGED_MIN, RecordInFlight, Records
+from grete.protocol.notes import CallResult
+from grete.stores.memory import MemoryStore
+from grete.stores.overlay import Overlay
 
 STORE = 10
 Body = Callable[["Bench"], Awaitable[None]]

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ExitCode
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from protocol.ids import TopicPartition
+from grete.errors import ExitCode
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
 from tests.monitor.test_server import until
 from tests.worker.workers import WorkerUnderTest
 

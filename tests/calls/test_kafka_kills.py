@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress
-from framework.logs.partition_reader import rows
-from framework.ports import ExternalRecord, LogRow
-from framework.settings import Settings
-from framework.state.local_reader import LocalReader
-from framework.testing.broker import Broker
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress
+from grete.logs.partition_reader import rows
+from grete.ports import ExternalRecord, LogRow
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.state.local_reader import LocalReader
+from grete.testing.broker import Broker
+from grete.worker.local_job import LocalJob
 from tests.support.http_server import NO_ANSWER, CountingServer, serving
 from tests.worker.workers import LIMIT_S
 

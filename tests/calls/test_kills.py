@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from framework.job.directory import JobDirectory
-from framework.ports import ExternalRecord
-from framework.state.local_reader import LocalReader
-from protocol.ids import TopicPartition
+from grete.job.directory import JobDirectory
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.state.local_reader import LocalReader
 from tests.calls import killed_calls
 from tests.support.http_server import CountingServer, serving
 from tests.worker.workers import LIMIT_S

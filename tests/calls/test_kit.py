@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.errors import TaskError
-from framework.testing import Kit
 from grete import (
     BatchCall,
     Call,
@@ -28,6 +25,9 @@ from grete import (
     json,
     utf8,
 )
+from grete.api.mode import Mode
+from grete.errors import TaskError
+from grete.testing import Kit
 
 asked = Topic("asked", key=utf8, value=utf8)
 drawn = Topic("drawn", key=utf8, value=json)

@@ -5,7 +5,7 @@ import zipfile
 from pathlib import Path
 from typing import Any, Self
 
-from framework.replay.incident.file import MANIFEST, digest_of
+from grete.replay.incident.file import MANIFEST, digest_of
 
 
 class IncidentChanged:

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from framework.cli.commands.apply import apply
-from framework.logs.address import IN_DIRECTORY
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from protocol.ids import TopicPartition
+from grete.cli.commands.apply import apply
+from grete.logs.address import IN_DIRECTORY
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
 
 
 class Deadly:

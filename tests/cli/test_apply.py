@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError, ExitCode
-from framework.job.loader import load_job
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from framework.state.commits import last_commit
-from framework.testing.broker import Broker
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.errors import ConfigError, ExitCode
+from grete.job.loader import load_job
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.state.commits import last_commit
+from grete.testing.broker import Broker
 from tests.cli.changed_pipeline import code, run, scan
 from tests.cli.changed_shop import Changes
 from tests.cli.test_plan import plan
@@ -270,7 +270,7 @@ def test_a_worker_of_the_code_of_before_that_was_not_seen_is_fenced(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It runs on another machine, say: what it commits behind the apply does not count."""
-    monkeypatch.setattr("framework.state.apply.refuse_if_owned", lambda *_: None)
+    monkeypatch.setattr("grete.state.apply.refuse_if_owned", lambda *_: None)
     before, changed = code(tmp_path, name="before"), code(tmp_path, *LAST_DROPPED)
     elsewhere = tmp_path / "elsewhere"
     options = ("--set=checkpoint_interval_ms=50", f"--state-directory={elsewhere}")

@@ -15,7 +15,7 @@ from typing import Any, Self
 import pytest
 from typer.testing import CliRunner
 
-from framework.cli.main import app
+from grete.cli.main import app
 from tests.replay.followed_jobs import Scene
 from tests.worker.workers import LIMIT_S
 
@@ -25,7 +25,7 @@ class FollowingAudit:
 
     def __init__(self, scene: Scene, *options: str) -> None:
         self.out, self.said = (scene.file.parent / f"{name}-{time.monotonic_ns()}" for name in ("rows", "said"))
-        command = [sys.executable, "-m", "framework.cli", "audit", scene.reference, "--follow", "--json"]
+        command = [sys.executable, "-m", "grete.cli", "audit", scene.reference, "--follow", "--json"]
         command += [f"--directory={scene.job_directory.directory}", "--http=0", *options]
         with self.out.open("wb") as out, self.said.open("wb") as said:
             environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

@@ -34,7 +34,7 @@ job = Job("counting", [Count], mode="deterministic")
 
 def grete(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run a command in a folder."""
-    command = [sys.executable, "-m", "framework.cli", *arguments]
+    command = [sys.executable, "-m", "grete.cli", *arguments]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 

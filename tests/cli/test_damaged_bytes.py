@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from framework.cli import command_line
-from framework.core.damage import named
-from framework.errors import Halted
-from framework.halts import HaltCode
-from framework.job.dead_letters import letter_of, serdes_of
-from framework.job.directory import JobDirectory
-from framework.ports import ExternalRecord, LogRow
-from protocol.changelog import GENERATION_MAX, ChangelogHeader, ChangelogType, Claim, encode_claim
-from protocol.errors import DecodeError
-from protocol.frames import encode_headers
-from protocol.ids import TopicPartition
+from grete.cli import command_line
+from grete.core.damage import named
+from grete.errors import Halted
+from grete.halts import HaltCode
+from grete.job.dead_letters import letter_of, serdes_of
+from grete.job.directory import JobDirectory
+from grete.ports import ExternalRecord, LogRow
+from grete.protocol.changelog import GENERATION_MAX, ChangelogHeader, ChangelogType, Claim, encode_claim
+from grete.protocol.errors import DecodeError
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import TopicPartition
 from tasks.word_count import job
 from tests.cli.test_run import grete
 

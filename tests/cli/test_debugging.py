@@ -25,7 +25,7 @@ LETTERS = 'DeadLetter(Topic("letters", key=utf8, value=bytes_serde))'
 
 def grete(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder."""
-    command = [sys.executable, "-m", "framework.cli", *arguments]
+    command = [sys.executable, "-m", "grete.cli", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from framework.client import Client
-from framework.logs.address import LogAddress, open_reader
-from framework.logs.partition_reader import rows_left
-from framework.testing.broker import Broker
-from protocol.ids import TopicPartition
+from grete.clients import Client
+from grete.logs.address import LogAddress, open_reader
+from grete.logs.partition_reader import rows_left
+from grete.protocol.ids import TopicPartition
+from grete.testing.broker import Broker
 from tests.cli.test_kafka import Cluster
 from tests.cli.test_run import ROOT, grete
 from tests.worker.workers import LIMIT_S
@@ -50,10 +50,10 @@ ORDERS = [("ann", {"amount": 5}), ("bob", {"amuont": 1}), ("ann", {"amuont": 2})
 # Dies by SIGKILL in the second transaction: on Kafka when the broker has its records, on a file before or after it.
 KILLED = """
 import os, signal, sys
-from framework.cli import command_line
-from framework.job import dead_letters
-from framework.logs.embedded import EmbeddedLog
-from framework.logs.kafka.whole_writer import WholeWriter
+from grete.cli import command_line
+from grete.job import dead_letters
+from grete.logs.embedded import EmbeddedLog
+from grete.logs.kafka.whole_writer import WholeWriter
 dead_letters.REDRIVE_RECORDS = 20
 when, seen = sys.argv.pop(1), []
 def die():

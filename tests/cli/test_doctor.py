@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from framework.cli.commands.doctor import doctor
-from framework.cli.doctor import machine
-from framework.cli.doctor.machine import file_system, memory_limit, size_of
-from framework.errors import ExitCode
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import IN_DIRECTORY
-from framework.settings import MiB, Settings
-from framework.worker.open_files import FILES_MAX
+from grete.cli.commands.doctor import doctor
+from grete.cli.doctor import machine
+from grete.cli.doctor.machine import file_system, memory_limit, size_of
+from grete.errors import ExitCode
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import IN_DIRECTORY
+from grete.settings import MiB, Settings
+from grete.worker.open_files import FILES_MAX
 from tests.worker.workers import LIMIT_S, say, word_log
 
 JOB = "tasks.word_count"
@@ -77,7 +77,7 @@ def test_the_exit_code_says_whether_the_job_can_run(tmp_path: Path) -> None:
     """0: no error; 1: there is one; 2: the command line is wrong."""
 
     def code(*arguments: str) -> int:
-        command = [sys.executable, "-m", "framework.cli", "doctor", *arguments]
+        command = [sys.executable, "-m", "grete.cli", "doctor", *arguments]
         return subprocess.run(command, cwd=tmp_path, timeout=LIMIT_S, capture_output=True, check=False).returncode
 
     (tmp_path / "job").mkdir()
@@ -116,7 +116,7 @@ def test_each_limit_of_the_machine_is_compared(
 
 def under(limit: str, *options: str) -> tuple[int, dict[str, Any]]:
     """Return the exit code of the command under a ``ulimit``, and what it says of open files."""
-    command = f"ulimit {limit}; exec {sys.executable} -m framework.cli doctor {JOB} --json {' '.join(options)}"
+    command = f"ulimit {limit}; exec {sys.executable} -m grete.cli doctor {JOB} --json {' '.join(options)}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     (found,) = [row for row in rows if row["what"] == "open files"]
@@ -163,7 +163,7 @@ def test_the_folder_of_snapshots_is_read(tmp_path: Path, capsys: pytest.CaptureF
     say(log, "a b")
     log.close()
     for command in (["run"], ["snapshot", "--to", url]):
-        arguments = [sys.executable, "-m", "framework.cli", command[0], JOB, "--directory", str(place), *command[1:]]
+        arguments = [sys.executable, "-m", "grete.cli", command[0], JOB, "--directory", str(place), *command[1:]]
         subprocess.run(arguments, check=True, timeout=LIMIT_S, capture_output=True)
     found = findings(place, capsys, settings)["snapshots"]
     assert (found["level"], found["value"]) == ("ok", "1 of 1 tasks have one that is whole")

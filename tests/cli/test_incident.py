@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.testing.broker import Broker
+from grete.testing.broker import Broker
 from tests.cli.changed_incident import IncidentChanged
 from tests.cli.test_kafka import Cluster
 from tests.cli.test_run import grete, start

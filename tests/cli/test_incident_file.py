@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.replay.incident.file import FORMAT, IncidentFile, digest_of, write
+from grete.errors import ConfigError
+from grete.replay.incident.file import FORMAT, IncidentFile, digest_of, write
 from tests.cli.changed_incident import IncidentChanged
 from tests.cli.test_incident import Home, halted, packed
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from framework.cli.main import app
-from framework.settings import Settings
+from grete.cli.main import app
+from grete.settings import Settings
 
 JOB = "tasks.word_count"
 

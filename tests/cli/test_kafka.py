@@ -14,10 +14,10 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from framework.cli import command_line
-from framework.logs import patience
-from framework.testing.broker import Broker
-from framework.testing.broker.settings import free_port
+from grete.cli import command_line
+from grete.logs import patience
+from grete.testing.broker import Broker
+from grete.testing.broker.settings import free_port
 from tests.cli.test_run import grete, start
 from tests.worker.workers import LIMIT_S
 

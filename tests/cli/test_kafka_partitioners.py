@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
-from framework.core.partitioners import Partitioner
-from framework.errors import ExitCode
-from framework.job.key_metadata import pinned
-from framework.logs.address import LogAddress, open_address
-from framework.testing.broker import Broker
-from protocol.ids import TopicPartition
-from protocol.partitioner import crc32_partition_of, partition_of
+from grete.core.partitioners import Partitioner
+from grete.errors import ExitCode
+from grete.job.key_metadata import pinned
+from grete.logs.address import LogAddress, open_address
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import crc32_partition_of, partition_of
+from grete.testing.broker import Broker
 from tests.cli.test_kafka import Cluster, Shell
 from tests.cli.test_run import grete, start
 from tests.worker.workers import LIMIT_S

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs import open_transactions
-from framework.logs.address import LogAddress
-from framework.logs.partition_reader import rows_left
-from framework.settings import Settings
-from framework.testing.broker import Broker
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs import open_transactions
+from grete.logs.address import LogAddress
+from grete.logs.partition_reader import rows_left
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.testing.broker import Broker
+from grete.worker.local_job import LocalJob
 from tests.cli.test_kafka import Cluster, Shell
 from tests.cli.test_run import grete
 from tests.worker.workers import LIMIT_S

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import NewPartitions
 
-from protocol.partitioner import partition_of
+from grete.protocol.partitioner import partition_of
 from tests.cli.test_kafka import Cluster, Shell, Terminals, cluster, shell, terminals
 from tests.cli.test_run import grete, start
 from tests.worker.workers import LIMIT_S

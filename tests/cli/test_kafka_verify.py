@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.testing.broker import Broker
+from grete.testing.broker import Broker
 from tests.cli.test_check_determinism import grete
 from tests.cli.test_kafka import Cluster
 

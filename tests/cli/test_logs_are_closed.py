@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from framework.cli.main import app
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.embedded import EmbeddedLog
-from framework.settings import Settings
-from framework.worker.local_job import LocalJob
+from grete.cli.main import app
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.embedded import EmbeddedLog
+from grete.settings import Settings
+from grete.worker.local_job import LocalJob
 from tests.state.pair_bulk_writes import run
 from tests.support.sqlite_files import all_closed
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.cli import command_line
+from grete.cli import command_line
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,7 +75,7 @@ def test_wrong_usage_is_explained(monkeypatch: pytest.MonkeyPatch, capfd: pytest
 def test_without_assertions_nothing_starts(tmp_path: Path) -> None:
     """Under -O a broken invariant would be written to the log instead of stopping."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-O", "-m", "framework.cli", "--version"]
+    command = [sys.executable, "-O", "-m", "grete.cli", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "do not run it under python -O" in done.stderr
@@ -94,7 +94,7 @@ def test_a_corrupt_log_halts(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
 @pytest.mark.parametrize("package", ["numpy", "pyarrow", "pyspark"])
 def test_a_missing_extra_is_named(tmp_path: Path, command: str, package: str) -> None:
     """Without a package of the extra both commands say what to install, and begin nothing."""
-    code = f"import sys; sys.modules[{package!r}] = None; from framework.cli import command_line; command_line()"
+    code = f"import sys; sys.modules[{package!r}] = None; from grete.cli import command_line; command_line()"
     done = subprocess.run(
         [sys.executable, "-c", code, command, "tasks.word_count", "--directory", "job"],
         cwd=tmp_path,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from framework.cli.commands.new import new, templates
-from framework.errors import ConfigError
+from grete.cli.commands.new import new, templates
+from grete.errors import ConfigError
 from tests.cli.test_run import ROOT, grete
 from tests.tasks.test_ladder import EXAMPLES
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.cli.patient_output import BYTES_MAX, PatientOutput
+from grete.cli.patient_output import BYTES_MAX, PatientOutput
 from tests.cli.test_run import ROOT
 
 LIMIT_S = 60
@@ -30,14 +30,14 @@ def run(folder: Path, out: int) -> "subprocess.Popen[bytes]":
     """Start the job, which prints more than a pipe takes."""
     (folder / "loud.py").write_text(JOB)
     (folder / "lines.txt").write_text("".join(f"{n}\n" for n in range(300)))
-    command = [sys.executable, "-m", "framework.cli", "run", "loud.py", "--input", "lines=lines.txt"]
+    command = [sys.executable, "-m", "grete.cli", "run", "loud.py", "--input", "lines=lines.txt"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=subprocess.DEVNULL)
 
 
 def committed(folder: Path) -> int:
     """Return how many lines the job has counted."""
-    command = [sys.executable, "-m", "framework.cli", "state", "scan", "loud.py", "seen", "--limit", "1000"]
+    command = [sys.executable, "-m", "grete.cli", "state", "scan", "loud.py", "seen", "--limit", "1000"]
     return len(subprocess.run(command, cwd=folder, capture_output=True, check=True).stdout.splitlines())
 
 

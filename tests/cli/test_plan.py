@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from framework.cli.main import app
-from framework.errors import ConfigError
-from framework.logs.embedded import EmbeddedReader
+from grete.cli.main import app
+from grete.errors import ConfigError
+from grete.logs.embedded import EmbeddedReader
 from tests.cli.changed_pipeline import MORE, RENAMED_STAGE, RENAMED_STORE, code, run, scan
 from tests.cli.changed_shop import Changes
 from tests.cli.test_state_commands import grete

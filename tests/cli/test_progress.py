@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from framework.cli.progress import Screen, counted
-from framework.state.shown import printable
+from grete.cli.progress import Screen, counted
+from grete.state.shown import printable
 
 
 def shown(*, terminal: bool) -> tuple[Screen, io.StringIO]:

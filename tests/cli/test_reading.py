@@ -17,13 +17,13 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from framework.errors import ConfigError
-from framework.logs.embedded import EmbeddedLog, EmbeddedReader
-from framework.logs.kafka import KafkaLog, KafkaReader
-from framework.logs.kafka.job_metadata import KafkaMetadataReader
-from framework.ports import JobLog, JobLogReader
-from framework.testing.broker import Broker
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError
+from grete.logs.embedded import EmbeddedLog, EmbeddedReader
+from grete.logs.kafka import KafkaLog, KafkaReader
+from grete.logs.kafka.job_metadata import KafkaMetadataReader
+from grete.ports import JobLog, JobLogReader
+from grete.protocol.ids import TopicPartition
+from grete.testing.broker import Broker
 from tests.cli.test_kafka import Cluster
 from tests.cli.test_run import ROOT, grete, start
 from tests.worker.workers import LIMIT_S
@@ -131,7 +131,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 
-from framework.logs.embedded import EmbeddedLog
+from grete.logs.embedded import EmbeddedLog
 
 log = EmbeddedLog(Path(sys.argv[1]), create=False)
 log.produce_with_meta([], {"left": b"in the WAL"})

@@ -29,7 +29,7 @@ def test_real_workers_use_a_registry(served: Registry, tmp_path: Path) -> None:
 
     def grete(*arguments: str, code: int = 0) -> str:
         environment = {**os.environ, "SCHEMA_REGISTRY": served.url}
-        command = [sys.executable, "-m", "framework.cli", *arguments, "--directory", str(tmp_path / "job")]
+        command = [sys.executable, "-m", "grete.cli", *arguments, "--directory", str(tmp_path / "job")]
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=100, cwd=ROOT, check=False
         )

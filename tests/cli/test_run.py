@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from framework.cli import command_line
-from framework.job.loader import load_job
-from framework.state.local_reader import LocalReader
-from framework.testing.broker.settings import free_port
+from grete.cli import command_line
+from grete.job.loader import load_job
+from grete.state.local_reader import LocalReader
+from grete.testing.broker.settings import free_port
 from tests.worker.workers import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ class Count"""
 WINDOWED_BEHIND = WINDOWED.replace("\nclass Count", PASS).replace("[Count]", "[Pass, Count]")
 
 
-def start(*arguments: str, cwd: Path, module: str = "framework.cli", **options: object) -> "subprocess.Popen[str]":
+def start(*arguments: str, cwd: Path, module: str = "grete.cli", **options: object) -> "subprocess.Popen[str]":
     """Start a command."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", module, *arguments]
@@ -75,7 +75,7 @@ def start(*arguments: str, cwd: Path, module: str = "framework.cli", **options: 
     )
 
 
-def grete(*arguments: str, cwd: Path, stdin: str = "", module: str = "framework.cli") -> str:
+def grete(*arguments: str, cwd: Path, stdin: str = "", module: str = "grete.cli") -> str:
     """Run a command to its good end; return what it printed."""
     process = start(*arguments, cwd=cwd, stdin=subprocess.PIPE, module=module)
     out, err = process.communicate(stdin, timeout=2 * LIMIT_S)

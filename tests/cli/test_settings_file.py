@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from framework.cli.settings_file import address_of, settings_of
-from framework.errors import ConfigError
-from framework.logs.address import LogAddress
-from framework.settings import GROUPS, Settings
+from grete.cli.settings_file import address_of, settings_of
+from grete.errors import ConfigError
+from grete.logs.address import LogAddress
+from grete.settings import GROUPS, Settings
 from tests.cli.test_main import grete
 
 FILE = """

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from framework.job.directory import JobDirectory
-from framework.stores.snapshot_folder import SnapshotFolder
-from framework.testing.broker import Broker
+from grete.job.directory import JobDirectory
+from grete.stores.snapshot_folder import SnapshotFolder
+from grete.testing.broker import Broker
 from tests.cli.test_kafka import Cluster
 from tests.cli.test_run import grete, start
 from tests.execution.killed_snapshots import TAKING

@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from framework.api.job import Job
-from framework.cli.main import app
-from framework.cli.moved_state import standing_still
-from framework.errors import ConfigError, FrameworkError, TransientError
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import IN_DIRECTORY
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.state.commits import all_wirings
-from framework.state.local_reader import LocalReader
-from framework.state.snapshots import commits, id_of_all, snapshots
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.api.job import Job
+from grete.cli.main import app
+from grete.cli.moved_state import standing_still
+from grete.errors import ConfigError, FrameworkError, TransientError
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import IN_DIRECTORY
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.state.commits import all_wirings
+from grete.state.local_reader import LocalReader
+from grete.state.snapshots import commits, id_of_all, snapshots
+from grete.worker.local_job import LocalJob
 from tests.state.pair_bulk_writes import counts, feed, run
 
 CODE = Path("tests/state/pair_job.py").read_text()
@@ -169,8 +169,8 @@ def test_a_rescale_that_is_killed_is_done_again(tmp_path: Path) -> None:
     before = run(two, directory, *lines)
     for left in (1, 5, 10, 17):  # 6 claims, 6 commits, the outcome, 5 copies; in the last one 3 rolls back, too
         script = (
-            "import sys, tests.state.killed_bulk_writes as k, framework.logs.address as o;"
-            "from framework.cli import command_line;"
+            "import sys, tests.state.killed_bulk_writes as k, grete.logs.address as o;"
+            "from grete.cli import command_line;"
             f"k.Deadly.left = {left}; o.EmbeddedLog = k.Deadly; command_line()"
         )
         asked = ["rescale", two, "--partitions=3", f"--directory={directory}"]

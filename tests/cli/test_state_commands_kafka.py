@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress, open_address
-from framework.state.snapshots import id_of_all, snapshots
-from framework.testing.broker import Broker
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress, open_address
+from grete.state.snapshots import id_of_all, snapshots
+from grete.testing.broker import Broker
 from tests.cli.test_kafka import Cluster, Shell
 from tests.cli.test_run import grete
 from tests.worker.workers import LIMIT_S

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError, ExitCode
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError, ExitCode
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
 from tests.cli.test_plan import plan
 from tests.cli.test_state_commands import grete
 from tests.worker.workers import LIMIT_S, WorkerUnderTest

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from framework.api.definition import decode_definition
-from framework.errors import ConfigError, SerdeError
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.settings import Settings
-from framework.state.local_reader import DEFINITION
-from framework.state.prepare import prepare
+from grete.api.definition import decode_definition
+from grete.errors import ConfigError, SerdeError
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.settings import Settings
+from grete.state.local_reader import DEFINITION
+from grete.state.prepare import prepare
 from tests.cli.changed_shop import READER, Changes, code, run, scan
 from tests.cli.test_state_commands import grete
 

@@ -6,14 +6,14 @@
 import sys
 from pathlib import Path
 
-from framework.client import Writer
-from framework.errors import LogAway
-from framework.job.directory import JobDirectory
-from framework.logs.patience import Patience
-from framework.ports import JobLog, LogRow
-from framework.testing import Kit
 from grete import BySequence, Input, Job, Record, Store, Task, Topic, int64, utf8
-from protocol.frames import decode_headers
+from grete.clients import Writer
+from grete.errors import LogAway
+from grete.job.directory import JobDirectory
+from grete.logs.patience import Patience
+from grete.ports import JobLog, LogRow
+from grete.protocol.frames import decode_headers
+from grete.testing import Kit
 
 NUMBERS = Topic("numbers", key=utf8, value=int64)
 

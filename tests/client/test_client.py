@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.client import Client
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
-from framework.logs.address import LogAddress
-from framework.settings import Settings
-from framework.testing.broker import Broker
-from framework.worker.local_job import LocalJob
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete.api.mode import Mode
+from grete.clients import Client
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory
+from grete.logs.address import LogAddress
+from grete.settings import Settings
+from grete.testing.broker import Broker
+from grete.worker.local_job import LocalJob
 from tests.worker.workers import LIMIT_S
 
 NUMBERS_SENT = 400

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from framework.client import Client, SourceRecord
-from framework.errors import ConfigError, Fenced, TransientError
-from framework.job.directory import JobDirectory
-from framework.logs.address import LogAddress
-from framework.logs.partition_reader import rows_left
-from framework.testing.broker import Broker
-from framework.testing.contracts import SourceContract, SourceWorld
 from grete import Input, Job, Record, Task, Topic, int64, utf8
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.clients import Client, SourceRecord
+from grete.errors import ConfigError, Fenced, TransientError
+from grete.job.directory import JobDirectory
+from grete.logs.address import LogAddress
+from grete.logs.partition_reader import rows_left
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.testing.broker import Broker
+from grete.testing.contracts import SourceContract, SourceWorld
 from tests.worker.workers import LIMIT_S
 
 AT_ONCE = 7  # records of a read
@@ -122,7 +122,7 @@ def test_later_calls_bring_what_is_new(tmp_path: Path) -> None:
 def test_trouble_is_the_callers_or_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What came before it is there once; a program that follows goes on when the source answers again."""
     job, path = job_of("s"), tmp_path / "lines"
-    monkeypatch.setattr("framework.client.source.AGAIN_S", 0.001)
+    monkeypatch.setattr("grete.clients.source.AGAIN_S", 0.001)
     put(path, 30)
     with Client(job, directory=tmp_path / "place") as client:
         calls: Iterator[bool] = itertools.chain([False, False, True], itertools.repeat(False))
@@ -161,9 +161,9 @@ def test_what_cannot_be_fed_is_refused(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from framework.client import Client
-from framework.logs.embedded import EmbeddedLog
-from framework.logs.kafka.whole_writer import WholeWriter
+from grete.clients import Client
+from grete.logs.embedded import EmbeddedLog
+from grete.logs.kafka.whole_writer import WholeWriter
 from tests.client.test_source import Lines, job_of, numbers_of
 when, name, place, path, log = sys.argv[1:]
 seen = []

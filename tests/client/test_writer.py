@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from framework.client import Writer, drain
-from framework.client.pipe import spool_lines
-from framework.client.writer import RECORD_BYTES_MAX
-from framework.errors import ConfigError, FrameworkError, LogAway, SerdeError
-from framework.feeds.spool import Spooled
-from framework.job.directory import JobDirectory
-from framework.logs.embedded import EmbeddedLog
-from framework.logs.patience import Patience
-from framework.ports import JobLog, LogRow
 from grete import Once, Topic, bytes_serde, int64, utf8
-from protocol.frames import decode_headers
-from protocol.ids import TopicPartition
+from grete.clients import Writer, drain
+from grete.clients.pipe import spool_lines
+from grete.clients.writer import RECORD_BYTES_MAX
+from grete.errors import ConfigError, FrameworkError, LogAway, SerdeError
+from grete.feeds.spool import Spooled
+from grete.job.directory import JobDirectory
+from grete.logs.embedded import EmbeddedLog
+from grete.logs.patience import Patience
+from grete.ports import JobLog, LogRow
+from grete.protocol.frames import decode_headers
+from grete.protocol.ids import TopicPartition
 from tests.client.spooling import NUMBERS, counted, job
 
 LIMIT_S = 180.0

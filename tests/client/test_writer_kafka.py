@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from framework.logs.kafka import KafkaLog
-from framework.logs.partition_reader import rows
-from framework.testing.broker import Broker
-from protocol.ids import TopicPartition
+from grete.logs.kafka import KafkaLog
+from grete.logs.partition_reader import rows
+from grete.protocol.ids import TopicPartition
+from grete.testing.broker import Broker
 from tests.client.spooling import counted
 from tests.verification.chaos.cluster import NOTICED_SOON, Cluster
 

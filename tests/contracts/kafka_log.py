@@ -3,11 +3,11 @@
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from framework.errors import FrameworkError
-from framework.logs.kafka import KafkaLog
-from framework.open_transaction import OpenTransaction
-from framework.ports import Delivery, ExternalRecord, LogRow
-from protocol.ids import TopicPartition
+from grete.errors import FrameworkError
+from grete.logs.kafka import KafkaLog
+from grete.open_transaction import OpenTransaction
+from grete.ports import Delivery, ExternalRecord, LogRow
+from grete.protocol.ids import TopicPartition
 
 
 class SettledKafkaLog:

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import psycopg
 
-from framework.execution.sink_targets import sinks_of
-from framework.testing.contracts import SinkWorld
 from grete import Files, Table, json
+from grete.execution.sink_targets import sinks_of
+from grete.testing.contracts import SinkWorld
 
 DDL = "CREATE TABLE numbers (task TEXT NOT NULL, number BIGINT NOT NULL)"
 

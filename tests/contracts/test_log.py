@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from framework.logs.embedded import EmbeddedLog
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.ports import ExternalRecord
-from framework.testing.broker import Broker
-from framework.testing.contracts import FencedLogContract, LogContract, LogWorld
-from protocol.ids import TopicPartition
+from grete.logs.embedded import EmbeddedLog
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.testing.broker import Broker
+from grete.testing.contracts import FencedLogContract, LogContract, LogWorld
 from tests.contracts.kafka_log import SettledKafkaLog
 from tests.worker.workers import LIMIT_S
 
@@ -50,7 +50,7 @@ def world_of(kind: str, request: pytest.FixtureRequest, path: Path, monkeypatch:
     elif kind == "kafka":
         broker: Broker = request.getfixturevalue("kafka_broker")
         # no test makes a topic and uses it before the broker knows it: a topic that is not there is told at once
-        monkeypatch.setattr("framework.logs.kafka.reader.SPREAD_S_MAX", 0.5)
+        monkeypatch.setattr("grete.logs.kafka.reader.SPREAD_S_MAX", 0.5)
         prefix = f"t{os.urandom(6).hex()}."
         made = LogWorld(
             lambda: SettledKafkaLog(broker.bootstrap, prefix),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.testing.contracts import EarlySinkContract, SinkContract, SinkWorld
+from grete.testing.contracts import EarlySinkContract, SinkContract, SinkWorld
 from tests.contracts.sinks import files_world, postgres_world, sqlite_world
 
 
@@ -14,12 +14,12 @@ class _Places:
     @pytest.fixture(params=["files", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
     def world(self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SinkWorld:
         """Return an empty place of each kind. No test waits long for another's lock."""
-        monkeypatch.setattr("framework.sinks.sqlite.BUSY_S", 0.05)
+        monkeypatch.setattr("grete.sinks.sqlite.BUSY_S", 0.05)
         if request.param == "files":
             return files_world(tmp_path / "out")
         if request.param == "sqlite":
             return sqlite_world(tmp_path / "numbers.db")
-        monkeypatch.setattr("framework.sinks.postgres.LOCK_MS", 50)
+        monkeypatch.setattr("grete.sinks.postgres.LOCK_MS", 50)
         return postgres_world(request.getfixturevalue("postgres_database"))
 
 

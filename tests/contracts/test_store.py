@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from framework.ports import StateStore
-from framework.stores.memory import MemoryDisk, MemoryStore
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
-from framework.testing.contracts import StoreContract
+from grete.ports import StateStore
+from grete.stores.memory import MemoryDisk, MemoryStore
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.testing.contracts import StoreContract
 
 
 class TestStores(StoreContract):

@@ -10,22 +10,22 @@ from collections import deque
 from dataclasses import replace
 from typing import TypeVar
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.aligned.task import TaskCore
-from framework.core.limits import Limits
-from framework.core.task_topology import TaskWiring
-from protocol.changelog import (
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.aligned.task import TaskCore
+from grete.core.limits import Limits
+from grete.core.task_topology import TaskWiring
+from grete.protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
     decode_data,
     encode_data,
 )
-from protocol.changelog_position import ChangelogPosition
-from protocol.control import decode_watermark
-from protocol.envelope import Header, MessageType, decode_header
-from protocol.frames import decode_columns, encode_columns
-from protocol.ids import TopicPartition
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.protocol.control import decode_watermark
+from grete.protocol.envelope import Header, MessageType, decode_header
+from grete.protocol.frames import decode_columns, encode_columns
+from grete.protocol.ids import TopicPartition
 from tests.core.streams import (
     A0,
     A1,

@@ -10,13 +10,13 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.task_topology import TaskWiring, wire
-from framework.core.topology import Stage, Stream, Topology
-from framework.errors import FrameworkError
-from protocol.frames import decode_columns
-from protocol.ids import TopicPartition
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.task_topology import TaskWiring, wire
+from grete.core.topology import Stage, Stream, Topology
+from grete.errors import FrameworkError
+from grete.protocol.frames import decode_columns
+from grete.protocol.ids import TopicPartition
 from tests.core.deterministic.scenario import Logical, Writer
 from tests.core.scenario import LIMITS
 from tests.core.scenario_text import parse

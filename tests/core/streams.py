@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Protocol
 
-from framework.core.task_topology import TaskWiring, wire
-from framework.core.topology import Stage, Stream, Topology
-from protocol.changelog import ChangelogHeader, ChangelogType, Claim, decode_changelog_header, encode_claim
-from protocol.commit import Commit, decode_commit
-from protocol.control import encode_marker, encode_rollback_marker, encode_watermark
-from protocol.envelope import Header, MessageType, decode_header, encode_header
-from protocol.frames import encode_columns
-from protocol.ids import RollbackEntry, TopicPartition, producer_id
+from grete.core.task_topology import TaskWiring, wire
+from grete.core.topology import Stage, Stream, Topology
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, decode_changelog_header, encode_claim
+from grete.protocol.commit import Commit, decode_commit
+from grete.protocol.control import encode_marker, encode_rollback_marker, encode_watermark
+from grete.protocol.envelope import Header, MessageType, decode_header, encode_header
+from grete.protocol.frames import encode_columns
+from grete.protocol.ids import RollbackEntry, TopicPartition, producer_id
 
 STREAMS = (Stream("j.a.t.b", 0, 1, 2, "t"), Stream("j.b.o.c", 1, 2, 2, "o"))
 JOB = Topology("j", (Stage("a", 0, 2), Stage("b", 1, 2), Stage("c", 2, 2)), STREAMS, {0: ("in",)})

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.task_topology import wire
-from protocol.ids import TopicPartition
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.task_topology import wire
+from grete.protocol.ids import TopicPartition
 from tests.core.deterministic.scenario import Logical
 from tests.core.scenario import Scenario
 from tests.core.streams import A0, A1, IN, JOB, Log, Producer, T

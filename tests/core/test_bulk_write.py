@@ -4,16 +4,16 @@ import zlib
 
 import pytest
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.changelog_fold import Segment
-from framework.core.lifecycle import StartupPhase
-from framework.core.ownership import Ownership
-from framework.core.startup import StartUp
-from framework.errors import Halted
-from protocol.changelog import ChangelogHeader, ChangelogType, InputDecision, encode_data
-from protocol.commit import Commit, encode_commit
-from protocol.ids import RollbackEntry, TopicPartition
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.changelog_fold import Segment
+from grete.core.lifecycle import StartupPhase
+from grete.core.ownership import Ownership
+from grete.core.startup import StartUp
+from grete.errors import Halted
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, InputDecision, encode_data
+from grete.protocol.commit import Commit, encode_commit
+from grete.protocol.ids import RollbackEntry, TopicPartition
 from tests.core.test_changelog_fold import BASE, Writer, fold
 
 DATA, COMMIT = ChangelogType.DATA, ChangelogType.COMMIT

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from framework.core import actions as do
-from framework.core.task_topology import wire
-from framework.core.topology import Stage, Stream, Topology
-from framework.errors import ConfigError
-from protocol.ids import TopicPartition
+from grete.core import actions as do
+from grete.core.task_topology import wire
+from grete.core.topology import Stage, Stream, Topology
+from grete.errors import ConfigError
+from grete.protocol.ids import TopicPartition
 from tests.core.scenario import Scenario, running
 from tests.core.streams import A0, IN, JOB, SOURCE, STREAMS, Log, Producer
 from tests.core.test_startup import committed

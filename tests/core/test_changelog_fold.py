@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framework.core.changelog_fold import ChangelogFold, Segment
-from framework.errors import Halted
-from protocol.changelog import (
+from grete.core.changelog_fold import ChangelogFold, Segment
+from grete.errors import Halted
+from grete.protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
     Claim,
@@ -21,8 +21,8 @@ from protocol.changelog import (
     encode_input_decision,
     encode_outcome,
 )
-from protocol.commit import Commit, encode_commit
-from protocol.ids import RollbackEntry, TopicPartition
+from grete.protocol.commit import Commit, encode_commit
+from grete.protocol.ids import RollbackEntry, TopicPartition
 
 DATA, COMMIT, CLAIM, OUTCOME = ChangelogType.DATA, ChangelogType.COMMIT, ChangelogType.CLAIM, ChangelogType.OUTCOME
 BASE = Commit(1, 1, 0, -1, (), (), 0, 0, 0, b"k", 0, 0, 7, False, (), (), ())

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.checkpoint_clock import CheckpointClock
-from framework.core.lifecycle import TaskStatus
-from framework.core.limits import SENT_PARTS, SENT_RECORD_BYTES
-from framework.core.task_topology import wire
-from framework.errors import Halted
-from protocol.envelope import Header, MessageType
-from protocol.ids import TopicPartition
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.checkpoint_clock import CheckpointClock
+from grete.core.lifecycle import TaskStatus
+from grete.core.limits import SENT_PARTS, SENT_RECORD_BYTES
+from grete.core.task_topology import wire
+from grete.errors import Halted
+from grete.protocol.envelope import Header, MessageType
+from grete.protocol.ids import TopicPartition
 from tests.core.scenario import LIMITS, Scenario
 from tests.core.streams import A0, IN, JOB, SOURCE, Log, T
 

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framework.core import actions as do
-from framework.core.changelog_fold import ChangelogFold
-from framework.core.changelog_rewrite import ChangelogRewrite
-from framework.core.limits import ROUNDS_MAX
-from protocol.changelog import ChangelogType, decode_changelog_header
-from protocol.changelog_position import ChangelogPosition
-from protocol.commit import OutputCommit, RoundStart
-from protocol.envelope import MessageType
-from protocol.ids import RollbackEntry
+from grete.core import actions as do
+from grete.core.changelog_fold import ChangelogFold
+from grete.core.changelog_rewrite import ChangelogRewrite
+from grete.core.limits import ROUNDS_MAX
+from grete.protocol.changelog import ChangelogType, decode_changelog_header
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.protocol.commit import OutputCommit, RoundStart
+from grete.protocol.envelope import MessageType
+from grete.protocol.ids import RollbackEntry
 from tests.core.scenario import NONCE, Scenario, running
 from tests.core.streams import INNER, JOB, OUT, Producer, T
 

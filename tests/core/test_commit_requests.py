@@ -1,7 +1,7 @@
 """A checkpoint that the code of an aligned source asks for."""
 
-from framework.core import actions as do
-from framework.core import events as on
+from grete.core import actions as do
+from grete.core import events as on
 from tests.core.test_checkpoint_clock import closed, source
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from framework.core.damage import check_generation, damaged, entry, message, named
-from framework.errors import ConfigError, Halted
-from framework.halts import HaltCode
-from protocol.changelog import GENERATION_MAX
-from protocol.errors import DecodeError, UnsupportedFormat
-from protocol.ids import TopicPartition
+from grete.core.damage import check_generation, damaged, entry, message, named
+from grete.errors import ConfigError, Halted
+from grete.halts import HaltCode
+from grete.protocol.changelog import GENERATION_MAX
+from grete.protocol.errors import DecodeError, UnsupportedFormat
+from grete.protocol.ids import TopicPartition
 
 CHANGELOG = TopicPartition("job.count.changelog", 2)
 

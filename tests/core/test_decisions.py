@@ -4,9 +4,9 @@ from zlib import crc32
 
 import pytest
 
-from framework.core import actions as do
-from framework.errors import Halted
-from protocol.changelog import (
+from grete.core import actions as do
+from grete.errors import Halted
+from grete.protocol.changelog import (
     ChangelogType,
     TakenRows,
     decode_changelog_header,

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from framework.core import actions as do
-from framework.core.task_topology import wire
-from framework.core.topology import Stage, Stream, Topology
-from framework.errors import Halted
-from protocol.ids import TopicPartition, producer_id
+from grete.core import actions as do
+from grete.core.task_topology import wire
+from grete.core.topology import Stage, Stream, Topology
+from grete.errors import Halted
+from grete.protocol.ids import TopicPartition, producer_id
 from tests.core.scenario import LIMITS, Scenario
 from tests.core.streams import Log, Producer
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from framework.core.changelog_fold import ChangelogFold, Segment
-from framework.execution.changelog_writer import find_outcome
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.ports import LogRow
-from framework.state.commits import Latest, latest_of
-from protocol.changelog import (
+from grete.core.changelog_fold import ChangelogFold, Segment
+from grete.execution.changelog_writer import find_outcome
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.ports import LogRow
+from grete.protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
     Claim,
@@ -23,8 +22,9 @@ from protocol.changelog import (
     encode_input_decision,
     encode_outcome,
 )
-from protocol.commit import Commit, decode_commit, encode_commit
-from protocol.ids import RollbackEntry, TopicPartition
+from grete.protocol.commit import Commit, decode_commit, encode_commit
+from grete.protocol.ids import RollbackEntry, TopicPartition
+from grete.state.commits import Latest, latest_of
 from tests.core.test_changelog_fold import BASE
 
 NAME = TopicPartition("j.b.changelog", 0)

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.idleness import Idleness, longest_interval_ms
-from framework.core.task_topology import wire
-from framework.core.topology import Stage, Topology
-from protocol.ids import producer_id
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.idleness import Idleness, longest_interval_ms
+from grete.core.task_topology import wire
+from grete.core.topology import Stage, Topology
+from grete.protocol.ids import producer_id
 from tests.core.deterministic.scenario import Logical, Writer
 from tests.core.scenario import LIMITS, Scenario
 from tests.core.streams import A0, A1, INNER, SINK, SOURCE, Log, Producer

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from framework.core import actions as do
-from framework.core.lifecycle import CommitStep, StartupPhase, TaskStatus
-from protocol.changelog import ChangelogType
-from protocol.ids import RollbackEntry
+from grete.core import actions as do
+from grete.core.lifecycle import CommitStep, StartupPhase, TaskStatus
+from grete.protocol.changelog import ChangelogType
+from grete.protocol.ids import RollbackEntry
 from tests.core.deterministic.scenario import Logical, inner
 from tests.core.scenario import Scenario, running
 from tests.core.streams import A0, SOURCE, Log, T

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from framework.core import lifecycle
-from framework.core.lifecycle import Lifecycle
+from grete.core import lifecycle
+from grete.core.lifecycle import Lifecycle
 
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "framework" / "core"

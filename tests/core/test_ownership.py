@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.lifecycle import TaskStatus
-from framework.core.ownership import Ownership
-from framework.errors import Fenced, Halted, TransientError
-from protocol.changelog import (
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.lifecycle import TaskStatus
+from grete.core.ownership import Ownership
+from grete.errors import Fenced, Halted, TransientError
+from grete.protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
     Claim,

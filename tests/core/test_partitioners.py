@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.core.limits import BITS_MIN
-from framework.core.partitioners import KeyAt, Partitioner, Recognized, Recognizer
-from protocol.partitioner import crc32_partition_of, partition_of
+from grete.core.limits import BITS_MIN
+from grete.core.partitioners import KeyAt, Partitioner, Recognized, Recognizer
+from grete.protocol.partitioner import crc32_partition_of, partition_of
 
 MURMUR2, CRC32, OWN = Partitioner
 PLACES: dict[Partitioner, Callable[[bytes, int], int]] = {

@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.ports import Core
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.ports import Core
 from tests.core.aligned.test_deterministic_channel import alone
 from tests.core.deterministic.scenario import Logical, inner
 from tests.core.scenario import Scenario, running

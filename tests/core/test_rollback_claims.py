@@ -2,11 +2,11 @@
 
 import pytest
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.lifecycle import TaskStatus
-from framework.errors import Fenced, Halted, OffsetOutOfRange
-from protocol.changelog import (
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.lifecycle import TaskStatus
+from grete.errors import Fenced, Halted, OffsetOutOfRange
+from grete.protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
     Claim,

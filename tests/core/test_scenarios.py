@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
-from framework.core import actions as do
-from framework.core import events as on
+from grete.core import actions as do
+from grete.core import events as on
 from tests.core.scenario_script import play
 from tests.core.scenario_text import parse
 from tests.verification.model.counterexamples import COUNTEREXAMPLES

@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from framework.core.actions import Action, ApplySegment, ReadChangelog, WipeStore, WriteChangelogPosition
-from framework.core.events import ChangelogRow
-from framework.core.lifecycle import StandbyPhase
-from framework.core.standby import StandbyCore
-from framework.errors import Halted
-from framework.halts import HaltCode
-from protocol.changelog_position import ChangelogPosition
-from protocol.ids import TopicPartition
+from grete.core.actions import Action, ApplySegment, ReadChangelog, WipeStore, WriteChangelogPosition
+from grete.core.events import ChangelogRow
+from grete.core.lifecycle import StandbyPhase
+from grete.core.standby import StandbyCore
+from grete.errors import Halted
+from grete.halts import HaltCode
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.protocol.ids import TopicPartition
 from tests.core.test_changelog_fold import BASE, Writer
 
 CHANGELOG = TopicPartition("j.b.changelog", 0)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from framework.core.task_topology import TaskWiring, wire
-from protocol.ids import TopicPartition
+from grete.core.task_topology import TaskWiring, wire
+from grete.protocol.ids import TopicPartition
 from tests.core.deterministic.scenario import Logical
 from tests.core.scenario import Scenario
 from tests.core.streams import IN, JOB, Log

@@ -4,16 +4,16 @@ from collections.abc import Callable
 
 import pytest
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.lifecycle import TaskStatus
-from framework.core.limits import TAIL
-from framework.core.ownership import Ownership
-from framework.core.startup import StartUp
-from framework.errors import Fenced, Halted
-from protocol.changelog import ChangelogHeader, ChangelogType, encode_data
-from protocol.changelog_position import ChangelogPosition
-from protocol.control import decode_rollback_marker
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.lifecycle import TaskStatus
+from grete.core.limits import TAIL
+from grete.core.ownership import Ownership
+from grete.core.startup import StartUp
+from grete.errors import Fenced, Halted
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, encode_data
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.protocol.control import decode_rollback_marker
 from tests.core.scenario import LIMITS, NONCE, Scenario, running
 from tests.core.streams import INNER, JOB, OUT, SINK, Log, T
 

@@ -1,9 +1,9 @@
 """The graceful stop: a source closes once more, the others wait for their alignment (R6)."""
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.lifecycle import TaskStatus
-from protocol.envelope import MessageType
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.lifecycle import TaskStatus
+from grete.protocol.envelope import MessageType
 from tests.core.scenario import Scenario, running
 from tests.core.streams import OUT, SOURCE, Log, T
 

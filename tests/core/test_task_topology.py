@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from framework.core.task_topology import wire
-from framework.core.topology import Stage, Stream, Topology, stream_topic
-from protocol.ids import TopicPartition, producer_id
+from grete.core.task_topology import wire
+from grete.core.topology import Stage, Stream, Topology, stream_topic
+from grete.protocol.ids import TopicPartition, producer_id
 
 # a → b twice (two topics), a → c, b → c; a also reads outside
 JOB = Topology(

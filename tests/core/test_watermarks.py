@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.task_topology import wire
-from framework.core.topology import Stage, Stream, Topology
-from framework.errors import Halted
-from protocol.control import decode_watermark
-from protocol.envelope import MessageType, decode_header
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.task_topology import wire
+from grete.core.topology import Stage, Stream, Topology
+from grete.errors import Halted
+from grete.protocol.control import decode_watermark
+from grete.protocol.envelope import MessageType, decode_header
 from tests.core.scenario import Scenario, running
 from tests.core.streams import A0, IN, JOB, OUT, Log, Producer, T
 

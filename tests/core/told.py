@@ -2,8 +2,8 @@
 
 from typing import Any, Protocol
 
-from framework.core import actions as do
-from framework.core import events as on
+from grete.core import actions as do
+from grete.core import events as on
 from tests.core.deterministic.scenario import Logical
 from tests.core.scenario import Scenario
 from tests.verification.simulation.step_text import action_text, event_text

@@ -1,6 +1,5 @@
 """Jobs that go by event time: joins, and windows behind a repartition or a join. Topics bear the job's name."""
 
-from framework.api.mode import Mode
 from grete import (
     HoppingWindow,
     Input,
@@ -19,6 +18,7 @@ from grete import (
     int64,
     utf8,
 )
+from grete.api.mode import Mode
 
 MINUTE = 60_000
 

@@ -2,16 +2,16 @@
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.core.deterministic.logical_watermarks import NEVER, STEP_US
-from framework.core.deterministic.merge_channel import ALL
-from framework.core.events import Advance
-from framework.execution.event_time import AFTER_ALL
-from framework.ports import LogRow
-from framework.stores.memory import MemoryDisk
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, TumblingWindow, Window, int64, utf8
-from protocol.ids import TopicPartition
+from grete.api.mode import Mode
+from grete.core.deterministic.logical_watermarks import NEVER, STEP_US
+from grete.core.deterministic.merge_channel import ALL
+from grete.core.events import Advance
+from grete.execution.event_time import AFTER_ALL
+from grete.ports import LogRow
+from grete.protocol.ids import TopicPartition
+from grete.stores.memory import MemoryDisk
+from grete.testing import Kit
 from tests.execution.deterministic.test_processor import Given, LogicalRig
 
 SECOND = 1_000

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.settings import Settings
-from framework.testing import Kit
 from grete import Job
+from grete.api.mode import Mode
+from grete.settings import Settings
+from grete.testing import Kit
 from tests.event_time.jobs import MINUTE, counting, joining, topic_of, windows_in_a_row
 
 SMALL = Settings(batch_bytes_max=500, uncommitted_state_bytes_max=1 << 20)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Task, Timer, Timers, Topic, TumblingWindow, Window, int64, utf8
+from grete.api.mode import Mode
+from grete.testing import Kit
 from tests.event_time import two_ends
 
 ROOT = Path(__file__).parents[2]
@@ -187,14 +187,14 @@ def test_at_least_once_drains() -> None:
 def test_the_kit_drains_as_the_command_does(tmp_path: Path) -> None:
     """Neither waits until inputs are idle: what the shorter partition lets through behind its end is counted."""
     rows = {1040: ("k3", "k4"), 1200: ("k0", "k1")}  # each time is in one partition, and both inputs have both
-    command = [sys.executable, "-m", "framework.cli", "run", "tests.event_time.two_ends", "--drain", "--keys"]
+    command = [sys.executable, "-m", "grete.cli", "run", "tests.event_time.two_ends", "--drain", "--keys"]
     for number, topic in enumerate((two_ends.orders, two_ends.paid)):
         file = tmp_path / topic.name
         file.write_text("".join(f"{keys[number]}\t{at}\n" for at, keys in rows.items()))
         command += ["--input", f"{topic.name}={file}"]
     directory = ["--directory", str(tmp_path / "job")]
     subprocess.run([*command, *directory], cwd=ROOT, capture_output=True, check=True)
-    command = [sys.executable, "-m", "framework.cli", "topic", "read", "tests.event_time.two_ends", "unpaid"]
+    command = [sys.executable, "-m", "grete.cli", "topic", "read", "tests.event_time.two_ends", "unpaid"]
     done = subprocess.run([*command, *directory], cwd=ROOT, capture_output=True, text=True, check=True)
     told = [(key, int(value)) for *_, key, value in (line.split("\t") for line in done.stdout.splitlines())]
     for mode in MODES.args[1]:

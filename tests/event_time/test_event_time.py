@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.core.task_topology import wire
-from framework.execution.event_time import AFTER_ALL, BEFORE_ALL, OUTSIDE, EventTime, TimeSource
-from framework.execution.limits import EVERY_MS
-from framework.execution.watermarks import IdleInputs
-from protocol.control import decode_watermark
-from protocol.envelope import MessageType, decode_header
-from protocol.ids import TopicPartition
+from grete.core.task_topology import wire
+from grete.execution.event_time import AFTER_ALL, BEFORE_ALL, OUTSIDE, EventTime, TimeSource
+from grete.execution.limits import EVERY_MS
+from grete.execution.watermarks import IdleInputs
+from grete.protocol.control import decode_watermark
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.ids import TopicPartition
 from tests.core.streams import A0, A1, JOB, OUT, Producer
 from tests.execution.driving import Driven
 

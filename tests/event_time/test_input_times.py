@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from framework.api.definition import changes_of_job, define
-from framework.api.mode import Mode
-from framework.batch.check import left_out
-from framework.errors import ConfigError, GraphError, TaskError
-from framework.settings import Settings
-from framework.testing import Kit
 from grete import DeadLetter, Input, Job, Output, Record, Task, Timer, Timers, Topic, TumblingWindow, Window, json, utf8
+from grete.api.definition import changes_of_job, define
+from grete.api.mode import Mode
+from grete.batch.check import left_out
+from grete.errors import ConfigError, GraphError, TaskError
+from grete.settings import Settings
+from grete.testing import Kit
 from tests.support.local_batch import run_job
 
 MODES = pytest.mark.parametrize("mode", ["aligned", "deterministic"])

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.job.directory import JobDirectory
-from framework.logs.address import LogAddress
-from framework.logs.kafka import KafkaLog
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.testing.broker import Broker
-from framework.worker.local_job import LocalJob
 from grete import Job
-from protocol.ids import TopicPartition
+from grete.api.mode import Mode
+from grete.job.directory import JobDirectory
+from grete.logs.address import LogAddress
+from grete.logs.kafka import KafkaLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.testing.broker import Broker
+from grete.worker.local_job import LocalJob
 from tests.event_time.jobs import MINUTE, counting, joining, paying
 from tests.logs.outputs import visible
 from tests.worker.workers import LIMIT_S

@@ -9,15 +9,15 @@ from typing import Literal
 import pytest
 from rich.console import Console
 
-from framework.api.mode import Mode
-from framework.cli.feeding import tell_timers
-from framework.cli.progress import Screen
-from framework.job.directory import JobDirectory
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.api.mode import Mode
+from grete.cli.feeding import tell_timers
+from grete.cli.progress import Screen
+from grete.job.directory import JobDirectory
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.worker.local_job import LocalJob
 from tests.event_time.jobs import MINUTE, counting, windows_in_a_row
 from tests.worker.workers import LIMIT_S
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.errors import GraphError
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Topic, TumblingWindow, Window, int64, utf8
+from grete.api.mode import Mode
+from grete.errors import GraphError
+from grete.testing import Kit
 
 MINUTE = 60_000
 DAY = 1_440 * MINUTE

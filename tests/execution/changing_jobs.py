@@ -5,13 +5,13 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from framework.errors import ExitCode
-from framework.logs.embedded import EmbeddedLog
-from framework.logs.kafka import KafkaLog
-from framework.ports import ExternalRecord, JobLog
-from framework.state.commits import last_commit
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.errors import ExitCode
+from grete.logs.embedded import EmbeddedLog
+from grete.logs.kafka import KafkaLog
+from grete.ports import ExternalRecord, JobLog
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.state.commits import last_commit
 from tests.worker.workers import WorkerUnderTest
 
 CODE = Path("tests/execution/changing_job.py").read_text()

@@ -6,23 +6,23 @@ The task's code puts each record's name as a key and sends it on; ``Driven.appen
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from framework.core.actions import Action
-from framework.core.aligned.task import TaskCore
-from framework.core.events import Event
-from framework.core.limits import Limits
-from framework.core.task_topology import TaskWiring
-from framework.execution.build import TaskIO, aligned_driver
-from framework.execution.commit_requests import CommitRequests
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.ports import Delivery, ExternalRecord, LogRow, Write
-from framework.settings import Settings
-from framework.stores.memory import MemoryDisk, MemoryStore
-from framework.stores.overlay import Overlay
-from framework.stores.spill import MemorySpill
-from protocol.changelog import ChangelogType, decode_changelog_header
-from protocol.envelope import MessageType, decode_header
-from protocol.frames import decode_columns, encode_columns
-from protocol.ids import TopicPartition
+from grete.core.actions import Action
+from grete.core.aligned.task import TaskCore
+from grete.core.events import Event
+from grete.core.limits import Limits
+from grete.core.task_topology import TaskWiring
+from grete.execution.build import TaskIO, aligned_driver
+from grete.execution.commit_requests import CommitRequests
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.ports import Delivery, ExternalRecord, LogRow, Write
+from grete.protocol.changelog import ChangelogType, decode_changelog_header
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.frames import decode_columns, encode_columns
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.stores.memory import MemoryDisk, MemoryStore
+from grete.stores.overlay import Overlay
+from grete.stores.spill import MemorySpill
 from tests.core.scenario import NONCE
 from tests.core.streams import A0, A1, INNER, JOB, SINK, Producer
 from tests.support.timeless import Timeless

@@ -4,17 +4,17 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from framework.execution.outputs import Outputs
-from framework.execution.processor import Processor
-from framework.execution.sink_targets import MakeSinks, sinks_of
-from framework.ports import ExternalRecord, LogRow
-from framework.settings import Settings
-from framework.stores.memory import MemoryDisk, MemoryStore
-from framework.stores.overlay import Overlay
 from grete import Job
-from protocol.envelope import Header, MessageType, encode_header
-from protocol.frames import encode_columns
-from protocol.ids import TopicPartition
+from grete.execution.outputs import Outputs
+from grete.execution.processor import Processor
+from grete.execution.sink_targets import MakeSinks, sinks_of
+from grete.ports import ExternalRecord, LogRow
+from grete.protocol.envelope import Header, MessageType, encode_header
+from grete.protocol.frames import encode_columns
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.stores.memory import MemoryDisk, MemoryStore
+from grete.stores.overlay import Overlay
 
 Row = tuple[bytes | None, bytes | None, int]  # key, value, timestamp
 

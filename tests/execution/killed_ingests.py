@@ -9,11 +9,11 @@ import signal
 import sys
 from typing import Any
 
-from framework.cli import command_line
-from framework.execution import sst_install
-from framework.stores import rocksdb
-from framework.stores.sst_ingest import hand_over
-from framework.stores.sst_snapshot import remove
+from grete.cli import command_line
+from grete.execution import sst_install
+from grete.stores import rocksdb
+from grete.stores.sst_ingest import hand_over
+from grete.stores.sst_snapshot import remove
 
 
 def deadly(function: Any, left: list[int]) -> Any:

@@ -10,16 +10,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from framework.core.deterministic import write_ahead
-from framework.execution import changelog_writer
-from framework.execution.changelog_writer import DataSlices
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.settings import Settings
-from framework.stores.overlay import Overlay
-from framework.worker.worker import Worker
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete.core.deterministic import write_ahead
+from grete.execution import changelog_writer
+from grete.execution.changelog_writer import DataSlices
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.settings import Settings
+from grete.stores.overlay import Overlay
+from grete.worker.worker import Worker
 
 CALLS = {
     "slice": (DataSlices, "next"),

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from framework.cli import command_line
-from framework.execution import snapshot_install
-from framework.state import snapshot_upload
-from framework.stores import snapshot_folder
-from framework.stores.rocksdb import RocksStore
-from framework.stores.snapshot_folder import SnapshotFolder
-from framework.stores.store_directory import StoreDirectory
+from grete.cli import command_line
+from grete.execution import snapshot_install
+from grete.state import snapshot_upload
+from grete.stores import snapshot_folder
+from grete.stores.rocksdb import RocksStore
+from grete.stores.snapshot_folder import SnapshotFolder
+from grete.stores.store_directory import StoreDirectory
 
 TAKING = {
     "before a copy": (snapshot_upload, "copy_open_store"),

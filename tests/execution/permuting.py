@@ -12,18 +12,18 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.deterministic import write_ahead
-from framework.execution.build import assemble
-from framework.execution.driver import TaskDriver
-from framework.replay import task_host
-from framework.settings import Settings
-from framework.stores.memory import MemoryDisk
-from framework.stores.sorted_view import SortedView
-from framework.testing import Kit, job_host
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.deterministic import write_ahead
+from grete.execution.build import assemble
+from grete.execution.driver import TaskDriver
+from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
+from grete.replay import task_host
+from grete.settings import Settings
+from grete.stores.memory import MemoryDisk
+from grete.stores.sorted_view import SortedView
+from grete.testing import Kit, job_host
 from tests.core.streams import A0, A1, Producer
 from tests.execution.driving import STORE, Driven
 

@@ -3,9 +3,9 @@
 What is no number is dropped.
 """
 
-from framework.api.deduplicate import Deduplicate
-from framework.api.mode import Mode
 from grete import ById, BySequence, Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete.api.deduplicate import Deduplicate
+from grete.api.mode import Mode
 
 NAME = "repeated"
 HORIZON_MS = 3_600_000

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from framework.execution.standby import StandbyTask
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.ports import LogReader, StateStore
-from framework.stores.memory import MemoryDisk, MemoryStore
-from protocol.changelog import decode_data
-from protocol.changelog_position import ChangelogPosition, decode_changelog_position
-from protocol.commit import decode_commit
+from grete.execution.standby import StandbyTask
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.ports import LogReader, StateStore
+from grete.protocol.changelog import decode_data
+from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position
+from grete.protocol.commit import decode_commit
+from grete.stores.memory import MemoryDisk, MemoryStore
 from tests.core.streams import INNER
 from tests.core.test_changelog_fold import Writer
 

@@ -3,11 +3,11 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from framework.execution.backpressure import Backpressure, ReportedPositions, lag_bound
-from framework.execution.input_reader import InputReader
-from framework.execution.limits import AGAIN_MS, LAG_PER_PRODUCER, REPORTED_MS, REPORTED_PARTS
-from framework.logs.memory import MemoryLog, MemoryLogData
-from protocol.ids import TopicPartition
+from grete.execution.backpressure import Backpressure, ReportedPositions, lag_bound
+from grete.execution.input_reader import InputReader
+from grete.execution.limits import AGAIN_MS, LAG_PER_PRODUCER, REPORTED_MS, REPORTED_PARTS
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.protocol.ids import TopicPartition
 
 STREAMS = (TopicPartition("stream", 0), TopicPartition("stream", 1))
 

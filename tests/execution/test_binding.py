@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.errors import SerdeError, TaskError
-from framework.execution.binding import after_prefix
 from grete import Input, Job, Output, Record, Store, Task, Timers, Topic, TumblingWindow, int64, json, utf8
+from grete.errors import SerdeError, TaskError
+from grete.execution.binding import after_prefix
 from tests.execution.harness import Rig
 
 LINES = Topic("lines", key=utf8, value=utf8)

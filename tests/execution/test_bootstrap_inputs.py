@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from framework.core.task_topology import TaskWiring, wire
-from framework.execution.input_reader import InputReader
-from framework.logs.memory import MemoryLog, MemoryLogData
-from protocol.ids import TopicPartition
+from grete.core.task_topology import TaskWiring, wire
+from grete.execution.input_reader import InputReader
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.protocol.ids import TopicPartition
 from tests.core.streams import A0, A1, JOB, Producer
 from tests.execution.driving import Driven
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from framework.cli.main import app
-from framework.errors import ExitCode
-from framework.testing.broker import Broker
+from grete.cli.main import app
+from grete.errors import ExitCode
+from grete.testing.broker import Broker
 from tests.execution.changing_jobs import EXTENDED, OLD, Changing
 from tests.worker.workers import WorkerUnderTest
 

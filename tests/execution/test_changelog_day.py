@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from framework.settings import Settings
-from framework.stores.rewrite_slice import row_bytes
-from framework.testing import Kit
 from grete import Input, Job, Record, Store, Task, Topic, bytes_serde, utf8
-from protocol.changelog import ChangelogType, decode_changelog_header
-from protocol.commit import decode_commit
-from protocol.ids import TopicPartition
+from grete.protocol.changelog import ChangelogType, decode_changelog_header
+from grete.protocol.commit import decode_commit
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.stores.rewrite_slice import row_bytes
+from grete.testing import Kit
 
 CHECKPOINT_MS = 60_000
 HOUR = 3_600_000 // CHECKPOINT_MS  # checkpoints

@@ -6,16 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framework.core.actions import WriteData
-from framework.core.events import DataWritten
-from framework.errors import Halted
-from framework.execution import changelog_writer
-from framework.execution.changelog_writer import DataSlices, RewriteBudget, apply_segment
-from framework.execution.limits import REWRITE_IDLE_BYTES
-from framework.stores.memory import MemoryStore
-from framework.stores.overlay import Overlay
-from framework.stores.rewrite_slice import BEGUN
-from protocol.changelog import (
+from grete.core.actions import WriteData
+from grete.core.events import DataWritten
+from grete.errors import Halted
+from grete.execution import changelog_writer
+from grete.execution.changelog_writer import DataSlices, RewriteBudget, apply_segment
+from grete.execution.limits import REWRITE_IDLE_BYTES
+from grete.protocol.changelog import (
     REWRITTEN,
     ChangelogHeader,
     ChangelogType,
@@ -23,6 +20,9 @@ from protocol.changelog import (
     decode_data,
     encode_data,
 )
+from grete.stores.memory import MemoryStore
+from grete.stores.overlay import Overlay
+from grete.stores.rewrite_slice import BEGUN
 
 STORES = {1: "one", 2: "two"}
 Rows = dict[tuple[int, bytes], bytes]

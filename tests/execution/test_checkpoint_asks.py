@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from framework.execution import checkpoint_asks
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs.embedded.log import EmbeddedLog
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.worker.worker import Worker
 from grete import Input, Job, Output, Record, Store, Task, Topic, utf8
-from protocol.ids import TopicPartition
+from grete.execution import checkpoint_asks
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs.embedded.log import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.worker.worker import Worker
 
 LINES, WORDS, COPIES, TOTALS = (Topic(name, key=utf8, value=utf8) for name in ("lines", "words", "copies", "totals"))
 WORDS_SENT, KEPT_BYTES = 40_000, 2_000

@@ -5,13 +5,13 @@ from typing import ClassVar
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.errors import GraphError, TaskError
-from framework.execution.commit_requests import CommitRequests
-from framework.execution.limits import REQUEST_MS
-from framework.settings import Settings
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Timers, Topic, int64, utf8
+from grete.api.mode import Mode
+from grete.errors import GraphError, TaskError
+from grete.execution.commit_requests import CommitRequests
+from grete.execution.limits import REQUEST_MS
+from grete.settings import Settings
+from grete.testing import Kit
 
 INTERVAL_MS = 60_000
 orders, middle, done = (Topic(name, key=utf8, value=utf8) for name in ("orders", "middle", "done"))

@@ -2,11 +2,11 @@
 
 import pytest
 
-from framework.errors import Fenced, Halted, OffsetOutOfRange
-from framework.logs.memory import MemoryLog
-from framework.stores.memory import MemoryDisk
-from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim, encode_data
-from protocol.ids import TopicPartition
+from grete.errors import Fenced, Halted, OffsetOutOfRange
+from grete.logs.memory import MemoryLog
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim, encode_data
+from grete.protocol.ids import TopicPartition
+from grete.stores.memory import MemoryDisk
 from tests.core.streams import IN, INNER, SOURCE, T
 from tests.execution.driving import STORE, Driven, driven
 

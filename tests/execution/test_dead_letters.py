@@ -7,8 +7,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.job.dead_letters import letter_of
-from framework.ports import LogRow
 from grete import (
     DeadLetter,
     Input,
@@ -22,7 +20,9 @@ from grete import (
     int64,
     utf8,
 )
-from protocol.frames import decode_headers, encode_headers
+from grete.job.dead_letters import letter_of
+from grete.ports import LogRow
+from grete.protocol.frames import decode_headers, encode_headers
 from tests.execution.harness import Rig
 from tests.execution.test_processor import LETTERS, TOTALS, WORDS, CountOrLetter, Keep
 
@@ -47,7 +47,7 @@ def test_a_dead_letter_carries_bytes_and_reason() -> None:
     assert last == "grete.traceback"
     assert shown is not None
     assert re.search(r'line \d+, in process\n *raise ValueError\("told to"\)\nValueError: told to$', shown.decode())
-    assert "framework" not in shown.decode()
+    assert "/grete/" not in shown.decode()
 
 
 def test_a_letter_is_not_dated_ahead_of_the_clock() -> None:

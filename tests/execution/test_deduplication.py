@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.api.deduplicate import Deduplicate
-from framework.api.definition import changes_of_job, define
-from framework.api.mode import Mode
-from framework.errors import ConfigError, GraphError, TaskError
-from framework.execution.deduplication import with_number
-from framework.execution.limits import CLEAN_KEYS
-from framework.testing import Kit
 from grete import ById, BySequence, DeadLetter, Input, Job, Output, Record, Store, Task, Topic, int64, json, utf8
+from grete.api.deduplicate import Deduplicate
+from grete.api.definition import changes_of_job, define
+from grete.api.mode import Mode
+from grete.errors import ConfigError, GraphError, TaskError
+from grete.execution.deduplication import with_number
+from grete.execution.limits import CLEAN_KEYS
+from grete.testing import Kit
 
 START = 1_700_000_000_000
 MODES: tuple[Mode, ...] = ("aligned", "deterministic")

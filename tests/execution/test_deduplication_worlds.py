@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from framework.api.deduplicate import Deduplicate, Range
-from framework.api.mode import Mode
-from framework.execution import deduplication
-from framework.execution.deduplication import Deduplicator
-from framework.testing import Kit
 from grete import ById, BySequence, Input, Job, Output, Record, Task, Topic, int64, utf8
+from grete.api.deduplicate import Deduplicate, Range
+from grete.api.mode import Mode
+from grete.execution import deduplication
+from grete.execution.deduplication import Deduplicator
+from grete.testing import Kit
 
 HORIZON_MS = 1_000
 START = 1_700_000_000_000

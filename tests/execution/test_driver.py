@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from framework.core.lifecycle import TaskStatus
-from framework.stores.memory import MemoryDisk
-from framework.stores.spill import MemorySpill
+from grete.core.lifecycle import TaskStatus
+from grete.stores.memory import MemoryDisk
+from grete.stores.spill import MemorySpill
 from tests.core.streams import T
 from tests.execution.driving import Crash, Driven, Step, driven
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from framework.errors import Fenced, Halted, TransientError
-from framework.logs.memory import MemoryLog
+from grete.errors import Fenced, Halted, TransientError
+from grete.logs.memory import MemoryLog
 from tests.core.streams import IN, SINK, SOURCE
 from tests.execution.driving import ELSEWHERE, OUTSIDE, Driven, driven, outside, sink
 

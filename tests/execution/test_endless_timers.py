@@ -2,9 +2,9 @@
 
 import pytest
 
-from framework.errors import TaskError
-from framework.execution import timers as module
 from grete import Input, Job, Record, Task, Timer, Timers, Topic, utf8
+from grete.errors import TaskError
+from grete.execution import timers as module
 from tests.execution.harness import Rig
 from tests.execution.test_timers import JOB, run
 

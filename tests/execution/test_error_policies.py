@@ -7,9 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framework.api.mode import Mode
-from framework.errors import TaskError
-from framework.testing import Kit
 from grete import (
     DeadLetter,
     Every,
@@ -29,7 +26,10 @@ from grete import (
     int64,
     utf8,
 )
-from protocol.frames import decode_headers
+from grete.api.mode import Mode
+from grete.errors import TaskError
+from grete.protocol.frames import decode_headers
+from grete.testing import Kit
 from tests.execution.harness import Rig
 
 WORDS = Topic("words", key=utf8, value=utf8)
@@ -181,7 +181,7 @@ def test_letters_of_timers_and_windows_say_which_one_it_was() -> None:
     assert last == "grete.traceback"
     assert shown is not None
     assert re.search(r'line \d+, in on_timer\n *raise ValueError\("a timer"\)', shown.decode())
-    assert "framework" not in shown.decode()
+    assert "/grete/" not in shown.decode()
     assert (window.key, window.value, window.timestamp_ms) == (b"a", (1).to_bytes(8), 9)
     headers = dict(decode_headers(window.headers or b""))
     assert [headers[f"grete.{name}"] for name in ("window", "start", "end", "final", "error")] == [

@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from framework.api.mode import Mode
-from framework.core.actions import WriteData
-from framework.core.events import DataWritten
-from framework.errors import ConfigError, TaskError
-from framework.execution.changelog_writer import DataSlices, RewriteBudget, apply_segment
-from framework.ports import StateStore
-from framework.stores.expiring_store import ExpiringStore, expiry_of, unexpired
-from framework.stores.memory import MemoryStore
-from framework.stores.overlay import Overlay
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
-from protocol.changelog import decode_data
+from grete.api.mode import Mode
+from grete.core.actions import WriteData
+from grete.core.events import DataWritten
+from grete.errors import ConfigError, TaskError
+from grete.execution.changelog_writer import DataSlices, RewriteBudget, apply_segment
+from grete.ports import StateStore
+from grete.protocol.changelog import decode_data
+from grete.stores.expiring_store import ExpiringStore, expiry_of, unexpired
+from grete.stores.memory import MemoryStore
+from grete.stores.overlay import Overlay
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.testing import Kit
 from tests.execution.harness import Rig
 
 PLAIN, EXPIRING = 1, 2

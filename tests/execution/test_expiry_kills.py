@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.job.directory import JobDirectory
-from framework.ports import ExternalRecord, JobLog
-from framework.settings import Settings
-from framework.state.entries import entries_of
-from framework.state.local_reader import LocalReader
-from framework.state.newest import NewestReader
-from framework.state.routes import routes_of
-from framework.state.snapshot_reader import SnapshotReader
-from framework.state.snapshots import snapshots
-from framework.worker.local_job import LocalJob
 from grete import Job
-from protocol.ids import TopicPartition
+from grete.api.mode import Mode
+from grete.job.directory import JobDirectory
+from grete.ports import ExternalRecord, JobLog
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.entries import entries_of
+from grete.state.local_reader import LocalReader
+from grete.state.newest import NewestReader
+from grete.state.routes import routes_of
+from grete.state.snapshot_reader import SnapshotReader
+from grete.state.snapshots import snapshots
+from grete.worker.local_job import LocalJob
 from tests.support.forgetful import NAME, PARTITIONS, TTL_MS, Forget, expected, forgetting
 from tests.worker.workers import LIMIT_S
 

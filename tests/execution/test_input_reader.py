@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.errors import Halted, OffsetOutOfRange
-from framework.execution.input_reader import InputReader
-from framework.execution.limits import GIVE_WAY_ROWS
-from framework.logs.memory import MemoryLog, MemoryLogData
-from protocol.ids import TopicPartition
+from grete.errors import Halted, OffsetOutOfRange
+from grete.execution.input_reader import InputReader
+from grete.execution.limits import GIVE_WAY_ROWS
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.protocol.ids import TopicPartition
 
 P, Q, R = TopicPartition("p", 0), TopicPartition("q", 0), TopicPartition("r", 0)
 

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from framework.core.partitioners import Partitioner
-from framework.errors import ConfigError, Halted
-from framework.job.directory import JobDirectory
-from framework.job.key_check import SAMPLE_STEP, JobKeys, KeyCheck
-from framework.job.key_metadata import pin, pinned, placed_by
-from framework.job.metadata import pin_rescale
-from framework.logs.address import LogAddress
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from framework.settings import Settings
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from protocol.ids import TopicPartition
-from protocol.partitioner import crc32_partition_of, partition_of
+from grete.core.partitioners import Partitioner
+from grete.errors import ConfigError, Halted
+from grete.job.directory import JobDirectory
+from grete.job.key_check import SAMPLE_STEP, JobKeys, KeyCheck
+from grete.job.key_metadata import pin, pinned, placed_by
+from grete.job.metadata import pin_rescale
+from grete.logs.address import LogAddress
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import crc32_partition_of, partition_of
+from grete.settings import Settings
 from tests.state.pair_bulk_writes import run
 
 MURMUR2, CRC32, OWN = Partitioner

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from framework.errors import Fenced, TransientError
-from framework.execution.changelog_writer import find_outcome
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.logs.partition_reader import PartitionReader, rows, rows_left
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.state.bulk_write import begin, commit, settle
-from framework.state.commits import all_wirings, last_commit
-from framework.state.snapshots import commits, settled_fold
-from framework.state.task_claim import claim
-from framework.worker.worker import Worker
-from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim
-from protocol.ids import TopicPartition
+from grete.errors import Fenced, TransientError
+from grete.execution.changelog_writer import find_outcome
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.logs.partition_reader import PartitionReader, rows, rows_left
+from grete.ports import ExternalRecord
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.bulk_write import begin, commit, settle
+from grete.state.commits import all_wirings, last_commit
+from grete.state.snapshots import commits, settled_fold
+from grete.state.task_claim import claim
+from grete.worker.worker import Worker
 from tasks.word_count import job as word_count
 from tests.logs.lagging_log import LaggingLog
 from tests.state.pair_job import job

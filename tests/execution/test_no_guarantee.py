@@ -6,11 +6,6 @@ from functools import partial
 
 import pytest
 
-from framework.errors import ConfigError, Fenced
-from framework.execution.held_input import HeldInput
-from framework.replay.task_host import HostedTask, TaskProcess
-from framework.settings import Settings
-from framework.testing.kit import Kit
 from grete import (
     ById,
     Input,
@@ -25,6 +20,11 @@ from grete import (
     int64,
     utf8,
 )
+from grete.errors import ConfigError, Fenced
+from grete.execution.held_input import HeldInput
+from grete.replay.task_host import HostedTask, TaskProcess
+from grete.settings import Settings
+from grete.testing.kit import Kit
 
 INTERVAL_MS = 20
 lines = Topic("lines", key=utf8, value=utf8)

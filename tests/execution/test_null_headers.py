@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.testing import Kit
 from grete import DeadLetter, Input, Job, Output, Record, Task, Topic, bytes_serde, utf8
+from grete.api.mode import Mode
+from grete.testing import Kit
 
 SOURCE, BETWEEN, TARGET = (Topic(name, key=utf8, value=utf8) for name in ("source", "between", "target"))
 REFUSED = Topic("refused", key=bytes_serde, value=bytes_serde)

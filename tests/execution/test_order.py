@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
-from framework.core import actions as do
-from framework.core import events as on
+from grete.core import actions as do
+from grete.core import events as on
 from tests.execution.permuting import ALONE, THEN, WORLDS, Exchange, Killed, live
 
 LINE = re.compile(r"Before: (.+?)\. After: (.+?)\. Answer: (.+?)\.$")

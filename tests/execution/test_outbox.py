@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import SerdeError, TaskError
-from framework.execution.reserved_stores import FILES_OWNER, OUTBOX
-from framework.execution.sink_targets import no_sinks
 from grete import DeadLetter, Files, Input, Job, Output, Record, Task, Topic, json, utf8
+from grete.errors import SerdeError, TaskError
+from grete.execution.reserved_stores import FILES_OWNER, OUTBOX
+from grete.execution.sink_targets import no_sinks
 from tests.execution.harness import Rig
 
 LINES = Topic("lines", key=utf8, value=utf8)

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from itertools import count
 
-from framework.execution.outbox_executor import Background, OwnThread, StepPlan
+from grete.execution.outbox_executor import Background, OwnThread, StepPlan
 
 BOUND_S = 60
 

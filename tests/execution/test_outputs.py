@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.api.graph import StageGraph
-from framework.errors import ConfigError, SerdeError, TaskError
-from framework.execution.outputs import Outputs
-from framework.ports import ExternalRecord
-from framework.settings import Settings
 from grete import DeadLetter, Input, Job, Output, Record, Task, Topic, bytes_serde, int64, utf8
-from protocol.envelope import HEADER_SIZE, Header, MessageType, encode_header
-from protocol.frames import decode_columns, decode_headers
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
-from protocol.record_batch import RecordBatch
+from grete.api.graph import StageGraph
+from grete.errors import ConfigError, SerdeError, TaskError
+from grete.execution.outputs import Outputs
+from grete.ports import ExternalRecord
+from grete.protocol.envelope import HEADER_SIZE, Header, MessageType, encode_header
+from grete.protocol.frames import decode_columns, decode_headers
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.protocol.record_batch import RecordBatch
+from grete.settings import Settings
 
 IN = Topic("in", key=utf8, value=utf8)
 INNER = Topic("inner", key=utf8, value=bytes_serde)

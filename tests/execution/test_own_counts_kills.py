@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.job.directory import JobDirectory
-from framework.logs.address import LogAddress
-from framework.logs.partition_reader import rows as all_rows
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.api.mode import Mode
+from grete.job.directory import JobDirectory
+from grete.logs.address import LogAddress
+from grete.logs.partition_reader import rows as all_rows
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.worker.local_job import LocalJob
 from tests.execution.billing_job import billing, bills_of, orders_of, prices_of
 from tests.worker.workers import LIMIT_S
 

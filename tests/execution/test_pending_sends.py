@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.errors import TransientError
-from framework.execution.pending_sends import CHANGELOG, PRODUCED, PendingSends
+from grete.errors import TransientError
+from grete.execution.pending_sends import CHANGELOG, PRODUCED, PendingSends
 
 
 def sent(count: int) -> PendingSends:

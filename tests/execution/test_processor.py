@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from framework.errors import ConfigError, Halted, TaskError
 from grete import (
     DeadLetter,
     Input,
@@ -18,9 +17,10 @@ from grete import (
     int64,
     utf8,
 )
-from protocol.envelope import Header, MessageType, encode_header
-from protocol.frames import encode_headers
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError, Halted, TaskError
+from grete.protocol.envelope import Header, MessageType, encode_header
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import TopicPartition
 from tests.execution.harness import Rig
 
 LINES = Topic("lines", key=utf8, value=utf8)

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from framework.errors import TaskError
-from framework.testing import Kit
 from grete import (
     DeadLetter,
     Input,
@@ -25,6 +23,8 @@ from grete import (
     int64,
     utf8,
 )
+from grete.errors import TaskError
+from grete.testing import Kit
 
 ORDERS = Topic("orders", key=utf8, value=int64)
 TOTALS = Topic("totals", key=utf8, value=int64)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from framework.job.directory import JobDirectory
-from framework.ports import ExternalRecord
-from framework.state.local_reader import LocalReader
 from grete import int64
-from protocol.ids import TopicPartition
+from grete.job.directory import JobDirectory
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.state.local_reader import LocalReader
 from tests.execution import killed_slices
 from tests.execution.driving import Step, driven
 from tests.execution.killed_slices import Count, open_job

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from framework.cli.doctor.report import Report
-from framework.cli.doctor.snapshots import look
+from grete.cli.doctor.report import Report
+from grete.cli.doctor.snapshots import look
 from tasks.word_count import job as word_count
 from tests.execution.test_snapshot_install import TAKEN, Machines, has
 from tests.execution.test_snapshot_install import machines as machines_of

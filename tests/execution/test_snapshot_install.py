@@ -12,14 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
-from framework.logs.embedded import EmbeddedLog
-from framework.state.commits import all_wirings, last_commit
-from framework.state.local_reader import LocalReader
-from framework.state.snapshot_upload import CHANGELOG as FROM_CHANGELOG
-from framework.state.snapshot_upload import LOCAL, SnapshotUpload, TakenSnapshot
-from framework.stores.snapshot_folder import SnapshotFolder, SnapshotManifest
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory
+from grete.logs.embedded import EmbeddedLog
+from grete.state.commits import all_wirings, last_commit
+from grete.state.local_reader import LocalReader
+from grete.state.snapshot_upload import CHANGELOG as FROM_CHANGELOG
+from grete.state.snapshot_upload import LOCAL, SnapshotUpload, TakenSnapshot
+from grete.stores.snapshot_folder import SnapshotFolder, SnapshotManifest
 from tasks.word_count import CountWords
 from tasks.word_count import job as word_count
 from tests.execution.killed_snapshots import FETCHING

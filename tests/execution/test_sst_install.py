@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from framework.job.directory import JobDirectory
-from framework.logs.embedded import EmbeddedLog
-from framework.settings import Settings
-from framework.state.bulk_write import begin, commit
-from framework.state.bulk_write_attempt import Attempt
-from framework.state.local_reader import LocalReader
-from framework.stores.sst_snapshot import Builder, publish
-from protocol.changelog_position import decode_changelog_position, encode_changelog_position
+from grete.job.directory import JobDirectory
+from grete.logs.embedded import EmbeddedLog
+from grete.protocol.changelog_position import decode_changelog_position, encode_changelog_position
+from grete.settings import Settings
+from grete.state.bulk_write import begin, commit
+from grete.state.bulk_write_attempt import Attempt
+from grete.state.local_reader import LocalReader
+from grete.stores.sst_snapshot import Builder, publish
 from tasks.word_count import CountWords
 from tasks.word_count import job as word_count
 from tests.worker.workers import SENTENCES, TASK, WorkerUnderTest, say, until_committed, word_log

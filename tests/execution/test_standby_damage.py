@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from framework.core.lifecycle import StandbyPhase
-from framework.errors import LogAway, StoreCorrupted, TransientError
-from framework.execution.limits import LATE_MS
-from framework.execution.standby import StandbyTask
-from framework.logs.partition_reader import READABLE_S_MAX
+from grete.core.lifecycle import StandbyPhase
+from grete.errors import LogAway, StoreCorrupted, TransientError
+from grete.execution.limits import LATE_MS
+from grete.execution.standby import StandbyTask
+from grete.logs.partition_reader import READABLE_S_MAX
 from tests.core.streams import INNER
 from tests.core.test_changelog_fold import Writer
 from tests.execution.standbys import StandbyHost, chain, position_at, state_of

@@ -1,7 +1,7 @@
 """Streams are trimmed at once, or once what was committed is old enough for readers outside of the job."""
 
-from framework.execution.stream_trims import PARTS, StreamTrims
-from protocol.ids import TopicPartition
+from grete.execution.stream_trims import PARTS, StreamTrims
+from grete.protocol.ids import TopicPartition
 
 A, B = TopicPartition("a", 0), TopicPartition("a", 1)
 

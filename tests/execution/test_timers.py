@@ -8,9 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.errors import ConfigError, TaskError
-from framework.execution import timers as module
-from framework.execution.limits import MOVED_TIMERS
 from grete import (
     DeadLetter,
     Input,
@@ -26,6 +23,9 @@ from grete import (
     int64,
     utf8,
 )
+from grete.errors import ConfigError, TaskError
+from grete.execution import timers as module
+from grete.execution.limits import MOVED_TIMERS
 from tests.execution.harness import Rig
 
 LINES = Topic("lines", key=utf8, value=utf8)

@@ -13,13 +13,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from framework.feeds import lines as feeding
-from framework.feeds.folder import FolderFeed
-from framework.feeds.lines import feed_lines
-from framework.logs.address import open_log
-from framework.logs.kafka.job_metadata import KafkaJobMetadata
-from framework.ports import ExternalRecord, JobMetadata
 from grete import Topic, utf8
+from grete.feeds import lines as feeding
+from grete.feeds.folder import FolderFeed
+from grete.feeds.lines import feed_lines
+from grete.logs.address import open_log
+from grete.logs.kafka.job_metadata import KafkaJobMetadata
+from grete.ports import ExternalRecord, JobMetadata
 
 JOB = "killed"
 

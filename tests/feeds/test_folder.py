@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.errors import ConfigError, TransientError
-from framework.feeds.folder import BINARY, DAMAGED, HUGE, FolderFeed, ScanReport
-from framework.feeds.listing import LINK, SPECIAL, UNREADABLE, VANISHED, name_of
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.errors import ConfigError, TransientError
+from grete.feeds.folder import BINARY, DAMAGED, HUGE, FolderFeed, ScanReport
+from grete.feeds.listing import LINK, SPECIAL, UNREADABLE, VANISHED, name_of
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
 
 PARTITIONS = 3
 LATER_NS = 10**10  # far enough from a file's time stamp for it to be trusted

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.feeds.lines import feed_lines
-from framework.feeds.numbered_file import LINE_BYTES_MAX
-from framework.logs.embedded import EmbeddedLog
 from grete import Topic, int64, json, utf8
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError
+from grete.feeds.lines import feed_lines
+from grete.feeds.numbered_file import LINE_BYTES_MAX
+from grete.logs.embedded import EmbeddedLog
+from grete.protocol.ids import TopicPartition
 
 LINES = Topic("lines", key=utf8, value=utf8)
 

@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framework.errors import ConfigError
-from framework.execution.deduplication import with_number
-from framework.feeds import numbered_file
-from framework.feeds.folder import FolderFeed
-from framework.feeds.lines import feed_lines
-from framework.logs.address import open_log
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord, LogRow
-from framework.testing import Kit
-from framework.testing.broker import Broker
 from grete import BySequence, Input, Job, Once, Output, Record, Task, Topic, utf8
-from protocol.frames import decode_headers
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError
+from grete.execution.deduplication import with_number
+from grete.feeds import numbered_file
+from grete.feeds.folder import FolderFeed
+from grete.feeds.lines import feed_lines
+from grete.logs.address import open_log
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord, LogRow
+from grete.protocol.frames import decode_headers
+from grete.protocol.ids import TopicPartition
+from grete.testing import Kit
+from grete.testing.broker import Broker
 
 HOUR_MS = 3_600_000
 LINES = Topic("lines", key=utf8, value=utf8)

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.api.reader import Once
-from framework.errors import ConfigError, Halted
-from framework.feeds.spool import WAL_BYTES_MAX, Spool, Spooled
-from framework.ports import ExternalRecord
-from protocol.frames import decode_headers
+from grete.api.reader import Once
+from grete.errors import ConfigError, Halted
+from grete.feeds.spool import WAL_BYTES_MAX, Spool, Spooled
+from grete.ports import ExternalRecord
+from grete.protocol.frames import decode_headers
 
 ROOMY = 64 << 20
 KEYS = (None, b"a", b"b", b"c")
@@ -155,7 +155,7 @@ def test_a_damaged_spool_is_refused(tmp_path: Path) -> None:
 def test_a_spool_belongs_to_one_process(tmp_path: Path) -> None:
     """Two of them would give two records one number."""
     spool = Spool(tmp_path / "t.db", "t", ROOMY)
-    code = "import sys, pathlib, framework.feeds.spool as spool\nspool.Spool(pathlib.Path(sys.argv[1]), 't', 1)"
+    code = "import sys, pathlib, grete.feeds.spool as spool\nspool.Spool(pathlib.Path(sys.argv[1]), 't', 1)"
     command = [sys.executable, "-c", code, str(tmp_path / "t.db")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert "another process writes to this topic from here" in done.stderr

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.job.dead_letters import Offsets, letter_of
-from framework.ports import LogRow
-from protocol.frames import encode_headers
-from protocol.ids import TopicPartition
+from grete.job.dead_letters import Offsets, letter_of
+from grete.ports import LogRow
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import TopicPartition
 
 AT = TopicPartition("refused", 0)
 

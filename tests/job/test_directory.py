@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError, GraphError
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.job.metadata import pin_guarantee
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.settings import Settings
+from grete.errors import ConfigError, GraphError
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.job.metadata import pin_guarantee
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.settings import Settings
 from tasks.word_count import job
 
 GOOD = """

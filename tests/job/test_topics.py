@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.job.topics import missing_topics
-from framework.logs.embedded import EmbeddedLog
 from grete import Input, Job, Record, Task, Topic, utf8
+from grete.errors import ConfigError
+from grete.job.topics import missing_topics
+from grete.logs.embedded import EmbeddedLog
 
 ORDERS, PEOPLE = Topic("orders", key=utf8, value=utf8), Topic("people", key=utf8, value=utf8)
 

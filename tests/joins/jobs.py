@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from framework.api.joins import Join
-from framework.testing import Kit
 from grete import Input, IntervalJoin, Job, Output, Pair, Record, TableJoin, Task, Topic, json, utf8
+from grete.api.joins import Join
+from grete.testing import Kit
 
 lefts = Topic("lefts", key=utf8, value=utf8)
 rights = Topic("rights", key=utf8, value=utf8)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from framework.api.joins import How
-from framework.api.mode import Mode
-from framework.testing import Kit
 from grete import Topic
+from grete.api.joins import How
+from grete.api.mode import Mode
+from grete.testing import Kit
 from tests.joins.jobs import Joined, interval, job_of, joined, late_topic, lefts, rights, tables
 
 Fed = list[tuple[bool, str, int, str]]  # of the left side, key, timestamp, text

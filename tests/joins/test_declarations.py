@@ -4,9 +4,6 @@ from typing import Any
 
 import pytest
 
-from framework.api.definition import changes_of_job, decode_definition, define, encode_definition, take_over
-from framework.errors import ConfigError, GraphError, TaskError
-from framework.testing import Kit
 from grete import (
     DeadLetter,
     Input,
@@ -21,6 +18,9 @@ from grete import (
     int64,
     utf8,
 )
+from grete.api.definition import changes_of_job, decode_definition, define, encode_definition, take_over
+from grete.errors import ConfigError, GraphError, TaskError
+from grete.testing import Kit
 from tests.joins.jobs import TEXTS, Joined, interval, job_of, joined, lefts, pairs_topic, rights, tables
 from tests.joins.test_versioned import as_of
 

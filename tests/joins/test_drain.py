@@ -2,8 +2,8 @@
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.testing import Kit
+from grete.api.mode import Mode
+from grete.testing import Kit
 from tests.joins.jobs import Joined, interval, job_of, joined, late_topic, lefts, rights
 from tests.joins.test_versioned import answers, as_of, asks, rows
 

@@ -4,9 +4,6 @@ from typing import Any
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.errors import ConfigError, SerdeError, TaskError
-from framework.testing import Kit
 from grete import (
     Client,
     DeadLetter,
@@ -24,6 +21,9 @@ from grete import (
     json,
     utf8,
 )
+from grete.api.mode import Mode
+from grete.errors import ConfigError, SerdeError, TaskError
+from grete.testing import Kit
 from tests.joins.jobs import Joined, interval, joined, lefts, pairs_topic, rights
 
 letters = Topic("letters", utf8, utf8)

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from framework.api import key_times
-from framework.api.joins import How
-from framework.api.key_times import KeyTimes
-from framework.api.stateful import TIME_MAX, TIME_MIN, timed_key_serde
-from framework.execution.binding import bind_store
-from framework.stores.memory import MemoryStore
-from framework.stores.overlay import Overlay
-from framework.testing import Kit
 from grete import Store, utf8
+from grete.api import key_times
+from grete.api.joins import How
+from grete.api.key_times import KeyTimes
+from grete.api.stateful import TIME_MAX, TIME_MIN, timed_key_serde
+from grete.execution.binding import bind_store
+from grete.stores.memory import MemoryStore
+from grete.stores.overlay import Overlay
+from grete.testing import Kit
 from tests.joins.jobs import interval, job_of, joined
 from tests.joins.test_against_batch import BOUNDS, GRACE, HOWS, Fed, few, in_batch, order, records, run
 

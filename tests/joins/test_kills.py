@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.job.directory import JobDirectory
-from framework.logs.partition_reader import rows as all_rows
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.api.mode import Mode
+from grete.job.directory import JobDirectory
+from grete.logs.partition_reader import rows as all_rows
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.worker.local_job import LocalJob
 from tests.joins.jobs import interval, job_of, late_topic, lefts, pairs_topic, rights
 from tests.worker.workers import LIMIT_S
 

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.settings import Settings
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, VersionedStore, utf8
+from grete.api.mode import Mode
+from grete.settings import Settings
+from grete.testing import Kit
 from tests.joins.jobs import interval, job_of, joined, late_topic, lefts, marks, pairs_topic, rights, tables
 
 PEERS = Path(__file__).parent / "peers"

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.api import key_times
-from framework.api.mode import Mode
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Serde, Task, Topic, VersionedStore, utf8
+from grete.api import key_times
+from grete.api.mode import Mode
+from grete.testing import Kit
 from tests.joins.test_against_batch import few
 
 rows = Topic("rows", key=utf8, value=utf8)

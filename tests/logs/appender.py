@@ -10,8 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
-from framework.logs.embedded import EmbeddedLog
-from protocol.ids import TopicPartition
+from grete.logs.embedded import EmbeddedLog
+from grete.protocol.ids import TopicPartition
 
 SHARED = TopicPartition("shared", 0)
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
-from framework.logs.address import LogAddress
-from framework.logs.embedded import EmbeddedLog
-from framework.logs.kafka import KafkaLog
-from framework.logs.kafka.members_topic import KafkaMembersTopic
-from framework.logs.patience import Patience
-from framework.settings import Settings
-from framework.state.prepare import prepare
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory
+from grete.logs.address import LogAddress
+from grete.logs.embedded import EmbeddedLog
+from grete.logs.kafka import KafkaLog
+from grete.logs.kafka.members_topic import KafkaMembersTopic
+from grete.logs.patience import Patience
+from grete.settings import Settings
+from grete.state.prepare import prepare
 from tests.logs.guarded_job import job, rejected, sentences, totals
 from tests.logs.secure_broker import SecureBroker, listed, secure_broker
 

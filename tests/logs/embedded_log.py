@@ -1,7 +1,7 @@
 """What the tests of the embedded log share."""
 
-from framework.logs.embedded import EmbeddedLog
-from protocol.ids import TopicPartition
+from grete.logs.embedded import EmbeddedLog
+from grete.protocol.ids import TopicPartition
 
 A0, OUT, SHARED = TopicPartition("a", 0), TopicPartition("out", 0), TopicPartition("shared", 0)
 KiB, MiB = 1 << 10, 1 << 20

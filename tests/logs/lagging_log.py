@@ -5,9 +5,9 @@ So does a broker that has just become leader, or a consumer that is behind. Ever
 
 from collections import Counter
 
-from framework.errors import OffsetOutOfRange
-from framework.ports import LogReader, LogRow
-from protocol.ids import TopicPartition
+from grete.errors import OffsetOutOfRange
+from grete.ports import LogReader, LogRow
+from grete.protocol.ids import TopicPartition
 
 
 class LaggingLog:

@@ -5,8 +5,8 @@ import time
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from framework.testing.broker import Broker
-from protocol.ids import TopicPartition
+from grete.protocol.ids import TopicPartition
+from grete.testing.broker import Broker
 
 LIMIT_S = 180.0
 

@@ -22,9 +22,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from framework.spark.java import find_java
-from framework.testing.broker.jars import jar_broker
-from framework.testing.broker.settings import free_port
+from grete.spark.java import find_java
+from grete.testing.broker.jars import jar_broker
+from grete.testing.broker.settings import free_port
 from tests.logs.guarded_job import job, rejected, sentences, totals
 
 STORE_PASSWORD = "changeit-in-tests"

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.logs.address import open_log
-from framework.logs.embedded import EmbeddedLog
-from framework.testing.broker import Broker
+from grete.errors import ConfigError
+from grete.logs.address import open_log
+from grete.logs.embedded import EmbeddedLog
+from grete.testing.broker import Broker
 
 
 def test_the_embedded_log_is_opened_at_its_path(tmp_path: Path) -> None:

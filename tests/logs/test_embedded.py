@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError, LogAway
-from framework.logs.embedded import EmbeddedLog, notifier, writer_queue
-from framework.logs.embedded import log as log_module
-from framework.ports import ExternalRecord
+from grete.errors import ConfigError, LogAway
+from grete.logs.embedded import EmbeddedLog, notifier, writer_queue
+from grete.logs.embedded import log as log_module
+from grete.ports import ExternalRecord
 from tests.logs.embedded_log import A0, OUT, SHARED, KiB, MiB, append, values
 from tests.support.stopping import is_free
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError, Halted, TransientError
-from framework.logs.embedded import EmbeddedLog
+from grete.errors import ConfigError, Halted, TransientError
+from grete.logs.embedded import EmbeddedLog
 from tests.logs.embedded_log import A0, OUT, SHARED, KiB, MiB, append, values
 
 

@@ -10,9 +10,9 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from framework.logs.kafka.group_positions import GroupPositions
-from framework.testing.broker import Broker
-from protocol.ids import TopicPartition
+from grete.logs.kafka.group_positions import GroupPositions
+from grete.protocol.ids import TopicPartition
+from grete.testing.broker import Broker
 from tests.worker.workers import LIMIT_S
 
 pytestmark = pytest.mark.kafka

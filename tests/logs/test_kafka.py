@@ -11,15 +11,15 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from framework.errors import ConfigError, Halted, OffsetOutOfRange, TransientError
-from framework.logs.kafka import KafkaLog, consumer
-from framework.logs.kafka.errors import Troubles
-from framework.logs.kafka.producer import KafkaWriter
-from framework.logs.patience import Patience
-from framework.ports import Delivery, ExternalRecord, LogRow
-from framework.testing.broker import Broker
-from protocol.frames import encode_headers
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError, Halted, OffsetOutOfRange, TransientError
+from grete.logs.kafka import KafkaLog, consumer
+from grete.logs.kafka.errors import Troubles
+from grete.logs.kafka.producer import KafkaWriter
+from grete.logs.patience import Patience
+from grete.ports import Delivery, ExternalRecord, LogRow
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import TopicPartition
+from grete.testing.broker import Broker
 
 pytestmark = pytest.mark.kafka
 Connect = Callable[..., KafkaLog]

@@ -8,27 +8,27 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from framework.api.mode import Mode
-from framework.cli.commands import changelog, state
-from framework.cli.commands import checkpoints as checkpoints_module
-from framework.cli.commands import topic as topic_module
-from framework.core.partitioners import Partitioner
-from framework.errors import ConfigError, ExitCode
-from framework.execution import changelog_writer
-from framework.execution.deterministic.differing import explained
-from framework.execution.deterministic.remade import OutputsDiffer
-from framework.job.directory import JobDirectory
-from framework.job.key_metadata import pin
-from framework.logs.address import LogAddress
-from framework.logs.kafka import KafkaLog
-from framework.logs.kafka.members_topic import KafkaMembersTopic
-from framework.logs.patience import Patience
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.state.prepare import prepare
-from framework.worker.worker import Worker
 from grete import Job, int64
-from protocol.ids import TopicPartition
+from grete.api.mode import Mode
+from grete.cli.commands import changelog, state
+from grete.cli.commands import checkpoints as checkpoints_module
+from grete.cli.commands import topic as topic_module
+from grete.core.partitioners import Partitioner
+from grete.errors import ConfigError, ExitCode
+from grete.execution import changelog_writer
+from grete.execution.deterministic.differing import explained
+from grete.execution.deterministic.remade import OutputsDiffer
+from grete.job.directory import JobDirectory
+from grete.job.key_metadata import pin
+from grete.logs.address import LogAddress
+from grete.logs.kafka import KafkaLog
+from grete.logs.kafka.members_topic import KafkaMembersTopic
+from grete.logs.patience import Patience
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.prepare import prepare
+from grete.worker.worker import Worker
 from tests.logs.guarded_job import Count, Forward, rejected, sentences, totals
 from tests.logs.guarded_job import job as guarded_job
 from tests.logs.secure_broker import Entry, SecureBroker, listed

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from framework.cli.commands.doctor import doctor
-from framework.cli.doctor.kafka import uses
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress
-from framework.logs.kafka import KafkaLog, KafkaReader
-from framework.settings import Settings
-from framework.state.commits import all_wirings
-from framework.state.pinning import DEFINED, pin_definition
-from framework.state.prepare import prepare
-from framework.testing.broker.settings import free_port
-from protocol.ids import TopicPartition
+from grete.cli.commands.doctor import doctor
+from grete.cli.doctor.kafka import uses
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress
+from grete.logs.kafka import KafkaLog, KafkaReader
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.commits import all_wirings
+from grete.state.pinning import DEFINED, pin_definition
+from grete.state.prepare import prepare
+from grete.testing.broker.settings import free_port
 from tests.logs.guarded_job import job as guarded_job
 from tests.logs.guarded_job import sentences
 from tests.logs.secure_broker import Entry, SecureBroker, listed

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from framework.errors import Fenced, Halted, TransientError
-from framework.halts import HaltCode
-from framework.logs.kafka import KafkaLog, transactions, whole_writer
-from framework.logs.kafka.config import split_options, transactional
-from framework.logs.kafka.endings import ONCE_S, RETRY_MS, WhatBecame, may_come_again, outcome
-from framework.ports import ExternalRecord
-from framework.testing.broker import Broker
-from protocol.ids import TopicPartition
+from grete.errors import Fenced, Halted, TransientError
+from grete.halts import HaltCode
+from grete.logs.kafka import KafkaLog, transactions, whole_writer
+from grete.logs.kafka.config import split_options, transactional
+from grete.logs.kafka.endings import ONCE_S, RETRY_MS, WhatBecame, may_come_again, outcome
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.testing.broker import Broker
 from tests.logs.outputs import visible
 from tests.logs.test_kafka_transactions import changelog, commit, connect, ended, name, out, record
 

@@ -7,11 +7,11 @@ from contextlib import closing
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from framework.errors import LogAway
-from framework.logs.kafka.members_topic import KafkaMembersTopic
-from framework.logs.patience import Patience
-from framework.testing.broker import Broker
-from protocol.ids import TopicPartition
+from grete.errors import LogAway
+from grete.logs.kafka.members_topic import KafkaMembersTopic
+from grete.logs.patience import Patience
+from grete.protocol.ids import TopicPartition
+from grete.testing.broker import Broker
 
 LIMIT_S = 60.0
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from framework.errors import ConfigError, TransientError
-from framework.logs import patience
-from framework.logs.kafka import KafkaLog, KafkaReader
-from framework.testing.broker import Broker
-from framework.testing.broker.settings import free_port
+from grete.errors import ConfigError, TransientError
+from grete.logs import patience
+from grete.logs.kafka import KafkaLog, KafkaReader
+from grete.testing.broker import Broker
+from grete.testing.broker.settings import free_port
 
 pytestmark = pytest.mark.kafka
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from framework.errors import LogAway
-from framework.logs.kafka.metadata_client import ANSWER_S, SLICE_S, MetadataClient
-from framework.logs.patience import Patience
+from grete.errors import LogAway
+from grete.logs.kafka.metadata_client import ANSWER_S, SLICE_S, MetadataClient
+from grete.logs.patience import Patience
 
 LIMIT_S = 60.0
 

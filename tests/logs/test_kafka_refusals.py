@@ -9,18 +9,18 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from framework.errors import ConfigError, FrameworkError, Halted, LogAway, Refused, TransientError
-from framework.halts import HaltCode
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress
-from framework.logs.kafka import KafkaLog
-from framework.logs.kafka.errors import failure
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.testing.broker import Broker
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError, FrameworkError, Halted, LogAway, Refused, TransientError
+from grete.halts import HaltCode
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress
+from grete.logs.kafka import KafkaLog
+from grete.logs.kafka.errors import failure
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.testing.broker import Broker
+from grete.worker.local_job import LocalJob
 from tests.worker.test_supervisor import poll_until
 
 HOUR_MS = 3_600_000

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError, ExitCode
-from framework.logs import patience
-from framework.logs.address import read_options
-from framework.logs.kafka import KafkaLog, KafkaReader
-from framework.logs.kafka.config import split_options
-from framework.logs.kafka.errors import Troubles
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError, ExitCode
+from grete.logs import patience
+from grete.logs.address import read_options
+from grete.logs.kafka import KafkaLog, KafkaReader
+from grete.logs.kafka.config import split_options
+from grete.logs.kafka.errors import Troubles
+from grete.protocol.ids import TopicPartition
 from tests.logs.secure_broker import PASSWORD, SecureBroker
 
 pytestmark = pytest.mark.kafka
@@ -112,7 +112,7 @@ def test_a_job_runs_and_shows_no_secret(guarded: SecureBroker, tmp_path: Path) -
     write_options(config, guarded.options())
     arguments = ["tests.logs.guarded_job", f"--directory={directory}", f"--kafka-config={config}"]
     arguments += [f"--log=kafka://{guarded.bootstrap}"]
-    grete = [sys.executable, "-m", "framework.cli"]
+    grete = [sys.executable, "-m", "grete.cli"]
     with log_path.open("wb") as out:
         with subprocess.Popen([*grete, "up", *arguments], stdout=out, stderr=out) as supervisor:
             try:
@@ -128,7 +128,7 @@ def test_a_job_runs_and_shows_no_secret(guarded: SecureBroker, tmp_path: Path) -
         assert failed.returncode == ExitCode.HALTED
     assert "sasl.password" in log_path.read_text()
     assert b"kafka.properties" in shown
-    assert b"framework.worker.process_main" in shown  # the worker's
+    assert b"grete.worker.process_main" in shown  # the worker's
     shown += b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != config)
     shown += b"".join(messages(guarded))
     assert b"worker started" in shown

@@ -6,11 +6,11 @@ import struct
 
 import pytest
 
-from framework.logs.kafka import KafkaLog
-from framework.testing.broker.find import Broker
-from framework.testing.broker.settings import free_port
-from framework.testing.proxy import Proxy, read
-from protocol.ids import TopicPartition
+from grete.logs.kafka import KafkaLog
+from grete.protocol.ids import TopicPartition
+from grete.testing.broker.find import Broker
+from grete.testing.broker.settings import free_port
+from grete.testing.proxy import Proxy, read
 
 METADATA, VERSION = 3, 13  # what a Kafka client asks; the version that ours asks in
 CLUSTER = b"cluster"

@@ -20,18 +20,18 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from framework.errors import ConfigError, ExitCode, Halted, exit_code
-from framework.job.directory import JobDirectory
-from framework.logs.address import LogAddress
-from framework.logs.kafka import KafkaLog, admin
-from framework.logs.topic_identity import pin_topics
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.state.prepare import prepare
-from framework.testing.broker import Broker
-from framework.worker.worker import Worker
 from grete import Input, Job, Output, Record, Store, Task, Topic, utf8
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError, ExitCode, Halted, exit_code
+from grete.job.directory import JobDirectory
+from grete.logs.address import LogAddress
+from grete.logs.kafka import KafkaLog, admin
+from grete.logs.topic_identity import pin_topics
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.prepare import prepare
+from grete.testing.broker import Broker
+from grete.worker.worker import Worker
 
 pytestmark = pytest.mark.kafka
 

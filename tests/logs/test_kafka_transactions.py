@@ -8,13 +8,13 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 
-from framework.errors import ConfigError, FrameworkError, Halted, TransientError
-from framework.logs.kafka import KafkaLog
-from framework.logs.partition_reader import rows_left
-from framework.ports import Delivery, ExternalRecord
-from framework.testing.broker import Broker
-from protocol.frames import encode_headers
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError, FrameworkError, Halted, TransientError
+from grete.logs.kafka import KafkaLog
+from grete.logs.partition_reader import rows_left
+from grete.ports import Delivery, ExternalRecord
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import TopicPartition
+from grete.testing.broker import Broker
 from tests.logs.outputs import everything, visible
 
 pytestmark = pytest.mark.kafka
@@ -251,7 +251,7 @@ def test_what_is_committed_is_awaited(
     log.transactional(changelog, committed=0)
     assert log.bounds(changelog)[1] > 0
     ending.join()
-    monkeypatch.setattr("framework.logs.kafka.log.COMPLETED_S_MAX", 0.1)
+    monkeypatch.setattr("grete.logs.kafka.log.COMPLETED_S_MAX", 0.1)
     log.transactional(changelog, committed=1_000)
     assert log.bounds(changelog) == (0, 2)  # what is not there after all is for the core to judge
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from framework.errors import OffsetOutOfRange
-from framework.logs.embedded import EmbeddedLog
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.ports import ExternalRecord, Log
-from protocol.ids import TopicPartition
+from grete.errors import OffsetOutOfRange
+from grete.logs.embedded import EmbeddedLog
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.ports import ExternalRecord, Log
+from grete.protocol.ids import TopicPartition
 
 A0, A1, OUT = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("out", 0)
 MiB = 1 << 20

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.logs import patience
-from framework.logs.kafka import KafkaLog
+from grete.errors import ConfigError
+from grete.logs import patience
+from grete.logs.kafka import KafkaLog
 
 
 @pytest.fixture

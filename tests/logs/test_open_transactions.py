@@ -2,11 +2,11 @@
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.logs import open_transactions
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.logs.open_transactions import HiddenInput, Saying, full_ends, refuse_open, stable_ends, told_all
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError
+from grete.logs import open_transactions
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.logs.open_transactions import HiddenInput, Saying, full_ends, refuse_open, stable_ends, told_all
+from grete.protocol.ids import TopicPartition
 
 P, Q = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOON_MS = 1_793_534_400_000

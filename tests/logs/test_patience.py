@@ -1,6 +1,6 @@
 """How long a log that does not answer is waited for, and what is said meanwhile, on a clock of the test's."""
 
-from framework.logs.patience import Patience
+from grete.logs.patience import Patience
 
 KAFKA = "Kafka at broker:9092"
 MINUTE = 60

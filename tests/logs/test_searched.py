@@ -4,11 +4,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from framework.logs import searched
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.logs.searched import SearchedLog
-from framework.ports import LogRow
-from protocol.ids import TopicPartition
+from grete.logs import searched
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.logs.searched import SearchedLog
+from grete.ports import LogRow
+from grete.protocol.ids import TopicPartition
 
 PARTITION = TopicPartition("log", 0)
 ALL = 1 << 20

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from framework.job.loader import load_job
-from framework.logs.embedded.reader import EmbeddedReader
-from framework.monitor.browse import ROWS_MAX, Browse
-from framework.monitor.job_graph import graph_of
-from framework.monitor.page import Page
-from framework.monitor.server import Monitor
-from framework.settings import Settings
-from framework.state.snapshots import id_of_all, snapshots
+from grete.job.loader import load_job
+from grete.logs.embedded.reader import EmbeddedReader
+from grete.monitor.browse import ROWS_MAX, Browse
+from grete.monitor.job_graph import graph_of
+from grete.monitor.page import Page
+from grete.monitor.server import Monitor
+from grete.settings import Settings
+from grete.state.snapshots import id_of_all, snapshots
 from tests.monitor.test_server import get
 from tests.worker.workers import LIMIT_S
 
@@ -30,7 +30,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a job that has run twice; "first" in it has the checkpoint of the end of the first run."""
     place = tmp_path_factory.mktemp("served")
     words = " ".join(f"w{number:03}" for number in range(2 * ROWS_MAX + 50))
-    run = [sys.executable, "-m", "framework.cli", "run", JOB, f"--directory={place / 'job'}"]
+    run = [sys.executable, "-m", "grete.cli", "run", JOB, f"--directory={place / 'job'}"]
     for number, text in enumerate((f"to be or not to be\nrefuse {SECRET}\n", f"{words} to\n")):
         lines = place / f"lines{number}.txt"
         lines.write_text(text)

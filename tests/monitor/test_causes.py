@@ -7,10 +7,10 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from framework.monitor.busy import WINDOW_S, Busy
-from framework.monitor.causes import findings_of
-from framework.monitor.job_view import JobView, WorkerView
-from framework.worker.ends import WorkerEnd
+from grete.monitor.busy import WINDOW_S, Busy
+from grete.monitor.causes import findings_of
+from grete.monitor.job_view import JobView, WorkerView
+from grete.worker.ends import WorkerEnd
 from tests.monitor.test_server import get
 from tests.monitor.views import AT_MS, status, view
 from tests.support.broken_jobs import BROKEN, Scene, broken

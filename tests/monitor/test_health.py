@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from framework.monitor.health import Pulse, not_ready
-from framework.monitor.job_view import JobView
-from framework.worker.ends import WorkerEnd
+from grete.monitor.health import Pulse, not_ready
+from grete.monitor.job_view import JobView
+from grete.worker.ends import WorkerEnd
 from tests.monitor.views import AT_MS, status, view
 
 READY = {"add-up-0": status()}

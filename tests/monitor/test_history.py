@@ -5,12 +5,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from framework.job.loader import load_job
-from framework.monitor.history import KEPT_MS, POINT_MS, SAMPLE_MS, History
-from framework.monitor.job_graph import graph_of
-from framework.monitor.job_view import JobView
-from framework.monitor.live import edge_rates, live
-from framework.settings import Settings
+from grete.job.loader import load_job
+from grete.monitor.history import KEPT_MS, POINT_MS, SAMPLE_MS, History
+from grete.monitor.job_graph import graph_of
+from grete.monitor.job_view import JobView
+from grete.monitor.live import edge_rates, live
+from grete.settings import Settings
 from tests.monitor.views import AT_MS, status, view
 
 GRAPH = graph_of(load_job("tests/monitor/page_job.py"), Settings())

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 
-from framework.monitor.catalog import COMMIT_SECONDS, JOB_METRICS, TASK_METRICS, WORKER_METRICS
-from framework.monitor.metrics import JobMetrics
-from framework.worker.ends import WorkerEnd
+from grete.monitor.catalog import COMMIT_SECONDS, JOB_METRICS, TASK_METRICS, WORKER_METRICS
+from grete.monitor.metrics import JobMetrics
+from grete.worker.ends import WorkerEnd
 from tests.monitor.views import AT_MS, status, view
 
 TASK = (("job", "shop"), ("partition", "0"), ("stage", "add-up"))

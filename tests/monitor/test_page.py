@@ -14,17 +14,17 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
-from framework.job.directory import JobDirectory
-from framework.logs.embedded.reader import EmbeddedReader
-from framework.monitor.browse import Browse
-from framework.monitor.job_graph import graph_of
-from framework.monitor.job_view import Ended, JobView, WorkerView
-from framework.monitor.page import Page
-from framework.monitor.server import Monitor, serving
-from framework.ports import ExternalRecord
-from framework.settings import Settings
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from protocol.ids import TopicPartition
+from grete.job.directory import JobDirectory
+from grete.logs.embedded.reader import EmbeddedReader
+from grete.monitor.browse import Browse
+from grete.monitor.job_graph import graph_of
+from grete.monitor.job_view import Ended, JobView, WorkerView
+from grete.monitor.page import Page
+from grete.monitor.server import Monitor, serving
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
 from tests.monitor.test_server import until, url_in
 from tests.monitor.views import AT_MS
 from tests.monitor.views import status as status_of
@@ -51,7 +51,7 @@ def up(directory: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[b
     command = [
         sys.executable,
         "-m",
-        "framework.cli",
+        "grete.cli",
         "up",
         str(copied(directory)),
         f"--directory={directory / 'job'}",
@@ -84,7 +84,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("page")
     lines = directory / "lines.txt"
     lines.write_text("\n".join(["to be or not to be", "refuse secret-4711", *HOSTILE] * 3) + "\n")
-    run = [sys.executable, "-m", "framework.cli", "run", str(copied(directory)), f"--directory={directory / 'job'}"]
+    run = [sys.executable, "-m", "grete.cli", "run", str(copied(directory)), f"--directory={directory / 'job'}"]
     environment = {**os.environ, "PAGE_JOB_ARCHIVE": str(directory / "archive")}
     subprocess.run([*run, f"--input=lines={lines}"], check=True, timeout=LIMIT_S, capture_output=True, env=environment)
     return directory
@@ -195,7 +195,7 @@ def test_a_job_that_halts_says_why_and_what_to_do(tmp_path: Path, browser: Brows
     """A record that the code cannot take ends the job before the reader's eyes; the page stays, with the error."""
     lines = tmp_path / "lines.txt"
     lines.write_text("a good line\n")
-    run = [sys.executable, "-m", "framework.cli", "run", str(copied(tmp_path)), f"--directory={tmp_path / 'job'}"]
+    run = [sys.executable, "-m", "grete.cli", "run", str(copied(tmp_path)), f"--directory={tmp_path / 'job'}"]
     environment = {**os.environ, "PAGE_JOB_ARCHIVE": str(tmp_path / "archive")}
     subprocess.run([*run, f"--input=lines={lines}"], check=True, timeout=LIMIT_S, capture_output=True, env=environment)
     browser.sized(DESK)

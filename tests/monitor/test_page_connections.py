@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from framework.monitor import bounded_connection
-from framework.monitor.page import BROWSING_MAX, CLIENTS_MAX
-from framework.monitor.server import serving
+from grete.monitor import bounded_connection
+from grete.monitor.page import BROWSING_MAX, CLIENTS_MAX
+from grete.monitor.server import serving
 from tests.monitor.conftest import asked, monitor_of
 from tests.monitor.test_server import get, until
 from tests.monitor.views import status, view

@@ -11,14 +11,14 @@ import pytest
 from msgspec.structs import replace
 from starlette.testclient import TestClient
 
-from framework.errors import TransientError
-from framework.logs.embedded.reader import EmbeddedReader
-from framework.monitor.browse import HIDDEN, ROWS_MAX, BoundedReader
-from framework.monitor.hiding import without_values
-from framework.monitor.job_view import Ended, Incident
-from framework.monitor.page import CLIENTS_MAX, FILES
-from framework.monitor.server import serving
-from protocol.ids import TopicPartition
+from grete.errors import TransientError
+from grete.logs.embedded.reader import EmbeddedReader
+from grete.monitor.browse import HIDDEN, ROWS_MAX, BoundedReader
+from grete.monitor.hiding import without_values
+from grete.monitor.job_view import Ended, Incident
+from grete.monitor.page import CLIENTS_MAX, FILES
+from grete.monitor.server import serving
+from grete.protocol.ids import TopicPartition
 from tests.monitor.conftest import SECRET, asked, monitor_of
 from tests.monitor.test_server import get
 from tests.monitor.views import status, view

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from docs.hooks.dashboards import DASHBOARDS, FOLDER, dashboard, text
-from framework.errors import ConfigError
-from framework.monitor.audit_metrics import AUDIT_METRICS
-from framework.monitor.catalog import COMMIT_SECONDS, JOB_METRICS, TASK_METRICS, WORKER_METRICS
+from grete.errors import ConfigError
+from grete.monitor.audit_metrics import AUDIT_METRICS
+from grete.monitor.catalog import COMMIT_SECONDS, JOB_METRICS, TASK_METRICS, WORKER_METRICS
 from tests.monitor.alerts import FIRES, promtool_tests
 from tests.monitor.test_server import UP, get, until, url_in
 from tests.support.debian import cache, unpack
@@ -117,7 +117,7 @@ def test_every_panel_and_alert_has_data_of_a_job_that_runs(programs: Path, tmp_p
     lines = tmp_path / "lines.txt"
     lines.write_text("to be or not to be\n")
     place = f"--directory={tmp_path / 'job'}"
-    run = [sys.executable, "-m", "framework.cli", "run", "tasks.word_count", place, f"--input=sentences={lines}"]
+    run = [sys.executable, "-m", "grete.cli", "run", "tasks.word_count", place, f"--input=sentences={lines}"]
     subprocess.run(run, check=True, timeout=LIMIT_S, capture_output=True)
     shown = tmp_path / "up.txt"
     with shown.open("wb") as out, subprocess.Popen([*UP, place], stdout=out, stderr=out) as up:

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from framework.errors import ConfigError
-from framework.monitor.server import Monitor, parse_address, serving
+from grete.errors import ConfigError
+from grete.monitor.server import Monitor, parse_address, serving
 from tests.worker.workers import LIMIT_S, WorkerUnderTest, say, word_log
 
-UP = [sys.executable, "-m", "framework.cli", "up", "tasks.word_count", "--http=0"]
+UP = [sys.executable, "-m", "grete.cli", "up", "tasks.word_count", "--http=0"]
 STEP_S = 0.05
 
 
@@ -67,7 +67,7 @@ def test_up_serves_a_job_and_shows_a_kill(tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("to be or not to be\n" * 50)
     directory = f"--directory={tmp_path / 'job'}"
-    run = [sys.executable, "-m", "framework.cli", "run", "tasks.word_count", directory, f"--input=sentences={lines}"]
+    run = [sys.executable, "-m", "grete.cli", "run", "tasks.word_count", directory, f"--input=sentences={lines}"]
     subprocess.run(run, check=True, timeout=LIMIT_S, capture_output=True)
     shown = tmp_path / "up.txt"
     with shown.open("wb") as out, subprocess.Popen([*UP, directory], stdout=out, stderr=out) as up:

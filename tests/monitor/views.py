@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from framework.execution.commit_times import BUCKETS_S
-from framework.monitor.job_view import JobView, WorkerView
+from grete.execution.commit_times import BUCKETS_S
+from grete.monitor.job_view import JobView, WorkerView
 
 AT_MS = 1_800_000_000_000
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from protocol.changelog import (
+from grete.protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
     Claim,
@@ -29,8 +29,8 @@ from protocol.changelog import (
     encode_output_release,
     encode_time_lease,
 )
-from protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
-from protocol.commit import (
+from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
+from grete.protocol.commit import (
     ChannelCommit,
     Commit,
     DeterministicCommit,
@@ -43,7 +43,7 @@ from protocol.commit import (
     decode_commit,
     encode_commit,
 )
-from protocol.control import (
+from grete.protocol.control import (
     Marker,
     ProgressMessage,
     RollbackMarker,
@@ -57,10 +57,10 @@ from protocol.control import (
     encode_rollback_marker,
     encode_watermark,
 )
-from protocol.envelope import Header, MessageType, decode_header, encode_header
-from protocol.frames import decode_columns, decode_headers, encode_columns, encode_headers
-from protocol.ids import RollbackEntry, TopicPartition
-from protocol.members import (
+from grete.protocol.envelope import Header, MessageType, decode_header, encode_header
+from grete.protocol.frames import decode_columns, decode_headers, encode_columns, encode_headers
+from grete.protocol.ids import RollbackEntry, TopicPartition
+from grete.protocol.members import (
     HaltedPartition,
     Heartbeat,
     HeldPartition,
@@ -71,8 +71,8 @@ from protocol.members import (
     decode_members_message,
     encode_members_message,
 )
-from protocol.notes import CallResult, CallsNote, IdleNote, decode_note, encode_calls, encode_note
-from protocol.record_batch import RecordBatch
+from grete.protocol.notes import CallResult, CallsNote, IdleNote, decode_note, encode_calls, encode_note
+from grete.protocol.record_batch import RecordBatch
 
 
 class Golden(NamedTuple):

@@ -2,8 +2,8 @@
 
 from hypothesis import strategies as st
 
-from protocol.changelog import ChangelogHeader, ChangelogType, Data
-from protocol.commit import (
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, Data
+from grete.protocol.commit import (
     ChannelCommit,
     Commit,
     DeterministicCommit,
@@ -14,10 +14,10 @@ from protocol.commit import (
     ProducerRollbacks,
     RoundStart,
 )
-from protocol.envelope import Header, MessageType
-from protocol.frames import encode_headers
-from protocol.ids import RollbackEntry
-from protocol.record_batch import RecordBatch
+from grete.protocol.envelope import Header, MessageType
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import RollbackEntry
+from grete.protocol.record_batch import RecordBatch
 
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 

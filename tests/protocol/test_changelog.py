@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.changelog import (
+from grete.protocol.changelog import (
     CHANGELOG_HEADER_SIZE,
     ChangelogHeader,
     ChangelogType,
@@ -35,9 +35,9 @@ from protocol.changelog import (
     encode_time_lease,
     resets_of,
 )
-from protocol.errors import DecodeError, UnsupportedFormat
-from protocol.ids import TopicPartition
-from protocol.notes import CallResult, CallsNote, IdleNote, decode_note, encode_calls, encode_note
+from grete.protocol.errors import DecodeError, UnsupportedFormat
+from grete.protocol.ids import TopicPartition
+from grete.protocol.notes import CallResult, CallsNote, IdleNote, decode_note, encode_calls, encode_note
 from tests.protocol.strategies import changelog_headers, data, int64s, naturals32, naturals64, texts, uint32s
 
 HEADERS = {kind: ChangelogHeader(kind, 3, 5, 0) for kind in ChangelogType}

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.changelog_position import (
+from grete.protocol.changelog_position import (
     CHANGELOG_POSITION_SIZE,
     ChangelogPosition,
     decode_changelog_position,
     encode_changelog_position,
 )
-from protocol.errors import DecodeError
+from grete.protocol.errors import DecodeError
 from tests.protocol.strategies import naturals32, naturals64
 
 GOOD = ChangelogPosition(1, 2, 3, bytes(16))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim
-from protocol.commit import Commit, decode_commit, encode_commit
-from protocol.errors import DecodeError, UnsupportedFormat
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim
+from grete.protocol.commit import Commit, decode_commit, encode_commit
+from grete.protocol.errors import DecodeError, UnsupportedFormat
 from tests.protocol.golden import COMMIT_HEADER, LARGE, SMALL
 from tests.protocol.strategies import commits
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.control import (
+from grete.protocol.control import (
     RollbackMarker,
     Watermark,
     decode_marker,
@@ -16,9 +16,9 @@ from protocol.control import (
     encode_rollback_marker,
     encode_watermark,
 )
-from protocol.envelope import Header, MessageType
-from protocol.errors import DecodeError, UnsupportedFormat
-from protocol.ids import RollbackEntry
+from grete.protocol.envelope import Header, MessageType
+from grete.protocol.errors import DecodeError, UnsupportedFormat
+from grete.protocol.ids import RollbackEntry
 from tests.protocol.strategies import headers, int32s, int64s, rollback_histories
 
 

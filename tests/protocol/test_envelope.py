@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.envelope import HEADER_SIZE, Header, MessageType, decode_header, decode_header_of, encode_header
-from protocol.errors import DecodeError, UnsupportedFormat
+from grete.protocol.envelope import HEADER_SIZE, Header, MessageType, decode_header, decode_header_of, encode_header
+from grete.protocol.errors import DecodeError, UnsupportedFormat
 from tests.protocol.strategies import headers
 
 

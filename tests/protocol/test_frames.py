@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.envelope import HEADER_SIZE, Header, MessageType, encode_header
-from protocol.errors import DecodeError, UnsupportedFormat
-from protocol.frames import (
+from grete.protocol.envelope import HEADER_SIZE, Header, MessageType, encode_header
+from grete.protocol.errors import DecodeError, UnsupportedFormat
+from grete.protocol.frames import (
     decode_columns,
     decode_headers,
     digest_outputs,
@@ -21,7 +21,7 @@ from protocol.frames import (
     frame_count,
     last_logical,
 )
-from protocol.record_batch import RecordBatch
+from grete.protocol.record_batch import RecordBatch
 from tests.protocol.strategies import columns, user_headers
 
 HEADER = encode_header(Header(MessageType.FRAME, 1, 2, 3, 4))

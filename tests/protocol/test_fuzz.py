@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import DecodeError
-from protocol.frames import frame_count
+from grete.protocol.errors import DecodeError
+from grete.protocol.frames import frame_count
 from tests.protocol.golden import FULL_HEX, GOLDEN, LARGE_HEX, RESET_HEX, Golden
 
 WHOLE = [golden for golden in GOLDEN if golden.name not in ("header", "changelog header")]  # these read a prefix

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol import changelog, commit, envelope
+from grete.protocol import changelog, commit, envelope
 from tests.protocol.golden import GOLDEN, Golden
 
 CLASSES = {"ProducerLineage": "ProducerRollbacks", "Front": "Frontier"}  # by the schema's name, where that is older

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name, producer_id, split_producer_id
+from grete.protocol.ids import PARTITIONS_MAX, TopicPartition, check_name, producer_id, split_producer_id
 
 
 @given(stage=st.integers(0, 32_767), partition=st.integers(0, PARTITIONS_MAX - 1))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from protocol.errors import DecodeError, UnsupportedFormat
-from protocol.members import (
+from grete.protocol.errors import DecodeError, UnsupportedFormat
+from grete.protocol.members import (
     HaltedPartition,
     Heartbeat,
     HeldPartition,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.partitioner import murmur2, partition_of
+from grete.protocol.partitioner import murmur2, partition_of
 
 KAFKA = [  # from the tests of Kafka's Java client
     (b"21", -973932308),

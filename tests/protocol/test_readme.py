@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from protocol import _wire, changelog, changelog_position, commit, control, envelope, notes
-from protocol.changelog import ChangelogType
-from protocol.envelope import MessageType
-from protocol.ids import RollbackEntry
+from grete.protocol import _wire, changelog, changelog_position, commit, control, envelope, notes
+from grete.protocol.changelog import ChangelogType
+from grete.protocol.envelope import MessageType
+from grete.protocol.ids import RollbackEntry
 
 README = Path(__file__).parents[2] / "protocol" / "README.md"
 SIZES = {"INT8": 1, "INT16": 2, "INT32": 4, "INT64": 8, "16 bytes": 16}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.record_batch import RecordBatch
+from grete.protocol.record_batch import RecordBatch
 
 BATCH = RecordBatch([b"a", b"b", b"c"], [b"1", None, b"3"], [10, 20, 30], offset=7)
 

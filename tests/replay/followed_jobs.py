@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress
-from framework.ports import ExternalRecord
-from framework.replay.audit.followed import AuditBegun, FollowedAudit
-from framework.replay.audit.steps import AuditStep, WrongEntry
-from framework.settings import Settings
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.replay.audit.followed import AuditBegun, FollowedAudit
+from grete.replay.audit.steps import AuditStep, WrongEntry
+from grete.settings import Settings
+from grete.worker.local_job import LocalJob
 from tests.worker.workers import LIMIT_S
 
 SETTINGS = Settings(checkpoint_interval_ms=50, restart_backoff_ms=20)

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from framework.api.job import Job
-from framework.errors import ConfigError
-from framework.job.loader import load_job
-from framework.replay.audit import steps
-from framework.replay.audit.refused import check_follow
-from framework.replay.audit.sample import Sample
-from framework.settings import Settings
-from framework.state.commits import all_wirings
+from grete.api.job import Job
+from grete.errors import ConfigError
+from grete.job.loader import load_job
+from grete.replay.audit import steps
+from grete.replay.audit.refused import check_follow
+from grete.replay.audit.sample import Sample
+from grete.settings import Settings
+from grete.state.commits import all_wirings
 from tests.replay.followed_jobs import COUNTING, HEAD, LOGICAL, ORDERED, SETTINGS, TIMED, WINDOWS, Looked, Scene
 from tests.spark.backfill.damage import damage
 from tests.worker.workers import LIMIT_S

@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import pytest
 
-from framework.errors import ConfigError, Halted
-from framework.replay.replay import replay
-from framework.settings import Settings
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
-from protocol.partitioner import partition_of
+from grete.errors import ConfigError, Halted
+from grete.protocol.partitioner import partition_of
+from grete.replay.replay import replay
+from grete.settings import Settings
+from grete.testing import Kit
 
 LINES = Topic("lines", key=utf8, value=utf8)
 WORDS = Topic("words", key=utf8, value=utf8)

@@ -12,10 +12,10 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from framework.cli.commands.worker import work
-from framework.logs.address import LogAddress
-from framework.logs.kafka import log, transactions
-from framework.logs.kafka.transactions import Transactions
+from grete.cli.commands.worker import work
+from grete.logs.address import LogAddress
+from grete.logs.kafka import log, transactions
+from grete.logs.kafka.transactions import Transactions
 
 BEFORE, BEGUN, HALF, SENT, COMMITTED = "before begin", "begun", "half of it sent", "all sent", "committed"
 POINTS = (BEFORE, BEGUN, HALF, SENT, COMMITTED)

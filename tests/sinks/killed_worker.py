@@ -12,15 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from framework.errors import FrameworkError
-from framework.job.directory import JobDirectory
-from framework.settings import Settings
-from framework.sinks.files import FilesSink
-from framework.sinks.sql import SqlSink
-from framework.worker.lifetime import run_worker
-from framework.worker.opening import open_worker
-from framework.worker.worker_log import configure_logs
 from grete import Files, Input, Job, Output, Record, Table, Task, Topic, int64, json, utf8
+from grete.errors import FrameworkError
+from grete.job.directory import JobDirectory
+from grete.settings import Settings
+from grete.sinks.files import FilesSink
+from grete.sinks.sql import SqlSink
+from grete.worker.lifetime import run_worker
+from grete.worker.opening import open_worker
+from grete.worker.worker_log import configure_logs
 from tests.contracts.sinks import Numbered
 
 COMMITTED, HALF, WRITTEN, INSIDE, SHOWN, APPLIED = "committed", "half written", "written", "inside", "shown", "applied"

@@ -14,9 +14,9 @@ from collections import Counter
 from itertools import cycle, islice, product
 from pathlib import Path
 
-from framework.testing.broker import Broker
-from framework.testing.broker.settings import free_port
-from framework.testing.late_end import LateEndLine
+from grete.testing.broker import Broker
+from grete.testing.broker.settings import free_port
+from grete.testing.late_end import LateEndLine
 from tests.sinks.late_end_scene import MODES, LateEndScene
 from tests.verification.chaos.cluster import Cluster
 

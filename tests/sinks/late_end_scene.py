@@ -12,9 +12,9 @@ from typing import NamedTuple, Self
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from framework.testing.broker import Broker
-from framework.testing.late_end import LateEndLine, LateStage
-from protocol.ids import TopicPartition
+from grete.protocol.ids import TopicPartition
+from grete.testing.broker import Broker
+from grete.testing.late_end import LateEndLine, LateStage
 from tests.logs.outputs import visible
 
 LIMIT_S = 30.0  # of any wait: a hang is a failure, and nothing else is
@@ -69,7 +69,7 @@ class LateEndScene:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         sets = [each for setting in self._settings for each in ("--set", setting)]
-        command = [sys.executable, "-m", "framework.cli", "worker", str(self._job), "--partition=0", *sets]
+        command = [sys.executable, "-m", "grete.cli", "worker", str(self._job), "--partition=0", *sets]
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [*command, f"--directory={self._folder / 'job'}", f"--log=kafka://127.0.0.1:{self._line.port}"],

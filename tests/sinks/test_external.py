@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.errors import GraphError
-from framework.testing import Kit
 from grete import DeadLetter, External, Input, Job, Output, Record, Store, Task, Topic, int64, json, utf8
+from grete.api.mode import Mode
+from grete.errors import GraphError
+from grete.testing import Kit
 from tests.testing.third_party import ListSink, Place
 
 LINES = Topic("lines", key=utf8, value=utf8)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from framework.api.sink import Owner
-from framework.errors import Halted, TransientError
-from framework.execution.sink_targets import sinks_of
-from framework.halts import HaltCode
-from framework.sinks.files import FilesSink
 from grete import Files, utf8
+from grete.api.sink import Owner
+from grete.errors import Halted, TransientError
+from grete.execution.sink_targets import sinks_of
+from grete.halts import HaltCode
+from grete.sinks.files import FilesSink
 
 OWNER = Owner("job", "stage-3", "nonce")
 

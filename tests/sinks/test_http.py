@@ -7,13 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from framework.api.mode import Mode
-from framework.api.sink import Owner
-from framework.errors import ConfigError, GraphError, Halted, TransientError
-from framework.settings import Settings
-from framework.sinks.http import HttpSink
-from framework.testing import Kit
 from grete import Http, Input, Job, Output, Record, Store, Task, Topic, int64, json, utf8
+from grete.api.mode import Mode
+from grete.api.sink import Owner
+from grete.errors import ConfigError, GraphError, Halted, TransientError
+from grete.settings import Settings
+from grete.sinks.http import HttpSink
+from grete.testing import Kit
 from tests.sinks.service import Service, serving
 
 LINES = Topic("lines", key=utf8, value=utf8)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from framework.api.sink import Owner
-from framework.errors import ConfigError, TransientError
-from framework.sinks.http import _ANSWER_BYTES_MAX, HttpSink
-from framework.sinks.open import _resolved
 from grete import Http, Table, json, utf8
+from grete.api.sink import Owner
+from grete.errors import ConfigError, TransientError
+from grete.sinks.http import _ANSWER_BYTES_MAX, HttpSink
+from grete.sinks.open import _resolved
 
 Answers = Callable[[bytes, bytes], str]  # what is sent at once, and again and again → the url
 

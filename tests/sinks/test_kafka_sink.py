@@ -12,10 +12,10 @@ from typing import Self
 
 import pytest
 
-from framework.logs.kafka import KafkaLog
-from framework.ports import ExternalRecord
-from framework.testing.broker import Broker
-from protocol.ids import TopicPartition
+from grete.logs.kafka import KafkaLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.testing.broker import Broker
 from tests.logs.outputs import visible
 from tests.sinks.kafka_worker import POINTS, SENT
 

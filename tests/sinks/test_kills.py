@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from framework.errors import ExitCode
-from framework.job.directory import JobDirectory
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from framework.state.commits import last_commit
-from framework.state.prepare import prepare
 from grete import Files
-from protocol.ids import TopicPartition
+from grete.errors import ExitCode
+from grete.job.directory import JobDirectory
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.state.commits import last_commit
+from grete.state.prepare import prepare
 from tests.contracts.sinks import DeclaredWorld, files_world, postgres_world, sqlite_world
 from tests.sinks.killed_worker import (
     ASKED,

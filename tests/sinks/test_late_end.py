@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from framework.logs.kafka import KafkaLog
-from framework.ports import ExternalRecord
-from framework.testing.broker import Broker
-from framework.testing.broker.settings import free_port
-from framework.testing.late_end import LateEndLine, LateStage
-from protocol.ids import TopicPartition
+from grete.logs.kafka import KafkaLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.testing.broker import Broker
+from grete.testing.broker.settings import free_port
+from grete.testing.late_end import LateEndLine, LateStage
 from tests.logs.outputs import visible
 from tests.sinks.late_end_scene import LIMIT_S, MODES, Found, LateEndScene
 from tests.verification.chaos.cluster import Cluster

@@ -11,10 +11,10 @@ import msgspec
 import psycopg
 import pytest
 
-from framework.errors import ConfigError, Halted
-from framework.sinks.sql import ACCOUNT_DDL
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Table, Task, Topic, avro, json, utf8
+from grete.errors import ConfigError, Halted
+from grete.sinks.sql import ACCOUNT_DDL
+from grete.testing import Kit
 from tests.execution.harness import Rig
 from tests.support.postgres import Postgres
 
@@ -66,8 +66,8 @@ def shop(postgres_database: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("framework.sinks.postgres.LOCK_MS", 20)
-    monkeypatch.setattr("framework.sinks.postgres.ANSWER_S", 5.0)
+    monkeypatch.setattr("grete.sinks.postgres.LOCK_MS", 20)
+    monkeypatch.setattr("grete.sinks.postgres.ANSWER_S", 5.0)
 
 
 def orders(url: str) -> list[Any]:
@@ -257,13 +257,13 @@ def test_a_lock_and_a_silent_server_are_waited_for_with_back_off(shop: str, monk
         feed(rig, {"id": 1, "item": "a"})
         rig.commit()
         assert "lock timeout" in (outbox.trouble or "")
-        monkeypatch.setattr("framework.sinks.postgres.LOCK_MS", 60_000)
-        monkeypatch.setattr("framework.sinks.postgres.ANSWER_S", 0.2)
+        monkeypatch.setattr("grete.sinks.postgres.LOCK_MS", 60_000)
+        monkeypatch.setattr("grete.sinks.postgres.ANSWER_S", 0.2)
         rig.now_ms += outbox.due_in_ms(rig.now_ms)
         rig.settle()
         assert "timeout expired" in (outbox.trouble or "")
     rig.now_ms += outbox.due_in_ms(rig.now_ms)
-    monkeypatch.setattr("framework.sinks.postgres.ANSWER_S", 5.0)
+    monkeypatch.setattr("grete.sinks.postgres.ANSWER_S", 5.0)
     rig.settle()
     outbox.abandon()
     assert orders(shop) == [(1, "a")]

@@ -33,7 +33,7 @@ def test_a_run_ends_when_its_table_has_everything(tmp_path: Path) -> None:
     other.execute("CREATE TABLE words (word TEXT PRIMARY KEY)")
     other.execute("BEGIN IMMEDIATE")
     run = subprocess.Popen(
-        [sys.executable, "-m", "framework.cli", "run", "export.py", "--input", "lines=lines.txt"],
+        [sys.executable, "-m", "grete.cli", "run", "export.py", "--input", "lines=lines.txt"],
         cwd=tmp_path,
         env=os.environ | {"WORDS_DATABASE": str(path)},
         stdin=subprocess.DEVNULL,

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from framework.errors import ConfigError, Halted, SerdeError, TaskError
-from framework.execution.reserved_stores import OUTBOX
-from framework.settings import Settings
-from framework.testing import Kit
 from grete import DeadLetter, Input, Job, Output, Record, Table, Task, Topic, avro, json, utf8
+from grete.errors import ConfigError, Halted, SerdeError, TaskError
+from grete.execution.reserved_stores import OUTBOX
+from grete.settings import Settings
+from grete.testing import Kit
 from tests.execution.harness import Rig
 from tests.support.sqlite_files import all_closed
 
@@ -276,7 +276,7 @@ def test_an_output_that_was_removed_too_early_is_noticed(shop: Path) -> None:
 
 def test_a_locked_database_is_tried_again(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another writer keeps the file: the task goes on, and the checkpoint is applied when the file is free."""
-    monkeypatch.setattr("framework.sinks.sqlite.BUSY_S", 0.01)
+    monkeypatch.setattr("grete.sinks.sqlite.BUSY_S", 0.01)
     rig = Rig(job(Table(str(shop), "orders", json(Order))))
     other = sqlite3.connect(shop, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -296,7 +296,7 @@ def test_a_task_reads_no_more_when_too_much_waits(shop: Path, monkeypatch: pytes
 
     Nothing is lost (1.8 S2).
     """
-    monkeypatch.setattr("framework.sinks.sqlite.BUSY_S", 0.001)
+    monkeypatch.setattr("grete.sinks.sqlite.BUSY_S", 0.001)
     kit = Kit(job(Table(str(shop), "orders", json(Order))), settings=Settings(sink_buffer_bytes_max=4000))
 
     def feed_and_advance(first: int, last: int) -> int:

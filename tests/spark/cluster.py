@@ -14,9 +14,9 @@ from typing import Self
 
 import pyspark
 
-from framework.spark.java import find_java
-from framework.spark.session import java_home
-from framework.testing.broker.settings import free_port
+from grete.spark.java import find_java
+from grete.spark.session import java_home
+from grete.testing.broker.settings import free_port
 from tests.spark.kept_classes import JAVA
 
 LIMIT_S = 120

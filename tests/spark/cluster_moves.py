@@ -8,14 +8,14 @@ from typing import Any
 
 from pyspark import TaskContext
 
-from framework.logs.embedded import EmbeddedLog
-from framework.settings import Settings
-from framework.spark.format.options import Where
-from framework.spark.moving.spark_mover import SparkMover
-from framework.spark.moving.write import WritePlan
-from framework.state.rescale import rescale
-from protocol.changelog import ChangelogHeader, ChangelogType, decode_changelog_header
-from protocol.ids import TopicPartition
+from grete.logs.embedded import EmbeddedLog
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, decode_changelog_header
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.spark.format.options import Where
+from grete.spark.moving.spark_mover import SparkMover
+from grete.spark.moving.write import WritePlan
+from grete.state.rescale import rescale
 from tests.spark.backfill.scene import Silent
 from tests.spark.troubles import LIMIT_S, kill_executor
 from tests.state.pair_job import job

@@ -15,13 +15,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from framework.logs.embedded import EmbeddedLog
-from framework.settings import Settings
-from framework.spark.format.sources import ChangelogSource
-from framework.spark.format.writer import StateWriter, TaskWrites, partitioned
-from framework.spark.session import local_session
-from protocol.changelog import ChangelogHeader, ChangelogType, decode_changelog_header
-from protocol.ids import TopicPartition
+from grete.logs.embedded import EmbeddedLog
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, decode_changelog_header
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.spark.format.sources import ChangelogSource
+from grete.spark.format.writer import StateWriter, TaskWrites, partitioned
+from grete.spark.session import local_session
 from tests.spark.cluster import SparkCluster
 from tests.spark.cluster_backfills import play
 from tests.spark.cluster_moves import move

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from framework.feeds.folder import FolderFeed
-from framework.job.directory import JobDirectory
-from framework.settings import Settings
-from framework.spark.session import local_session
-from framework.state.local_reader import LocalReader
-from framework.state.snapshots import snapshots
-from framework.worker.local_job import LocalJob
+from grete.feeds.folder import FolderFeed
+from grete.job.directory import JobDirectory
+from grete.settings import Settings
+from grete.spark.session import local_session
+from grete.state.local_reader import LocalReader
+from grete.state.snapshots import snapshots
+from grete.worker.local_job import LocalJob
 from tasks.inverted_index import Index, documents, job
 from tests.spark import kept_classes
 

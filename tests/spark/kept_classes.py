@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from framework.spark.session import local_session
+from grete.spark.session import local_session
 
 FILE = Path(sys.prefix) / "spark-classes.jsa"
 SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # it starts quickly, and does little

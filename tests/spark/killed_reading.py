@@ -14,11 +14,11 @@ from pathlib import Path
 
 from pyspark import StatusTracker
 
-from framework.cli import command_line
-from framework.logs import address
-from framework.spark.moving.spark_mover import SparkMover
-from framework.spark.session import local_session
-from framework.state.routes import Route
+from grete.cli import command_line
+from grete.logs import address
+from grete.spark.moving.spark_mover import SparkMover
+from grete.spark.session import local_session
+from grete.state.routes import Route
 from tests.spark.backfill.scene import Silent
 from tests.spark.moving.scene import Moving
 from tests.state.killed_bulk_writes import Deadly

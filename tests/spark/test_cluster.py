@@ -13,15 +13,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from framework.execution.build import store_names
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.state.commits import all_wirings
-from framework.state.snapshots import commits, contents, live, segments, settled_fold, snapshots
-from framework.stores.sst_snapshot import Builder, publish
-from protocol.changelog import ChangelogType
-from protocol.changelog_position import ChangelogPosition
+from grete.execution.build import store_names
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.protocol.changelog import ChangelogType
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.state.commits import all_wirings
+from grete.state.snapshots import commits, contents, live, segments, settled_fold, snapshots
+from grete.stores.sst_snapshot import Builder, publish
 from tests.spark.backfill.scene import plain
 from tests.spark.cluster_backfills import HISTORY, JOBS, LIVE, filled
 from tests.spark.cluster_moves import LATE

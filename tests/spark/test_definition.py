@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from framework.api.definition import define, encode_definition
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.settings import Settings
-from framework.spark.backfill.executor import _job_of
-from framework.spark.format.options import read_options
-from framework.spark.format.sources import ChangelogSource
-from framework.spark.format.writer import state_writer
-from framework.state.prepare import prepare
-from protocol.ids import TopicPartition
+from grete.api.definition import define, encode_definition
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.spark.backfill.executor import _job_of
+from grete.spark.format.options import read_options
+from grete.spark.format.sources import ChangelogSource
+from grete.spark.format.writer import state_writer
+from grete.state.prepare import prepare
 from tests.cli.changed_shop import code
 
 

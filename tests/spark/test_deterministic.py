@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from framework.errors import ConfigError
-from framework.spark.format.writer import partitioned
-from framework.state.commits import all_wirings, last_commit
-from framework.state.snapshots import settled_fold
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError
+from grete.protocol.ids import TopicPartition
+from grete.spark.format.writer import partitioned
+from grete.state.commits import all_wirings, last_commit
+from grete.state.snapshots import settled_fold
+from grete.worker.local_job import LocalJob
 from tests.cli.test_state_commands import grete
 from tests.spark.backfill.scene import SETTINGS, Scene, made, parquet, plain
 from tests.support.draining import drain

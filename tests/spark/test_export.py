@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from framework.cli.commands.export import export
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
-from framework.logs.address import IN_DIRECTORY
-from framework.spark.export.manifest import read_manifest
-from framework.spark.export.read import read_export
-from framework.state.changes import position_at, wirings_of
-from framework.state.snapshots import snapshots_at
+from grete.cli.commands.export import export
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory
+from grete.logs.address import IN_DIRECTORY
+from grete.spark.export.manifest import read_manifest
+from grete.spark.export.read import read_export
+from grete.state.changes import position_at, wirings_of
+from grete.state.snapshots import snapshots_at
 from tests.spark.format.history import REFERENCE, Counts, counts_at, positions, run
 from tests.state.pair_job import job
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from framework.api.job import Job
-from framework.ports import JobLog
-from framework.state.commits import all_wirings
+from grete.api.job import Job
+from grete.ports import JobLog
+from grete.state.commits import all_wirings
 from tests.spark.backfill.scene import Scene, made, parquet, plain
 from tests.spark.moving.scene import Moving
 from tests.spark.moving.test_moving_faults import FIRST, SECOND, THIRD

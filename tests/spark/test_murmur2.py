@@ -4,8 +4,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.spark.murmur2 import partitions_of
-from protocol.partitioner import partition_of
+from grete.protocol.partitioner import partition_of
+from grete.spark.murmur2 import partitions_of
 
 
 @given(st.lists(st.none() | st.binary(max_size=40)), st.integers(1, 1000), st.integers(0, 3))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
-from framework.spark.format.writer import partitioned
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.spark.format.writer import partitioned
 from tests.spark.backfill.scene import Scene, made, parquet, plain
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.worker.local_job import LocalJob
 from tasks.word_count import job
 
 if TYPE_CHECKING:

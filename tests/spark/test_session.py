@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from framework.spark.java import FETCH_S_MAX, cache
+from grete.spark.java import FETCH_S_MAX, cache
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ def test_executors_import_nothing_from_their_working_directory(spark: "SparkSess
 
 
 SCRIPT = """
-from framework.spark.session import local_session
+from grete.spark.session import local_session
 spark = local_session("local[1]")
 print(spark.sparkContext._jvm.java.lang.System.getProperty("java.home"))
 print(spark.range(3, numPartitions=1).mapInArrow(lambda batches: batches, "id bigint").count())

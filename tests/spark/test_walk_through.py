@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from framework.cli import command_line
+from grete.cli import command_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from framework.core.task_topology import TaskWiring
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import Log
-from framework.state.task_claim import claim
-from protocol.changelog import (
+from grete.core.task_topology import TaskWiring
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import Log
+from grete.protocol.changelog import (
     ChangelogType,
     decode_changelog_header,
 )
-from protocol.ids import TopicPartition
+from grete.protocol.ids import TopicPartition
+from grete.state.task_claim import claim
 
 
 class RepeatingLog:

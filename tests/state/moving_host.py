@@ -4,17 +4,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Self, cast
 
-from framework.api.job import Job
-from framework.api.task import Task
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.ports import ExternalRecord, JobLog
-from framework.settings import Settings
-from framework.state.fork import fork
-from framework.state.rescale import rescale
-from framework.state.snapshots import contents, segments, snapshots
-from framework.testing.job_host import JobHost
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.api.job import Job
+from grete.api.task import Task
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.ports import ExternalRecord, JobLog
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.state.fork import fork
+from grete.state.rescale import rescale
+from grete.state.snapshots import contents, segments, snapshots
+from grete.testing.job_host import JobHost
 
 Fed = tuple[bytes, bytes, int]  # key, value, timestamp
 Sent = Counter[tuple[bytes | None, bytes | None, int]]  # key, value, timestamp
@@ -22,7 +22,7 @@ SETTINGS = Settings(checkpoint_interval_ms=100)
 
 
 class MovableLog(MemoryLog):
-    """A framework.ports.JobLog as far as a rescale and a fork need it, and its metadata."""
+    """A grete.ports.JobLog as far as a rescale and a fork need it, and its metadata."""
 
     def __init__(self, data: MemoryLogData, metadata: dict[str, bytes]) -> None:
         super().__init__(data)

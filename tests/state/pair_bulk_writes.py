@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
-from framework.api.job import Job
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.job.topics import missing_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.state.local_reader import LocalReader
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.api.job import Job
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.job.topics import missing_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.state.local_reader import LocalReader
+from grete.worker.local_job import LocalJob
 
 Lines = tuple[tuple[str, str], ...]  # (key, text)
 

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.core.task_topology import wire
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
-from framework.job.key_check import JobKeys
-from framework.job.key_metadata import pinned
-from framework.logs.embedded import EmbeddedLog
-from framework.replay.replay import replay
-from framework.settings import Settings
-from framework.state.commits import external_ends
-from framework.state.fork import fork
-from framework.state.graph_pinning import know_graph
-from framework.state.prepare import prepare
-from framework.state.rescale import rescale
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from protocol.ids import TopicPartition
+from grete.api.mode import Mode
+from grete.core.task_topology import wire
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory
+from grete.job.key_check import JobKeys
+from grete.job.key_metadata import pinned
+from grete.logs.embedded import EmbeddedLog
+from grete.protocol.ids import TopicPartition
+from grete.replay.replay import replay
+from grete.settings import Settings
+from grete.state.commits import external_ends
+from grete.state.fork import fork
+from grete.state.graph_pinning import know_graph
+from grete.state.prepare import prepare
+from grete.state.rescale import rescale
 
 ORDERS, PRICES = Topic("orders", key=utf8, value=int64), Topic("prices", key=utf8, value=int64)
 ON = Topic("on", key=utf8, value=int64)

@@ -9,18 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from framework.errors import ConfigError, Fenced, Halted
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import Log
-from framework.settings import Settings
-from framework.state.bulk_write import abort, begin, check_used_up, commit, settle
-from framework.state.bulk_write_attempt import Attempt, BulkWrite, Written
-from framework.state.commits import all_wirings, last_commit
-from framework.state.snapshots import commits, contents, fold_to_end, live, segments, settled_fold, snapshots
-from framework.state.task_claim import claim
-from protocol.changelog import (
+from grete.errors import ConfigError, Fenced, Halted
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import Log
+from grete.protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
     Claim,
@@ -28,7 +22,13 @@ from protocol.changelog import (
     encode_changelog_header,
     encode_claim,
 )
-from protocol.ids import TopicPartition
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.bulk_write import abort, begin, check_used_up, commit, settle
+from grete.state.bulk_write_attempt import Attempt, BulkWrite, Written
+from grete.state.commits import all_wirings, last_commit
+from grete.state.snapshots import commits, contents, fold_to_end, live, segments, settled_fold, snapshots
+from grete.state.task_claim import claim
 from tests.state.faulty_logs import BreakingLog, ClaimedBeforeTheOutcome, RepeatingLog, UnfencedLog
 from tests.state.killed_bulk_writes import rewrite
 from tests.state.pair_job import job

@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from framework.api.job import Job
-from framework.errors import Fenced, Halted
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress
-from framework.logs.embedded import EmbeddedLog
-from framework.logs.kafka import KafkaLog
-from framework.ports import ExternalRecord, JobLog
-from framework.settings import Settings
-from framework.state.bulk_write import begin, commit, settle
-from framework.state.bulk_write_attempt import Attempt, BulkWrite
-from framework.state.commits import all_wirings
-from framework.state.local_reader import LocalReader
-from framework.state.prepare import prepare
-from framework.state.snapshots import contents, live, segments, settled_fold, snapshots
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.errors import Fenced, Halted
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress
+from grete.logs.embedded import EmbeddedLog
+from grete.logs.kafka import KafkaLog
+from grete.ports import ExternalRecord, JobLog
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.bulk_write import begin, commit, settle
+from grete.state.bulk_write_attempt import Attempt, BulkWrite
+from grete.state.commits import all_wirings
+from grete.state.local_reader import LocalReader
+from grete.state.prepare import prepare
+from grete.state.snapshots import contents, live, segments, settled_fold, snapshots
+from grete.worker.local_job import LocalJob
 from tests.state.faulty_logs import BreakingLog
 from tests.state.pair_bulk_writes import run as run_pair
 from tests.worker.workers import LIMIT_S

@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import Any, cast
 
-from framework.ports import Log
-from framework.state.commits import (
+from grete.ports import Log
+from grete.state.commits import (
     all_wirings,
     count_commits,
     ends_of,
@@ -12,9 +12,9 @@ from framework.state.commits import (
     last_commit,
     uncommitted_records,
 )
-from framework.testing import Kit
-from framework.worker.completion import all_committed, reached, used_up
-from framework.worker.progress import CommitProgress
+from grete.testing import Kit
+from grete.worker.completion import all_committed, reached, used_up
+from grete.worker.progress import CommitProgress
 from tasks.inverted_index import documents, job
 from tests.logs.lagging_log import LaggingLog
 

@@ -2,13 +2,6 @@
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.errors import ConfigError
-from framework.execution.floors import FLOOR, Floor
-from framework.execution.reserved_stores import META, STREAM_TIME
-from framework.state import rescale as rescale_module
-from framework.state.live_entries import event_time_of
-from framework.state.routes import FLOORS_MAX
 from grete import (
     ById,
     Input,
@@ -22,7 +15,14 @@ from grete import (
     int64,
     utf8,
 )
-from protocol.partitioner import partition_of
+from grete.api.mode import Mode
+from grete.errors import ConfigError
+from grete.execution.floors import FLOOR, Floor
+from grete.execution.reserved_stores import META, STREAM_TIME
+from grete.protocol.partitioner import partition_of
+from grete.state import rescale as rescale_module
+from grete.state.live_entries import event_time_of
+from grete.state.routes import FLOORS_MAX
 from tests.state.moving_host import SETTINGS, Fed, MovableJob, Sent
 
 BEGIN_MS = 1_700_000_000_000

@@ -2,16 +2,16 @@
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.logs.partition_reader import rows
-from framework.replay.task_host import Faults
-from framework.settings import Settings
-from framework.state.commit_search import commit_in
-from framework.state.commits import all_wirings, newest_commit
-from framework.state.snapshots import contents, live, segments, snapshots
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from protocol.commit import Commit
+from grete.errors import ConfigError
+from grete.logs.partition_reader import rows
+from grete.protocol.commit import Commit
+from grete.replay.task_host import Faults
+from grete.settings import Settings
+from grete.state.commit_search import commit_in
+from grete.state.commits import all_wirings, newest_commit
+from grete.state.snapshots import contents, live, segments, snapshots
+from grete.testing import Kit
 
 words = Topic("words", key=utf8, value=int64)
 routed = Topic("routed", key=utf8, value=int64)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.state import rescale as rescale_module
 from grete import Input, Job, Output, Record, Store, Task, Topic, Window, int64, utf8
 from grete import TumblingWindow as Tumbling
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError
+from grete.protocol.ids import TopicPartition
+from grete.state import rescale as rescale_module
 from tests.state.moving_host import SETTINGS, MovableJob
 
 DELIVERIES = Topic("deliveries", key=utf8, value=int64)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.state.local_reader import LocalReader
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
 from grete import Input, Job, Record, Store, Task, Topic, int64, json, utf8
-from protocol.partitioner import partition_of
+from grete.errors import ConfigError
+from grete.protocol.partitioner import partition_of
+from grete.state.local_reader import LocalReader
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
 
 
 class Count(Task):

@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.api.serdes import Serde, functions_of
-from framework.state import rescale as rescale_module
 from grete import (
     Every,
     HoppingWindow,
@@ -31,7 +28,10 @@ from grete import (
     int64,
     utf8,
 )
-from protocol.partitioner import partition_of
+from grete.api.mode import Mode
+from grete.api.serdes import Serde, functions_of
+from grete.protocol.partitioner import partition_of
+from grete.state import rescale as rescale_module
 from tests.state.moving_host import Fed, MovableJob, Sent
 
 BEGIN_MS = 1_700_000_000_000

@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from framework.api.job import Job
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.ports import JobLog
-from framework.state import entries
-from framework.state import fork as fork_module
-from framework.state import rescale as rescale_module
-from framework.state.commits import all_wirings, last_commit
-from framework.state.prepare import prepare
-from framework.state.snapshots import Snapshot, contents, live, segments, snapshots
-from framework.worker.local_job import LocalJob
-from protocol.changelog import ChangelogType, decode_changelog_header
+from grete.api.job import Job
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.ports import JobLog
+from grete.protocol.changelog import ChangelogType, decode_changelog_header
+from grete.state import entries
+from grete.state import fork as fork_module
+from grete.state import rescale as rescale_module
+from grete.state.commits import all_wirings, last_commit
+from grete.state.prepare import prepare
+from grete.state.snapshots import Snapshot, contents, live, segments, snapshots
+from grete.worker.local_job import LocalJob
 from tests.state.test_bulk_write_workers import CODE, SETTINGS, STORE, Scene, scene
 from tests.worker.workers import LIMIT_S
 

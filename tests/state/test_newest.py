@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.state.commits import all_wirings
-from framework.state.newest import NewestReader
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
 from grete import Input, Job, Record, Store, Task, Topic, int64, utf8
-from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim
-from protocol.changelog_position import ChangelogPosition, encode_changelog_position
-from protocol.commit import Commit, encode_commit
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim
+from grete.protocol.changelog_position import ChangelogPosition, encode_changelog_position
+from grete.protocol.commit import Commit, encode_commit
+from grete.state.commits import all_wirings
+from grete.state.newest import NewestReader
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
 from tests.core.test_changelog_fold import BASE
 
 FIELDS = {name: getattr(BASE, name) for name in BASE.__struct_fields__}

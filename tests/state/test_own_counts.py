@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
-from framework.job.key_metadata import rescaled
-from framework.logs.embedded import EmbeddedLog
-from framework.settings import Settings
-from framework.state.graph_pinning import GRAPH
-from framework.state.prepare import prepare
-from framework.state.rescale import partitions_of, rescale
-from framework.worker.hosting import stages_of
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory
+from grete.job.key_metadata import rescaled
+from grete.logs.embedded import EmbeddedLog
+from grete.settings import Settings
+from grete.state.graph_pinning import GRAPH
+from grete.state.prepare import prepare
+from grete.state.rescale import partitions_of, rescale
+from grete.worker.hosting import stages_of
 
 LINES, WORDS = Topic("lines", key=utf8, value=int64), Topic("words", key=utf8, value=int64)
 SETTINGS = Settings()

@@ -11,15 +11,15 @@ import msgspec
 import pytest
 from rocksdict import Options, Rdict
 
-from framework.api.mode import Mode
-from framework.job.directory import JobDirectory
-from framework.state.commits import CommittedAt, all_wirings
-from framework.state.rebuild import replay
-from framework.state.snapshot_upload import CHANGELOG, LOCAL, SnapshotUpload, TakenSnapshot
-from framework.state.snapshots import commits, snapshot_at
-from framework.stores.snapshot_folder import SnapshotFolder
-from framework.worker.local_job import LocalJob
-from protocol.changelog_position import decode_changelog_position
+from grete.api.mode import Mode
+from grete.job.directory import JobDirectory
+from grete.protocol.changelog_position import decode_changelog_position
+from grete.state.commits import CommittedAt, all_wirings
+from grete.state.rebuild import replay
+from grete.state.snapshot_upload import CHANGELOG, LOCAL, SnapshotUpload, TakenSnapshot
+from grete.state.snapshots import commits, snapshot_at
+from grete.stores.snapshot_folder import SnapshotFolder
+from grete.worker.local_job import LocalJob
 from tests.support.draining import drain
 from tests.support.parity_job import SETTINGS, ParityJob
 from tests.support.parity_records import fed

@@ -12,22 +12,22 @@ from typing import Any
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.api.topic import StartPosition
-from framework.cli.starts import starts_of
-from framework.errors import ConfigError, GraphError
-from framework.job.directory import JobDirectory
-from framework.logs.address import LogAddress
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord, JobLog
-from framework.replay.replay import replay
-from framework.settings import Settings
-from framework.state.prepare import prepare
-from framework.state.start_pinning import pin_starts
-from framework.testing.broker import Broker
-from framework.worker.local_job import LocalJob
 from grete import Input, Job, Output, Record, Task, Topic, utf8
-from protocol.ids import TopicPartition
+from grete.api.mode import Mode
+from grete.api.topic import StartPosition
+from grete.cli.starts import starts_of
+from grete.errors import ConfigError, GraphError
+from grete.job.directory import JobDirectory
+from grete.logs.address import LogAddress
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord, JobLog
+from grete.protocol.ids import TopicPartition
+from grete.replay.replay import replay
+from grete.settings import Settings
+from grete.state.prepare import prepare
+from grete.state.start_pinning import pin_starts
+from grete.testing.broker import Broker
+from grete.worker.local_job import LocalJob
 from tests.worker.workers import LIMIT_S
 
 SETTINGS = Settings(checkpoint_interval_ms=50, restart_backoff_ms=20)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
 
 NAMES = {0: "counts", 1: "words"}
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from framework.errors import ConfigError, Halted
-from framework.ports import Write
-from framework.stores.memory import MemoryStore
-from framework.stores.overlay import Overlay
-from framework.stores.overlay_store import ENTRY_BYTES
+from grete.errors import ConfigError, Halted
+from grete.ports import Write
+from grete.stores.memory import MemoryStore
+from grete.stores.overlay import Overlay
+from grete.stores.overlay_store import ENTRY_BYTES
 
 IDS = (1, 4)
 

@@ -11,12 +11,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from framework.errors import TransientError
-from framework.ports import Write
-from framework.stores.memory import MemoryDisk, MemoryStore
-from framework.stores.overlay import Overlay
-from framework.stores.overlay_store import ENTRY_BYTES
-from framework.stores.rewrite_slice import BEGUN, row_bytes
+from grete.errors import TransientError
+from grete.ports import Write
+from grete.stores.memory import MemoryDisk, MemoryStore
+from grete.stores.overlay import Overlay
+from grete.stores.overlay_store import ENTRY_BYTES
+from grete.stores.rewrite_slice import BEGUN, row_bytes
 
 IDS = (1, 4)
 Flat = dict[tuple[int, bytes], bytes]  # (store id, key) → value: the state of all stores

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError, FrameworkError, TransientError
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
-from framework.stores.store_directory import wipe_directory
+from grete.errors import ConfigError, FrameworkError, TransientError
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.store_directory import wipe_directory
 from tests.stores.conftest import NAMES
 
 ROOT = Path(__file__).parents[2]
@@ -101,9 +101,9 @@ def test_a_place_that_is_no_directory_is_refused(tmp_path: Path, memory: RocksMe
 CHILD = """
 import sys
 from pathlib import Path
-from framework.stores.overlay import Overlay
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
+from grete.stores.overlay import Overlay
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
 
 store = RocksStore(Path(sys.argv[1]), {0: "counts", 1: "words"}, RocksMemory(16 << 20))
 def step():

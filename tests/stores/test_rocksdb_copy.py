@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import StoreCorrupted, TransientError
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_copy import copy_open_store
-from framework.stores.rocksdb_memory import RocksMemory
+from grete.errors import StoreCorrupted, TransientError
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_copy import copy_open_store
+from grete.stores.rocksdb_memory import RocksMemory
 from tests.stores.changing_store import LOAD_EVERY, NAMES, WIPE_EVERY, keys_of
 
 COPIES = 12

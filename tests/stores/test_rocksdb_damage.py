@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import StoreCorrupted
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
-from framework.stores.store_directory import wipe_directory
+from grete.errors import StoreCorrupted
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.store_directory import wipe_directory
 from tests.stores.conftest import NAMES
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from framework.errors import ConfigError, StoreCorrupted, TransientError
-from framework.stores.snapshot_folder import SnapshotFolder, SnapshotManifest, _digest
+from grete.errors import ConfigError, StoreCorrupted, TransientError
+from grete.stores.snapshot_folder import SnapshotFolder, SnapshotManifest, _digest
 
 TASK = "count-words-0"
 BASE = SnapshotManifest(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.stores.sorted_view import SortedView
+from grete.stores.sorted_view import SortedView
 
 KEYS = st.binary(max_size=2)
 CHANGES = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=1), st.booleans()), max_size=12)

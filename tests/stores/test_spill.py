@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.errors import ConfigError, StoreCorrupted, TransientError
-from framework.stores.spill import FileSpill, MemorySpill
+from grete.errors import ConfigError, StoreCorrupted, TransientError
+from grete.stores.spill import FileSpill, MemorySpill
 
 Spill = FileSpill | MemorySpill
 

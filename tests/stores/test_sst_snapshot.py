@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import StoreCorrupted, TransientError
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
-from framework.stores.sst_snapshot import Builder, Prebuilt, SstFile, publish, remove
-from protocol.changelog_position import ChangelogPosition, encode_changelog_position
+from grete.errors import StoreCorrupted, TransientError
+from grete.protocol.changelog_position import ChangelogPosition, encode_changelog_position
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.sst_snapshot import Builder, Prebuilt, SstFile, publish, remove
 
 NAMES = {3: "_meta", 10: "counts"}
 CHANGELOG_POSITION = ChangelogPosition(7, 2, 900, bytes(16))

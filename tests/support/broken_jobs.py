@@ -27,12 +27,12 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from framework.api.job import Job
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.job.topics import create_topics
-from framework.ports import ExternalRecord
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.job.topics import create_topics
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
 from tests.verification.chaos.cluster import Cluster
 from tests.verification.chaos.troubles_of_disks import can_mount, fill, small_disk
 
@@ -137,7 +137,7 @@ class Scene:
         """Write the job, and start it; return when it serves."""
         self.reference.write_text(code)
         self.place.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "framework.cli", "up", str(self.reference), f"--directory={self.place}"]
+        command = [sys.executable, "-m", "grete.cli", "up", str(self.reference), f"--directory={self.place}"]
         command += [f"--log={self.log}", f"--http={self.http}"]
         command += [f"--set={name}={value}" for name, value in self.settings.items()]
         shown = self.directory / "screen.txt"

@@ -14,7 +14,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from framework.errors import ConfigError
+from grete.errors import ConfigError
 from tests.support.debian import cache, unpack
 
 LIMIT_S = 120.0  # of any wait: a hang is a failure

@@ -90,7 +90,7 @@ def _environment(directory: Path) -> dict[str, str]:
     """Return an environment in which ``grete``, ``python`` and ``pytest`` are those of the tests."""
     programs = directory / ".programs"
     programs.mkdir()
-    for name, start in (("grete", "-m framework.cli"), ("python", ""), ("pytest", "-m pytest -p no:cacheprovider")):
+    for name, start in (("grete", "-m grete.cli"), ("python", ""), ("pytest", "-m pytest -p no:cacheprovider")):
         path = programs / name
         path.write_text(f'#!/bin/sh\nexec {sys.executable} {start} "$@"\n', "utf-8")
         path.chmod(0o755)
@@ -99,5 +99,5 @@ def _environment(directory: Path) -> dict[str, str]:
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "COLUMNS": "120",
-        "PYTEST_PLUGINS": "framework.pytest_plugin",  # an editable install may be older than this entry point
+        "PYTEST_PLUGINS": "grete.pytest_plugin",  # an editable install may be older than this entry point
     }

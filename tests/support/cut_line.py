@@ -6,7 +6,7 @@ that was open when the line was cut stays lost, as when its owner and the broker
 
 import asyncio
 
-from framework.testing.proxy import Proxy, read
+from grete.testing.proxy import Proxy, read
 
 
 class CutLine(Proxy):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from framework.errors import ConfigError
+from grete.errors import ConfigError
 
 FETCH_S_MAX, CALL_S_MAX = 280.0, 60.0
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from framework.testing.proxy import Proxy, read
+from grete.testing.proxy import Proxy, read
 
 CHUNKS_MAX = 1_000  # of a connection that are on their way: who sends more waits, as for a window of TCP
 

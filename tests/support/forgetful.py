@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from framework.api.mode import Mode
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete.api.mode import Mode
 
 NAME = "forgetful"
 PARTITIONS = 2

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = ("framework.cli", "framework.worker.process_main", "tests.sinks.killed_worker")
-IMPORTED = ("framework.cli.main", "framework.logs.kafka", *PROGRAMS[1:])
+PROGRAMS = ("grete.cli", "grete.worker.process_main", "tests.sinks.killed_worker")
+IMPORTED = ("grete.cli.main", "grete.logs.kafka", *PROGRAMS[1:])
 SEEDS = ("0", "random")  # values of PYTHONHASHSEED
 MESSAGE_BYTES_MAX, FILES_MAX = 1 << 17, 64
 SERVE = "import json, sys; from tests.support import forking; forking.serve(*json.loads(sys.argv[1]))"

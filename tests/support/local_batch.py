@@ -5,19 +5,19 @@ from dataclasses import dataclass, field
 from heapq import merge
 from itertools import chain
 
-from framework.api.job import Job
-from framework.batch.channels import channels_of, stages_in_order
-from framework.batch.frames import Frame
-from framework.batch.logical_order import LogicalOrder
-from framework.batch.passes import LiveTime
-from framework.batch.record_order import Piece, before_others, piece_of_message, pieces_of_rows
-from framework.batch.task import BatchTask, StateRow
-from framework.core.deterministic.logical_watermarks import NEVER
-from framework.execution.event_time import OUTSIDE
-from framework.execution.record_times import order_of
-from framework.ports import ExternalRecord, LogRow
-from framework.settings import Settings
-from protocol.ids import TopicPartition, producer_id
+from grete.api.job import Job
+from grete.batch.channels import channels_of, stages_in_order
+from grete.batch.frames import Frame
+from grete.batch.logical_order import LogicalOrder
+from grete.batch.passes import LiveTime
+from grete.batch.record_order import Piece, before_others, piece_of_message, pieces_of_rows
+from grete.batch.task import BatchTask, StateRow
+from grete.core.deterministic.logical_watermarks import NEVER
+from grete.execution.event_time import OUTSIDE
+from grete.execution.record_times import order_of
+from grete.ports import ExternalRecord, LogRow
+from grete.protocol.ids import TopicPartition, producer_id
+from grete.settings import Settings
 
 
 @dataclass

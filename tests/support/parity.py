@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from framework.api.mode import Mode
 from grete import (
     ById,
     Call,
@@ -31,6 +30,7 @@ from grete import (
     repartition,
     utf8,
 )
+from grete.api.mode import Mode
 from tests.support.parity_clocks import Recent, Remind, Reminded, TakenIn
 from tests.support.parity_topics import (
     BEGIN_MS,

@@ -4,20 +4,20 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from framework.execution.build import store_names
-from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress
-from framework.logs.partition_reader import rows
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.state.live_entries import event_time_of
-from framework.state.prepare import prepare
-from framework.state.snapshots import contents, segments, snapshots
-from framework.stores.expiring_store import horizon
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.execution.build import store_names
+from grete.execution.reserved_stores import META, OUTBOX, STREAM_TIME
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress
+from grete.logs.partition_reader import rows
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.live_entries import event_time_of
+from grete.state.prepare import prepare
+from grete.state.snapshots import contents, segments, snapshots
+from grete.stores.expiring_store import horizon
+from grete.worker.local_job import LocalJob
 from tests.support.draining import drain
 from tests.support.parity_records import PRICE_PARTITIONS, Fed, records_of
 from tests.support.parity_topics import prices

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from framework.ports import ExternalRecord
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
 from tests.support.parity_topics import BEGIN_MS, PARTITIONS, alarms, events, prices
 
 PRICE_PARTITIONS = 3

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from framework.errors import ConfigError
+from grete.errors import ConfigError
 from tests.support.debian import CALL_S_MAX, cache, call, unpack
 
 URL = "GRETE_POSTGRES"

@@ -5,7 +5,7 @@ import queue
 import random
 import socket
 
-from framework.testing.broker.settings import free_port
+from grete.testing.broker.settings import free_port
 from tests.support.far_line import NEAR, Arrivals, Delay, FarLine
 
 LIMIT_S = 60.0

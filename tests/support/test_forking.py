@@ -51,7 +51,7 @@ def start(folder: Path, pipe: tuple[int, int], **variables: str) -> "subprocess.
     """Start a command that imports the job's file."""
     variables = {**os.environ, "PIPE": str(pipe[1]), "PYTHONPATH": str(folder / "x"), **variables}
     return subprocess.Popen(
-        [sys.executable, "-m", "framework.cli", "checkpoints", "job.py", "--directory", "there"],
+        [sys.executable, "-m", "grete.cli", "checkpoints", "job.py", "--directory", "there"],
         cwd=folder,
         env=variables,
         pass_fds=[pipe[1]],

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from protocol.ids import TopicPartition
+from grete.protocol.ids import TopicPartition
 
 
 class Timeless:

@@ -1,6 +1,5 @@
 """A job with windows of each kind in one task, and a window behind them: what they send, they send when they close."""
 
-from framework.api.mode import Mode
 from grete import (
     HoppingWindow,
     Input,
@@ -16,6 +15,7 @@ from grete import (
     int64,
     utf8,
 )
+from grete.api.mode import Mode
 
 events = Topic("events", key=utf8, value=int64)
 seen = Topic("seen", key=utf8, value=int64)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from framework.testing import Kit
+from grete.testing import Kit
 from tasks.billing import Order, bills, job, orders, prices
 
 HOUR_MS = 3_600_000

@@ -8,7 +8,7 @@ from threading import Lock, Thread
 
 import pytest
 
-from framework.testing import Kit
+from grete.testing import Kit
 from tasks.calls import PriceOrders, job, orders, priced, refused
 
 PRICES = {"tea": 350, "salt": 90}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from framework.testing import Kit
 from grete import Topic, utf8
+from grete.testing import Kit
 from tasks.dead_letters import Payment, job, large, payments, refused
 
 AS_TEXT = Topic("payments", key=utf8, value=utf8)  # to feed what the declared serde refuses

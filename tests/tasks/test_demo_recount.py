@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from framework.state.local_reader import LocalReader
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.state.local_reader import LocalReader
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
 from tasks.demo.recount import audit, recorded
 from tasks.inverted_index import END, Count, Index, documents, job, plain_index
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from framework.testing import Kit
+from grete.testing import Kit
 from tasks.deterministic import Alert, ByUser, Login, Watch, alerts, job, logins
 
 KINDS = [("ann", False), ("bob", False), ("ann", False), ("ann", False), ("bob", True), ("bob", False), ("bob", False)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from framework.testing import Kit
+from grete.testing import Kit
 from tasks.interval_join import Match, job, orders, payments, results
 
 MINUTE_MS = 60_000

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from framework.testing import Kit
+from grete.testing import Kit
 from tasks.inverted_index import (
     END,
     Count,

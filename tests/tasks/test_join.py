@@ -2,7 +2,7 @@
 
 import pytest
 
-from framework.testing import Kit
+from grete.testing import Kit
 from tasks.join import ByCustomer, Order, Ship, customers, job, orders, shipments
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from framework.testing import Kit
+from grete.testing import Kit
 from tasks.model import EXAMPLES, job, judge, requests, urgency
 
 

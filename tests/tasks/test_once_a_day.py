@@ -2,7 +2,7 @@
 
 import pytest
 
-from framework.testing import Kit
+from grete.testing import Kit
 from tasks.once_a_day import DAY_MS, TellOnce, alarms, job, notices
 
 NOON = 1_700_000_000_000 // DAY_MS * DAY_MS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from framework.testing import Kit
+from grete.testing import Kit
 from tasks.rate_limit import ALLOWED, MINUTE_MS, allowed, job, refused, requests
 
 NOON = 1_700_000_040_000

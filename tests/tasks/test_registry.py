@@ -2,8 +2,8 @@
 
 import pytest
 
-from framework.testing import Kit
 from grete import Topic, bytes_serde, utf8
+from grete.testing import Kit
 
 AS_BYTES = Topic("payments", key=utf8, value=bytes_serde)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError, TaskError
-from framework.testing import Kit
+from grete.errors import ConfigError, TaskError
+from grete.testing import Kit
 from tasks.sinks import Stock, job, stock
 
 TABLE = "CREATE TABLE stock (item TEXT PRIMARY KEY, pieces INTEGER)"

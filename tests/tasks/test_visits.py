@@ -2,7 +2,7 @@
 
 import pytest
 
-from framework.testing import Kit
+from grete.testing import Kit
 from tasks.visits import MINUTE_MS, Visit, clicks, job, late_clicks, visits
 
 NOON = 1_699_999_200_000

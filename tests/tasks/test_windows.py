@@ -2,7 +2,7 @@
 
 import pytest
 
-from framework.testing import Kit
+from grete.testing import Kit
 from tasks.windows import MINUTE_MS, job, per_minute, views
 
 NOON = 1_700_000_040_000 // MINUTE_MS * MINUTE_MS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from framework.testing import Kit
+from grete.testing import Kit
 from tasks.word_count import CountWords, job, sentences, totals
 
 TEXT = ["to be or not to be", "that is the question", "to sleep", "to dream"]

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 import pytest
 from third_party import DictStore, Disk, ListSink, Place  # type: ignore[import-not-found]  # beside it there
 
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.ports import StateStore
-from framework.testing.contracts import LogContract, LogWorld, SinkContract, SinkWorld, StoreContract
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.ports import StateStore
+from grete.testing.contracts import LogContract, LogWorld, SinkContract, SinkWorld, StoreContract
 
 
 class TestStore(StoreContract):

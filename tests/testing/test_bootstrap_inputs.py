@@ -2,10 +2,10 @@
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.errors import GraphError
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete.api.mode import Mode
+from grete.errors import GraphError
+from grete.testing import Kit
 from tests.execution.priced_job import bills_of, orders_of, pricing, table_of
 
 ITEMS = 40

@@ -2,9 +2,9 @@
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete.api.mode import Mode
+from grete.testing import Kit
 
 ITEMS = 30
 HOUR_MS = 3_600_000

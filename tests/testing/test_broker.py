@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from framework.settings import Settings, from_environment
-from framework.testing.broker import NoBroker, find_broker, jars
-from framework.testing.broker.find import READY
-from framework.testing.broker.settings import KAFKA, settings
+from grete.settings import Settings, from_environment
+from grete.testing.broker import NoBroker, find_broker, jars
+from grete.testing.broker.find import READY
+from grete.testing.broker.settings import KAFKA, settings
 
 # A daemon of a broker that is none, and a user of it who waits to be killed.
 DAEMON = """
 import sys, time
 from pathlib import Path
-from framework.testing.broker import daemon
+from grete.testing.broker import daemon
 daemon.LOOK_S = 0.01
 daemon._keep(Path(sys.argv[1]), "host:1", "nowhere")
 """
 USER = """
 import sys, time
 from pathlib import Path
-from framework.testing.broker import find_broker
+from grete.testing.broker import find_broker
 print(find_broker(Path(sys.argv[1])).bootstrap, flush=True)
 time.sleep(600)
 """

@@ -55,8 +55,6 @@ def test_a_wrong_one_is_told_the_clause(pytester: pytest.Pytester, mistake: str)
 
 def test_a_contract_without_a_back_end_says_what_is_missing(pytester: pytest.Pytester) -> None:
     """A subclass that overrides nothing is told which fixture it needs."""
-    pytester.makepyfile(
-        "from framework.testing.contracts import SinkContract\n\nclass TestMine(SinkContract):\n    pass\n"
-    )
+    pytester.makepyfile("from grete.testing.contracts import SinkContract\n\nclass TestMine(SinkContract):\n    pass\n")
     done = pytester.runpytest_subprocess("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist")
     done.stdout.fnmatch_lines(["*TestMine needs a fixture `world` that returns a SinkWorld*"])

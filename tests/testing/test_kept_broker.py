@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from framework.logs.kafka import KafkaLog
-from framework.ports import ExternalRecord
-from framework.spark.java import cache
-from framework.testing.broker import NoBroker, find, find_broker
-from framework.testing.broker.settings import KAFKA
-from protocol.ids import TopicPartition
+from grete.logs.kafka import KafkaLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.spark.java import cache
+from grete.testing.broker import NoBroker, find, find_broker
+from grete.testing.broker.settings import KAFKA
 from tasks.inverted_index import documents, job
 
 

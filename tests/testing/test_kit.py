@@ -6,12 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-import framework.testing
-from framework.api.mode import Mode
-from framework.errors import ConfigError, GraphError, SerdeError, TaskError
-from framework.settings import Settings
-from framework.testing import Kit
-from framework.testing.job_host import START_MS
+import grete.testing
 from grete import (
     DeadLetter,
     Input,
@@ -28,6 +23,11 @@ from grete import (
     json,
     utf8,
 )
+from grete.api.mode import Mode
+from grete.errors import ConfigError, GraphError, SerdeError, TaskError
+from grete.settings import Settings
+from grete.testing import Kit
+from grete.testing.job_host import START_MS
 
 words = Topic("words", key=utf8, value=utf8)
 raw_words = Topic("words", key=bytes_serde, value=bytes_serde)
@@ -96,8 +96,8 @@ class Minute(Task):
 
 
 def test_the_example_in_the_documentation_runs() -> None:
-    """The docstring of framework.testing is a program, and says what it prints."""
-    result = doctest.testmod(framework.testing)
+    """The docstring of grete.testing is a program, and says what it prints."""
+    result = doctest.testmod(grete.testing)
     assert result.attempted > 10
     assert result.failed == 0
 
@@ -275,7 +275,7 @@ def test_windows_are_state_and_close_by_event_time() -> None:
 
 def test_a_job_without_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that never ends ends, naming the tasks."""
-    monkeypatch.setattr("framework.testing.job_host.INTERVALS_MAX", 1)
+    monkeypatch.setattr("grete.testing.job_host.INTERVALS_MAX", 1)
     kit = Kit(job)
     kit.feed(words, "line", "a")
     with pytest.raises(AssertionError, match=r"not at rest after 1 checkpoints \(.*part-"):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.settings import Settings
-from framework.testing import Kit
 from grete import Job
+from grete.errors import ConfigError
+from grete.settings import Settings
+from grete.testing import Kit
 from tests.testing.jobs import (
     Count,
     Forgetful,
@@ -182,9 +182,7 @@ def test_a_check_of_determinism_says_what_it_needs() -> None:
 def test_a_check_at_the_import_of_a_module_does_not_start_itself_without_end(tmp_path: Path) -> None:
     """The other process imports the job: a script that checks where it is imported is told to move the check."""
     script = tmp_path / "script.py"
-    code = (
-        "from framework.testing import Kit\nfrom grete import Job\nfrom tests.testing.jobs import Split, Count, lines\n"
-    )
+    code = "from grete.testing import Kit\nfrom grete import Job\nfrom tests.testing.jobs import Split, Count, lines\n"
     code += (
         "job = Job('mine', stages=[Split, Count], mode='deterministic')\nkit = Kit(job)\nkit.feed(lines, 'k', 'a')\n"
     )

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.testing import Kit
-from framework.testing.script import KitCall
 from grete import Input, Job, Output, Record, Serde, Task, Topic, json, utf8
+from grete.errors import ConfigError
+from grete.testing import Kit
+from grete.testing.script import KitCall
 from tests.testing.jobs import Count, Minutes, aligned, lines, minutes, per_minute, totals, views
 
 NOON = 1_700_000_040_000 // 60_000 * 60_000

@@ -5,14 +5,14 @@ from typing import ClassVar
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.replay.replay import replay
-from framework.settings import Settings
-from framework.state.commits import all_wirings, external_ends, last_commit
-from framework.state.snapshots import snapshots
-from framework.testing import Kit
-from framework.worker.completion import all_committed, passed, reached
 from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
+from grete.api.mode import Mode
+from grete.replay.replay import replay
+from grete.settings import Settings
+from grete.state.commits import all_wirings, external_ends, last_commit
+from grete.state.snapshots import snapshots
+from grete.testing import Kit
+from grete.worker.completion import all_committed, passed, reached
 
 LINES = Topic("lines", key=utf8, value=utf8)
 SIDE = Topic("side", key=utf8, value=utf8)

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.errors import ConfigError, GraphError, TaskError
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from protocol.partitioner import partition_of
+from grete.api.mode import Mode
+from grete.errors import ConfigError, GraphError, TaskError
+from grete.protocol.partitioner import partition_of
+from grete.testing import Kit
 
 ITEMS = 30
 HOUR_MS = 3_600_000

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.errors import GraphError
-from framework.replay.replay import replay
-from framework.settings import Settings
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Topic, TumblingWindow, Window, int64, utf8
+from grete.api.mode import Mode
+from grete.errors import GraphError
+from grete.replay.replay import replay
+from grete.settings import Settings
+from grete.testing import Kit
 
 HOUR_MS = 3_600_000
 RECORDS = 400  # of each input: more than are read before a look whether something urgent has come

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from framework import pytest_plugin
-from framework.logs.address import LogAddress, open_reader
+from grete import pytest_plugin
+from grete.logs.address import LogAddress, open_reader
 
 JOB = """
 from grete import Input, Job, Output, Record, Task, Topic, utf8
@@ -42,7 +42,7 @@ def test_shouts(grete_kit, grete_expected, text):
 def test_they_are_closed():
     assert [task.process for kit in made for task in kit._tasks.values()] == [None] * 4
 """
-ARGUMENTS = ("-p", "framework.pytest_plugin", "-p", "no:cacheprovider", "-q")
+ARGUMENTS = ("-p", "grete.pytest_plugin", "-p", "no:cacheprovider", "-q")
 
 
 @pytest.fixture

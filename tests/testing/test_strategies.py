@@ -5,10 +5,10 @@ from collections import Counter
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
-from framework.testing import Kit
-from framework.testing.script import KitCall
-from framework.testing.strategies import feeds, scripts
 from grete import Job
+from grete.testing import Kit
+from grete.testing.script import KitCall
+from grete.testing.strategies import feeds, scripts
 from tests.testing.jobs import Count, Forgetful, aligned, lines, totals
 
 letters = st.sampled_from(["a", "b", "a b", ""])

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from framework.api.sink import Entry, Owner
-from framework.errors import ConfigError
-from framework.ports import Write
+from grete.api.sink import Entry, Owner
+from grete.errors import ConfigError
+from grete.ports import Write
 
 
 class Disk:
@@ -18,7 +18,7 @@ class Disk:
 
 
 class DictStore:
-    """A state store: framework.ports.StateStore."""
+    """A state store: grete.ports.StateStore."""
 
     def __init__(self, names: Mapping[int, str], disk: Disk) -> None:
         for number, name in names.items():
@@ -98,7 +98,7 @@ class Place:
 
 
 class ListSink:
-    """A sink: framework.api.sink.Sink."""
+    """A sink: grete.api.sink.Sink."""
 
     name = "a list"
 

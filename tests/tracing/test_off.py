@@ -1,7 +1,7 @@
 """A job without tracing. It imports nothing that has tracing on."""
 
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Task, Topic, utf8
+from grete.testing import Kit
 
 LINES = Topic("lines", key=utf8, value=utf8)
 OUT = Topic("out", key=utf8, value=utf8)

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from framework.execution.trace_context import context_of
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.partition_reader import rows_left
-from framework.ports import ExternalRecord
-from framework.replay.replay import replay
-from framework.settings import Settings
-from framework.worker.local_job import LocalJob
-from protocol.frames import decode_headers, encode_headers
-from protocol.ids import TopicPartition
+from grete.execution.trace_context import context_of
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.partition_reader import rows_left
+from grete.ports import ExternalRecord
+from grete.protocol.frames import decode_headers, encode_headers
+from grete.protocol.ids import TopicPartition
+from grete.replay.replay import replay
+from grete.settings import Settings
+from grete.worker.local_job import LocalJob
 from tests.execution.deterministic.test_kills import all_running, poll_until
 
 pytestmark = pytest.mark.chaos

@@ -3,8 +3,8 @@
 A change of these tasks must fit what the archive holds, or the archive is made again by the first commit that has it.
 """
 
-from framework.api.mode import Mode
 from grete import Job, Task
+from grete.api.mode import Mode
 from tests.support.parity import (
     Alarms,
     Begun,

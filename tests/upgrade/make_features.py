@@ -3,6 +3,8 @@
     git worktree add --detach ../before 2cb97088
     python tests/upgrade/make_features.py ../before tests/upgrade/features.tar.xz
 
+A commit before 0.4.0 has the modules `framework` and `protocol`, and this script is taken as it was at 8c49a178.
+
 Each job has committed its first records when it is killed, and has processed others, which it has not committed.
 """
 
@@ -17,8 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from framework.settings import Settings
-from framework.worker.local_job import LocalJob
+from grete.settings import Settings
+from grete.worker.local_job import LocalJob
 from tests.support.parity_job import ParityJob
 from tests.support.parity_records import table
 from tests.upgrade.features import EXPECTED, FIRST, KILLED, MODES, MORE

@@ -3,6 +3,8 @@
     git worktree add --detach ../before dccb5a1
     python tests/upgrade/make_stored.py ../before tests/upgrade/stored.tar.xz
 
+A commit before 0.4.0 has the modules `framework` and `protocol`, and this script is taken as it was at 8c49a178.
+
 Each kind of job is stopped gracefully after its first lines, and then killed while the next ones are not committed. An
 aligned one is also killed when they are committed, but its database has not taken them.
 The options are those of release 0.1.
@@ -20,10 +22,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
 
 HERE = Path(__file__).parent.absolute()
 PARTITIONS = 2
@@ -65,7 +67,7 @@ def make(out: Path) -> None:
 
 def grete(folder: Path, *arguments: str) -> None:
     """Run a command to its good end."""
-    command = [sys.executable, "-m", "framework.cli", *arguments, "--directory=job"]
+    command = [sys.executable, "-m", "grete.cli", *arguments, "--directory=job"]
     subprocess.run(command, cwd=folder, check=True, timeout=LIMIT_S)
 
 
@@ -82,7 +84,7 @@ def feed(folder: Path, lines: list[tuple[str, str]], *, at: int) -> None:
 
 def kill(folder: Path, code: str, *options: str, unapplied: bool = False) -> None:
     """Run the workers until their frames are in the log, and kill them; ``unapplied``: the outputs, but no rows."""
-    command = [sys.executable, "-m", "framework.cli", "worker", code, "--directory=job"]
+    command = [sys.executable, "-m", "grete.cli", "worker", code, "--directory=job"]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}  # as the supervisor starts deterministic workers
     log = EmbeddedLog(folder / "job" / "log.db")
     held.append(log)

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from framework.logs.partition_reader import rows
-from framework.state.commits import all_wirings, end_of, uncommitted_records
-from protocol.changelog import ChangelogType, decode_changelog_header
+from grete.logs.partition_reader import rows
+from grete.protocol.changelog import ChangelogType, decode_changelog_header
+from grete.state.commits import all_wirings, end_of, uncommitted_records
 from tests.support.parity_job import Outputs, ParityJob, State
 from tests.upgrade.features import CLOCK, EXPECTED, MODES, MORE
 

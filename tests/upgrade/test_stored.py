@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from framework.api.reader import origin_of
-from framework.logs.embedded import EmbeddedReader
-from framework.logs.partition_reader import rows
-from framework.ports import LogRow
-from framework.sinks.sql import ACCOUNT
-from framework.state.local_reader import LocalReader
 from grete import Job, json
-from protocol.frames import decode_headers
-from protocol.ids import TopicPartition
+from grete.api.reader import origin_of
+from grete.logs.embedded import EmbeddedReader
+from grete.logs.partition_reader import rows
+from grete.ports import LogRow
+from grete.protocol.frames import decode_headers
+from grete.protocol.ids import TopicPartition
+from grete.sinks.sql import ACCOUNT
+from grete.state.local_reader import LocalReader
 from tests.cli.test_run import grete
 from tests.upgrade import aligned, deterministic
 from tests.upgrade.make_stored import FIRST, HERE, KINDS, PARTITIONS, SECOND

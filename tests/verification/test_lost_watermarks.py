@@ -1,8 +1,8 @@
 """What the simulator asks of a reader whose damaged log has lost watermarks: all but what nothing can notice (0029)."""
 
-from framework.core.deterministic.merge_channel import ALL
-from framework.core.events import Advance
-from protocol.control import encode_progress, encode_watermark
+from grete.core.deterministic.merge_channel import ALL
+from grete.core.events import Advance
+from grete.protocol.control import encode_progress, encode_watermark
 from tests.verification.simulation.made import Made
 
 END = 10  # of the log before the damage

@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.batch.check import left_out
-from framework.errors import ConfigError, GraphError, TaskError
-from framework.execution.reserved_stores import TIMERS
-from framework.execution.timers import WALL, _encode
-from framework.logs.memory import MemoryLog
-from framework.ports import LogRow
-from framework.replay.replay import replay
-from framework.settings import Settings
-from framework.state.record_keys import key_of_entry
-from framework.testing import Kit
-from framework.testing.job_host import START_MS
 from grete import DeadLetter, Input, Job, Output, Record, Task, Timer, Timers, Topic, utf8
+from grete.api.mode import Mode
+from grete.batch.check import left_out
+from grete.errors import ConfigError, GraphError, TaskError
+from grete.execution.reserved_stores import TIMERS
+from grete.execution.timers import WALL, _encode
+from grete.logs.memory import MemoryLog
+from grete.ports import LogRow
+from grete.replay.replay import replay
+from grete.settings import Settings
+from grete.state.record_keys import key_of_entry
+from grete.testing import Kit
+from grete.testing.job_host import START_MS
 from tests.support.local_batch import run_job
 from tests.wall_clock.jobs import AFTER_MS, MINUTE, ORDERS, REMINDERS, SECOND, Remind, RemindBehind, reminding
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.job.directory import JobDirectory
-from framework.logs.address import LogAddress
-from framework.ports import ExternalRecord
-from framework.replay.replay import replay
-from framework.settings import Settings
-from framework.state.recorded_task import rows_of
-from framework.testing.broker import Broker
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.api.mode import Mode
+from grete.job.directory import JobDirectory
+from grete.logs.address import LogAddress
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.replay.replay import replay
+from grete.settings import Settings
+from grete.state.recorded_task import rows_of
+from grete.testing.broker import Broker
+from grete.worker.local_job import LocalJob
 from tests.wall_clock.jobs import reminding_soon
 from tests.worker.workers import LIMIT_S
 

@@ -2,13 +2,13 @@
 
 from typing import Any, NamedTuple
 
-from framework.api.windows import WindowStore
-from framework.testing import Kit
 from grete import HoppingWindow as Hopping
 from grete import Input, Job, Output, Record, Task, Topic, Window, json, utf8
 from grete import SessionWindow as Session
 from grete import SlidingWindow as Sliding
 from grete import TumblingWindow as Tumbling
+from grete.api.windows import WindowStore
+from grete.testing import Kit
 
 __all__ = ["Hopping", "Result", "Session", "Sliding", "Tumbling", "job_of", "marks", "results", "texts"]
 

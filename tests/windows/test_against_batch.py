@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.api.windows import WindowStore
-from framework.testing import Kit
+from grete.api.mode import Mode
+from grete.api.windows import WindowStore
+from grete.testing import Kit
 from tests.windows.jobs import Hopping, Result, Session, Sliding, Tumbling, job_of, late_topic, lines, results, texts
 
 Records = list[tuple[int, str]]  # of one key: timestamp, text

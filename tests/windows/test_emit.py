@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from framework.api.windows import WindowStore
-from framework.errors import ConfigError, GraphError
-from framework.testing import Kit
 from grete import Every, Input, Job, Record, Task, int64, utf8
+from grete.api.windows import WindowStore
+from grete.errors import ConfigError, GraphError
+from grete.testing import Kit
 from tests.windows.jobs import (
     Hopping,
     Result,

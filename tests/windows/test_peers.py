@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.settings import Settings
-from framework.testing import Kit
+from grete.api.mode import Mode
+from grete.settings import Settings
+from grete.testing import Kit
 from tests.windows.jobs import (
     Hopping,
     Result,

@@ -3,9 +3,9 @@
 import sys
 import threading
 
-from framework.logs.kafka import KafkaLog, group_positions
-from framework.logs.patience import Patience
-from protocol.ids import TopicPartition
+from grete.logs.kafka import KafkaLog, group_positions
+from grete.logs.patience import Patience
+from grete.protocol.ids import TopicPartition
 
 
 def ask(bootstrap: str, topic: str) -> None:

@@ -11,16 +11,16 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from framework.cli.commands.up import up
-from framework.cli.job_target import JobTarget
-from framework.cli.progress import Screen
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress
-from framework.logs.kafka.reader import KafkaReader
-from framework.logs.partition_reader import rows_left
-from framework.settings import Settings
-from protocol.ids import TopicPartition
+from grete.cli.commands.up import up
+from grete.cli.job_target import JobTarget
+from grete.cli.progress import Screen
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress
+from grete.logs.kafka.reader import KafkaReader
+from grete.logs.partition_reader import rows_left
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
 from tests.support.cut_line import CutLine
 from tests.verification.chaos.cluster import Cluster
 from tests.worker.workers import LIMIT_S, handlers_kept

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import Halted
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.settings import Settings
-from framework.worker.assignment import Assignment, HostedState
-from framework.worker.input_progress import InputProgress
-from framework.worker.local_job import LocalJob
-from framework.worker.worker_process import WorkerProcess
-from protocol.ids import TopicPartition
+from grete.errors import Halted
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.worker.assignment import Assignment, HostedState
+from grete.worker.input_progress import InputProgress
+from grete.worker.local_job import LocalJob
+from grete.worker.worker_process import WorkerProcess
 from tests.worker.test_supervisor import PAIR, poll_until
 from tests.worker.workers import WorkerUnderTest
 

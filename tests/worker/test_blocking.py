@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from framework.job.loader import load_job
-from framework.ports import ExternalRecord
-from framework.worker.blocking import user_stack
-from protocol.ids import TopicPartition
+from grete.job.loader import load_job
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.worker.blocking import user_stack
 from tests.worker.workers import LIMIT_S, WorkerUnderTest, word_log
 
 CODE = """

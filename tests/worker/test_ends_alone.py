@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import Fenced, Halted
-from framework.halts import HaltCode
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import IN_DIRECTORY, LogAddress
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.testing.broker import Broker
-from framework.worker.assignment import HostedState
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.errors import Fenced, Halted
+from grete.halts import HaltCode
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import IN_DIRECTORY, LogAddress
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.testing.broker import Broker
+from grete.worker.assignment import HostedState
+from grete.worker.local_job import LocalJob
 from tests.worker.test_supervisor import poll_until, running
 from tests.worker.workers import WorkerUnderTest
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from framework.testing.broker.settings import free_port
-from protocol.ids import TopicPartition
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.testing.broker.settings import free_port
 from tests.worker.workers import WorkerUnderTest
 
 JOB = """

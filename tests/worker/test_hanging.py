@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ExitCode, TransientError
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.errors import ExitCode, TransientError
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.worker.local_job import LocalJob
 from tests.worker.workers import LIMIT_S, WorkerUnderTest, word_log
 
 pytestmark = pytest.mark.chaos  # workers that die
@@ -158,7 +158,7 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path, hang: str, mode: str) -
 
 IMPORTED = """
 import sys
-if {"framework.worker.process_main", "framework.cli"} & {*sys.orig_argv}:
+if {"grete.worker.process_main", "grete.cli"} & {*sys.orig_argv}:
     reached = Path(__file__).with_name("reached")
     if not reached.exists():
         reached.touch()
@@ -215,7 +215,7 @@ def test_a_batch_that_takes_long_is_no_hang(tmp_path: Path, mode: str) -> None:
 
 MANY_FILES = """
 import os, resource, sys
-if "framework.worker.process_main" in sys.orig_argv:
+if "grete.worker.process_main" in sys.orig_argv:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4_096), most))
     FILES = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
@@ -298,7 +298,7 @@ def test_a_command_that_a_hanging_worker_keeps_from_its_stop_fails(tmp_path: Pat
     ]
     with (tmp_path / "said").open("wb+") as said:
         ran = subprocess.Popen(
-            [sys.executable, "-m", "framework.cli", command, reference, *options], stdout=said, stderr=said
+            [sys.executable, "-m", "grete.cli", command, reference, *options], stdout=said, stderr=said
         )
         with ran:
             is_there(tmp_path / "reached")

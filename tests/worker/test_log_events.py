@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from docs.hooks.events import events
-from framework.errors import FIELDS
-from framework.log_events import EVENTS, event_of
+from grete.errors import FIELDS
+from grete.log_events import EVENTS, event_of
 from tests.worker.workers import WorkerUnderTest, say, until_committed, word_log
 
 COMMON = {"id", "level", "event", "timestamp", "job", "partition", "stage", "generation", "trace_id", "span_id"}

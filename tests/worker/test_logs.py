@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from framework.errors import ExitCode
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from protocol.ids import TopicPartition
+from grete.errors import ExitCode
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
 from tests.cli.test_run import start
 from tests.worker.workers import LIMIT_S, WorkerUnderTest, say, until_committed, word_log
 
@@ -58,7 +58,7 @@ def test_the_screen_shows_where_the_code_failed(failed: Failed) -> None:
     assert done.stdout.count(FAILED) == 1
     assert done.stderr.count(FAILED) == 1
     assert "KeyError: 'cents'" in done.stderr
-    assert "framework" not in done.stdout + done.stderr
+    assert "/grete/" not in done.stdout + done.stderr
 
 
 def test_the_log_has_the_traceback(failed: Failed) -> None:

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from framework.settings import Settings
-from framework.worker.member_news import TOLD_AGAIN_S, TOLD_MAX, MemberNews
-from framework.worker.members_client import MemberRow
+from grete.settings import Settings
+from grete.worker.member_news import TOLD_AGAIN_S, TOLD_MAX, MemberNews
+from grete.worker.members_client import MemberRow
 
 
 def row(machine: str, session: str, code: str = "c", timeout_ms: int = 2_000) -> MemberRow:

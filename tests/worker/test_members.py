@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from framework.testing.broker.find import Broker
+from grete.testing.broker.find import Broker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
@@ -68,7 +68,7 @@ class Machines:
         """Return a command line of grete about this job."""
         command, *options = arguments
         log = f"--log=kafka://{self.bootstrap}"
-        return [sys.executable, "-m", "framework.cli", command, str(self.job), log, *options]
+        return [sys.executable, "-m", "grete.cli", command, str(self.job), log, *options]
 
     def up(self, machine: str, *more: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start a machine."""

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable
 
-from framework.core.members.view import MemberId
-from framework.errors import FrameworkError
-from framework.settings import Settings
-from framework.worker.members_client import MembersClient, membership
-from protocol.members import Heartbeat, decode_members_message
+from grete.core.members.view import MemberId
+from grete.errors import FrameworkError
+from grete.protocol.members import Heartbeat, decode_members_message
+from grete.settings import Settings
+from grete.worker.members_client import MembersClient, membership
 from tests.worker.workers import LIMIT_S
 
 SETTINGS = Settings(member_heartbeat_interval_ms=10, member_timeout_ms=40)

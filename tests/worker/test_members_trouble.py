@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from framework.testing.broker.find import Broker
-from protocol.members import Heartbeat, JobAssignment, decode_members_message
+from grete.protocol.members import Heartbeat, JobAssignment, decode_members_message
+from grete.testing.broker.find import Broker
 from tests.verification.chaos.troubles_of_disks import can_mount, fill, small_disk
 from tests.worker.test_members import LIMIT_S, PARTITIONS, Machines
 

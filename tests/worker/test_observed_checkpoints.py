@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-from framework.core.topology import Stage, Stream, Topology
-from framework.worker.observed_checkpoints import ObservedCheckpoints
-from protocol.ids import producer_id
+from grete.core.topology import Stage, Stream, Topology
+from grete.protocol.ids import producer_id
+from grete.worker.observed_checkpoints import ObservedCheckpoints
 
 STREAMS = (Stream("j.a.t.b", 0, 1, 2, "t"), Stream("j.b.o.c", 1, 2, 2, "o"))
 JOB = Topology("j", (Stage("a", 0, 2), Stage("b", 1, 2), Stage("c", 2, 2)), STREAMS, {0: ("in",)})

@@ -6,7 +6,7 @@ import sys
 
 TEXT = """
 import resource
-from framework.worker.open_files import allowed, raise_limit
+from grete.worker.open_files import allowed, raise_limit
 before = allowed()
 raise_limit()
 print(before, allowed(), *resource.getrlimit(resource.RLIMIT_NOFILE))
@@ -31,8 +31,8 @@ def test_a_process_takes_what_the_system_allows() -> None:
 def test_workers_begin_with_it() -> None:
     """The commands, and processes that a supervisor starts without them: one that gets no spec ends at once."""
     for text in (
-        "import framework.cli as c, framework.cli.main as m; m.app = lambda: None; c.command_line()",
-        "from framework.worker.process_main import main; main([])",
+        "import grete.cli as c, grete.cli.main as m; m.app = lambda: None; c.command_line()",
+        "from grete.worker.process_main import main; main([])",
     ):
         told = f"{text}\nimport resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
         command = ["sh", "-c", 'ulimit -Sn 100; ulimit -Hn 300; exec "$0" -c "$1"', sys.executable, told]

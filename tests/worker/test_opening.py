@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
-from framework.settings import Settings
-from framework.worker import opening
-from framework.worker.opening import OpenedAhead, open_log, open_worker
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory
+from grete.settings import Settings
+from grete.worker import opening
+from grete.worker.opening import OpenedAhead, open_log, open_worker
 from tasks.word_count import job
 from tests.worker.workers import word_log
 

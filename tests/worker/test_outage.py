@@ -15,22 +15,22 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from framework.cli.commands.up import up
-from framework.cli.job_target import JobTarget
-from framework.cli.progress import Screen
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs import patience as waiting
-from framework.logs.address import LogAddress
-from framework.logs.kafka import KafkaLog, admin
-from framework.logs.kafka.admin import Topics
-from framework.logs.partition_reader import rows_left
-from framework.logs.patience import Patience
-from framework.settings import Settings
-from framework.testing.broker import Broker
-from framework.testing.broker.settings import free_port
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.cli.commands.up import up
+from grete.cli.job_target import JobTarget
+from grete.cli.progress import Screen
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs import patience as waiting
+from grete.logs.address import LogAddress
+from grete.logs.kafka import KafkaLog, admin
+from grete.logs.kafka.admin import Topics
+from grete.logs.partition_reader import rows_left
+from grete.logs.patience import Patience
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.testing.broker import Broker
+from grete.testing.broker.settings import free_port
+from grete.worker.local_job import LocalJob
 from tests.support.cut_line import CutLine
 from tests.verification.chaos.cluster import NOTICED_SOON, Cluster
 from tests.worker.network import Network, stopped_while_away
@@ -294,7 +294,7 @@ def test_a_member_that_starts_waits_for_the_network(
     assert shown.index("has not answered") < shown.index("answers again") < shown.index("a member for")
 
 
-UP = "import atexit; from framework.cli import command_line; atexit.register(print, 'at exit'); command_line()"
+UP = "import atexit; from grete.cli import command_line; atexit.register(print, 'at exit'); command_line()"
 
 
 def test_a_command_that_is_stopped_while_the_network_is_cut_waits_for_no_client(

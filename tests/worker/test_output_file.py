@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from framework.worker.output_file import Follower, OutputFile
+from grete.worker.output_file import Follower, OutputFile
 
 
 def test_a_large_file_is_rotated_and_no_line_is_missed(tmp_path: Path) -> None:

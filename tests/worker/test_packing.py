@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from framework.errors import ConfigError, ExitCode, Fenced
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.settings import Settings
-from framework.worker.assignment import Assignment
-from framework.worker.local_job import LocalJob
-from framework.worker.packing import check_processes, spread
-from framework.worker.status_pipe import StatusPipe
-from framework.worker.supervisor import Supervisor
+from grete.errors import ConfigError, ExitCode, Fenced
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.settings import Settings
+from grete.worker.assignment import Assignment
+from grete.worker.local_job import LocalJob
+from grete.worker.packing import check_processes, spread
+from grete.worker.status_pipe import StatusPipe
+from grete.worker.supervisor import Supervisor
 from tests.monitor.test_server import get, samples, until, url_in
 from tests.worker.test_supervisor import PAIR, poll_until, running
 from tests.worker.workers import LIMIT_S, WorkerUnderTest
@@ -121,7 +121,7 @@ def test_up_runs_all_partitions_in_one_process_and_brings_all_of_them_back(tmp_p
     """The page, the metrics and the log say which worker hosts what; a kill ends all tasks, and all come back."""
     (tmp_path / "job.py").write_text(COUNT)
     shown = tmp_path / "up.txt"
-    command = [sys.executable, "-m", "framework.cli", "up", "job.py", "--processes=1", "--http=0", "--directory=here"]
+    command = [sys.executable, "-m", "grete.cli", "up", "job.py", "--processes=1", "--http=0", "--directory=here"]
     with (
         shown.open("wb") as out,
         subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=out) as up,

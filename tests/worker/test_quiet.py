@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.worker import worker as module
-from framework.worker.control_pipe import Order
-from framework.worker.task_loop import TaskLoop
-from framework.worker.worker import Worker
 from grete import Input, Job, Record, Task, Topic, utf8
-from protocol.ids import TopicPartition
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.worker import worker as module
+from grete.worker.control_pipe import Order
+from grete.worker.task_loop import TaskLoop
+from grete.worker.worker import Worker
 
 WAITS = 5  # in a row without a round: with a turn at each status there are none
 HOUR_MS = 3_600_000

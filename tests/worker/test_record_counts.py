@@ -9,15 +9,15 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from framework.execution.input_holes import InputHoles
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress
-from framework.ports import LogRow
-from framework.settings import Settings
-from framework.testing.broker import Broker
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.execution.input_holes import InputHoles
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress
+from grete.ports import LogRow
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.testing.broker import Broker
+from grete.worker.local_job import LocalJob
 from tests.worker.workers import LIMIT_S
 
 COUNT = """

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from framework.testing.broker.find import Broker
+from grete.testing.broker.find import Broker
 from tests.worker.test_members import KEYS, LIMIT_S, PARTITIONS, Machines
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
@@ -125,7 +125,7 @@ def test_a_machine_answers_from_its_standbys(pair: Pair) -> None:
     pair.share()
     counts = {key: counts[-1] for key, counts in pair.counted().items()}
     for machine in ("a", "b"):
-        command = [sys.executable, "-m", "framework.cli", "state", "scan", str(pair.job), "seen", "--json"]
+        command = [sys.executable, "-m", "grete.cli", "state", "scan", str(pair.job), "seen", "--json"]
         command += [f"--log=kafka://{pair.bootstrap}", f"--directory={pair.directory / machine}"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         rows = map(json.loads, done.stdout.splitlines())

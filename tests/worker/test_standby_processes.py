@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from framework.job.directory import JobDirectory
-from framework.settings import Settings
-from framework.worker.process_main import spec_in
-from framework.worker.process_pool import ProcessPool, Started
-from framework.worker.standby_processes import STILL_S, StandbyProcess, StandbyProcesses
+from grete.job.directory import JobDirectory
+from grete.settings import Settings
+from grete.worker.process_main import spec_in
+from grete.worker.process_pool import ProcessPool, Started
+from grete.worker.standby_processes import STILL_S, StandbyProcess, StandbyProcesses
 from tests.worker.workers import LIMIT_S
 
 TOLD = """

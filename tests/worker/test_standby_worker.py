@@ -11,19 +11,19 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
-from framework.cli.main import app
-from framework.errors import ConfigError, ExitCode
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress, open_reader
-from framework.logs.embedded import EmbeddedReader
-from framework.settings import Settings
-from framework.state.newest import NewestReader
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
-from framework.testing.broker import Broker
-from framework.worker.standby_worker import StandbyWorker, open_standby
 from grete import Store
+from grete.cli.main import app
+from grete.errors import ConfigError, ExitCode
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress, open_reader
+from grete.logs.embedded import EmbeddedReader
+from grete.settings import Settings
+from grete.state.newest import NewestReader
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.testing.broker import Broker
+from grete.worker.standby_worker import StandbyWorker, open_standby
 from tasks.word_count import job as word_count
 from tests.worker.workers import LIMIT_S, TaskStatus, WorkerUnderTest, say, until_committed, word_log
 

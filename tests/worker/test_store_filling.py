@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.state.commits import all_wirings
-from framework.state.local_reader import LocalReader
-from framework.state.snapshot_upload import SnapshotUpload
-from framework.stores.snapshot_folder import SnapshotFolder
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.commits import all_wirings
+from grete.state.local_reader import LocalReader
+from grete.state.snapshot_upload import SnapshotUpload
+from grete.stores.snapshot_folder import SnapshotFolder
+from grete.worker.local_job import LocalJob
 from tests.worker.test_supervisor import poll_until, running
 
 JOB = """

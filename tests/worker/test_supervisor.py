@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from framework.errors import ConfigError, ExitCode, Fenced, FrameworkError, Halted, TransientError
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.settings import Settings
-from framework.worker.assignment import Assignment
-from framework.worker.local_job import LocalJob
-from framework.worker.supervisor import Supervisor
-from framework.worker.worker_process import WorkerProcess
+from grete.errors import ConfigError, ExitCode, Fenced, FrameworkError, Halted, TransientError
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.settings import Settings
+from grete.worker.assignment import Assignment
+from grete.worker.local_job import LocalJob
+from grete.worker.supervisor import Supervisor
+from grete.worker.worker_process import WorkerProcess
 from tasks.word_count import job
 from tests.worker.workers import LIMIT_S, WorkerUnderTest, say, totals
 

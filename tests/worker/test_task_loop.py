@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from framework.core.topology import Topology
-from framework.errors import Fenced, FrameworkError, LogAway, TaskError, TransientError
-from framework.execution.pending_sends import PendingSends
-from framework.ports import Delivery
-from framework.worker.observed_checkpoints import ObservedCheckpoints
-from framework.worker.task_loop import TaskLoop
+from grete.core.topology import Topology
+from grete.errors import Fenced, FrameworkError, LogAway, TaskError, TransientError
+from grete.execution.pending_sends import PendingSends
+from grete.ports import Delivery
+from grete.worker.observed_checkpoints import ObservedCheckpoints
+from grete.worker.task_loop import TaskLoop
 
 
 class Task:

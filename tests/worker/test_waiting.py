@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from framework.api.dropped import Dropped
-from framework.cli.progress import Screen
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs import patience
-from framework.settings import Settings
-from framework.worker import waiting
-from framework.worker.worker import Worker
 from grete import Input, Job, Output, Record, Task, Topic, utf8
-from protocol.ids import TopicPartition
+from grete.api.dropped import Dropped
+from grete.cli.progress import Screen
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs import patience
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.worker import waiting
+from grete.worker.worker import Worker
 
 Status = dict[str, Any]  # by task
 BOTH = pytest.mark.parametrize("scene", ["aligned", "deterministic"], indirect=True)

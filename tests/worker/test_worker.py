@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError, ExitCode
-from framework.job.directory import JobDirectory
-from framework.settings import Settings
-from framework.worker.worker import Worker
+from grete.errors import ConfigError, ExitCode
+from grete.job.directory import JobDirectory
+from grete.settings import Settings
+from grete.worker.worker import Worker
 from tasks.word_count import job
 from tests.support.stopping import stop_without_locks
 from tests.worker.workers import TASK, WorkerUnderTest, say, totals, until_committed, word_log

@@ -14,13 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord, JobMetadata, Log
-from framework.state.commits import last_commit
 from grete import Job
-from protocol.ids import TopicPartition
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord, JobMetadata, Log
+from grete.protocol.ids import TopicPartition
+from grete.state.commits import last_commit
 from tasks.word_count import job as word_count
 
 LIMIT_S = 180.0  # of any wait: far beyond what a slow machine needs, so that a hang is a failure and nothing else is
@@ -46,7 +46,7 @@ class WorkerUnderTest:
         self.task = task
         self._reader, writer = os.pipe()
         self._rest = b""
-        command = [sys.executable, "-m", "framework.cli", "worker", reference, f"--partition={partition}"]
+        command = [sys.executable, "-m", "grete.cli", "worker", reference, f"--partition={partition}"]
         command += [f"--directory={directory}", f"--status-fd={writer}", *options]
         self.log_path = directory.parent / f"worker-{writer}-{time.monotonic_ns()}.log"
         with self.log_path.open("wb") as log:

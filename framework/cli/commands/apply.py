@@ -2,19 +2,19 @@
 
 from pathlib import Path
 
-from framework.cli.commands.plan import show
-from framework.cli.job_target import log_to_change
-from framework.cli.moved_state import say, standing_still
-from framework.job.directory import JobDirectory, directory_of
-from framework.job.metadata import pinned_settings
-from framework.logs.address import LogAddress
-from framework.settings import Settings
-from framework.state.apply import apply as apply_plan
-from framework.state.apply import wirings_of
-from framework.state.pinning import DEFINED, copy_definition
-from framework.state.pins import pin_of, put_in_place
-from framework.state.plan import By, pinned_of, plan_of
-from framework.worker.members_seen import refuse_members
+from grete.cli.commands.plan import show
+from grete.cli.job_target import log_to_change
+from grete.cli.moved_state import say, standing_still
+from grete.job.directory import JobDirectory, directory_of
+from grete.job.metadata import pinned_settings
+from grete.logs.address import LogAddress
+from grete.settings import Settings
+from grete.state.apply import apply as apply_plan
+from grete.state.apply import wirings_of
+from grete.state.pinning import DEFINED, copy_definition
+from grete.state.pins import pin_of, put_in_place
+from grete.state.plan import By, pinned_of, plan_of
+from grete.worker.members_seen import refuse_members
 
 
 def apply(reference: str, directory: Path | None, address: LogAddress, settings: Settings) -> None:

@@ -8,21 +8,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from framework.api.job import Job
-from framework.cli.job_target import JobTarget, existing_log
-from framework.cli.patient_output import standard_output
-from framework.cli.progress import Screen
-from framework.cli.spark_work import of_stages, wanted_of
-from framework.cli.tables import print_table
-from framework.job.directory import JobDirectory, directory_of
-from framework.job.metadata import pinned_settings
-from framework.logs.address import LogAddress
-from framework.settings import Settings
-from framework.spark.backfill.audit import Audited, StateDifference, audit
-from framework.spark.backfill.history_checks import Accepted
-from framework.spark.backfill.ranges import LOG
-from framework.spark.session import local_session
-from framework.state.shown import printable
+from grete.api.job import Job
+from grete.cli.job_target import JobTarget, existing_log
+from grete.cli.patient_output import standard_output
+from grete.cli.progress import Screen
+from grete.cli.spark_work import of_stages, wanted_of
+from grete.cli.tables import print_table
+from grete.job.directory import JobDirectory, directory_of
+from grete.job.metadata import pinned_settings
+from grete.logs.address import LogAddress
+from grete.settings import Settings
+from grete.spark.backfill.audit import Audited, StateDifference, audit
+from grete.spark.backfill.history_checks import Accepted
+from grete.spark.backfill.ranges import LOG
+from grete.spark.session import local_session
+from grete.state.shown import printable
 
 CELL_CHARS = 60  # of a key or value: three of them fit on a wide terminal
 

@@ -8,24 +8,24 @@ from typing import Any
 
 from rich.console import Console
 
-from framework.api.job import Job
-from framework.cli.feeding import LOOK_S
-from framework.cli.job_target import existing_log
-from framework.cli.patient_output import standard_error, standard_output
-from framework.cli.progress import Screen, counted
-from framework.cli.reading import print_json
-from framework.cli.stop_signal import StopSignal
-from framework.errors import ConfigError, TransientError
-from framework.job.directory import JobDirectory, directory_of
-from framework.job.metadata import pinned_settings
-from framework.logs.address import LogAddress
-from framework.monitor.audit_metrics import AuditCounts, AuditMonitor
-from framework.replay.audit.followed import AuditBegun, FollowedAudit
-from framework.replay.audit.refused import check_follow
-from framework.replay.audit.steps import AuditStep, WrongEntry
-from framework.settings import Settings
-from framework.state.shown import decoded_plain
-from framework.stores.expiring_store import EXPIRY_BYTES
+from grete.api.job import Job
+from grete.cli.feeding import LOOK_S
+from grete.cli.job_target import existing_log
+from grete.cli.patient_output import standard_error, standard_output
+from grete.cli.progress import Screen, counted
+from grete.cli.reading import print_json
+from grete.cli.stop_signal import StopSignal
+from grete.errors import ConfigError, TransientError
+from grete.job.directory import JobDirectory, directory_of
+from grete.job.metadata import pinned_settings
+from grete.logs.address import LogAddress
+from grete.monitor.audit_metrics import AuditCounts, AuditMonitor
+from grete.replay.audit.followed import AuditBegun, FollowedAudit
+from grete.replay.audit.refused import check_follow
+from grete.replay.audit.steps import AuditStep, WrongEntry
+from grete.settings import Settings
+from grete.state.shown import decoded_plain
+from grete.stores.expiring_store import EXPIRY_BYTES
 
 SAID_S = 60.0  # between two lines about an audit that finds nothing
 
@@ -53,7 +53,7 @@ def follow(
         followed = opened.enter_context(FollowedAudit(job, log, settings, place, share))
         counts = AuditCounts(job.name, Counter({stage.name: 0 for stage in job.live}))
         if http is not None:
-            from framework.monitor.server import serving
+            from grete.monitor.server import serving
 
             screen.say(f"metrics: {opened.enter_context(serving(AuditMonitor(counts), http))}/metrics")
         told = AuditTold(job, screen, counts, as_json=as_json)

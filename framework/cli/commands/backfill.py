@@ -7,19 +7,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from framework.api.job import Job
-from framework.cli.job_target import JobTarget
-from framework.cli.patient_output import standard_output
-from framework.cli.progress import Screen, counted
-from framework.cli.spark_work import of_stages, wanted_of
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory, directory_of
-from framework.spark.backfill.backfill import Done, backfill
-from framework.spark.backfill.history_checks import Accepted
-from framework.spark.backfill.ranges import LOG, parse_until
-from framework.spark.session import local_session
-from framework.state.bulk_write import settle
-from framework.state.prepare import prepare
+from grete.api.job import Job
+from grete.cli.job_target import JobTarget
+from grete.cli.patient_output import standard_output
+from grete.cli.progress import Screen, counted
+from grete.cli.spark_work import of_stages, wanted_of
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory, directory_of
+from grete.spark.backfill.backfill import Done, backfill
+from grete.spark.backfill.history_checks import Accepted
+from grete.spark.backfill.ranges import LOG, parse_until
+from grete.spark.session import local_session
+from grete.state.bulk_write import settle
+from grete.state.prepare import prepare
 
 
 def fill(

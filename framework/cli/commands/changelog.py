@@ -2,18 +2,18 @@
 
 from pathlib import Path
 
-from framework.cli.job_target import existing_log
-from framework.cli.reading import print_json
-from framework.core.changelog_fold import ChangelogFold
-from framework.errors import Halted
-from framework.halts import HaltCode
-from framework.logs.address import LogAddress
-from framework.ports import LogReader
-from framework.state.changelog_text import clock, message_in
-from framework.state.commits import all_wirings
-from framework.state.shown import printable, rows_from
-from protocol.errors import DecodeError
-from protocol.ids import TopicPartition
+from grete.cli.job_target import existing_log
+from grete.cli.reading import print_json
+from grete.core.changelog_fold import ChangelogFold
+from grete.errors import Halted
+from grete.halts import HaltCode
+from grete.logs.address import LogAddress
+from grete.ports import LogReader
+from grete.protocol.errors import DecodeError
+from grete.protocol.ids import TopicPartition
+from grete.state.changelog_text import clock, message_in
+from grete.state.commits import all_wirings
+from grete.state.shown import printable, rows_from
 
 
 def changelog_tail(

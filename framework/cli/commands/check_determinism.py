@@ -3,17 +3,17 @@
 import random
 from pathlib import Path
 
-from framework.api.job import Job
-from framework.cli.job_target import existing_log
-from framework.cli.progress import counted
-from framework.errors import ExitCode
-from framework.job.directory import directory_of
-from framework.logs.address import LogAddress
-from framework.replay.elsewhere import ReplaySpec, replay_elsewhere
-from framework.replay.replay import Found, replay
-from framework.replay.report import is_same, report
-from framework.settings import Settings
-from framework.state.shown import printable
+from grete.api.job import Job
+from grete.cli.job_target import existing_log
+from grete.cli.progress import counted
+from grete.errors import ExitCode
+from grete.job.directory import directory_of
+from grete.logs.address import LogAddress
+from grete.replay.elsewhere import ReplaySpec, replay_elsewhere
+from grete.replay.replay import Found, replay
+from grete.replay.report import is_same, report
+from grete.settings import Settings
+from grete.state.shown import printable
 
 
 def check_determinism(

@@ -8,15 +8,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from framework.api.job import Job
-from framework.cli.job_target import existing_log
-from framework.cli.reading import print_json
-from framework.cli.tables import print_table
-from framework.logs.address import LogAddress
-from framework.logs.open_transactions import told_all
-from framework.ports import LogReader
-from framework.state.commits import all_wirings, ends_of, last_commit, readable_ends
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.cli.job_target import existing_log
+from grete.cli.reading import print_json
+from grete.cli.tables import print_table
+from grete.logs.address import LogAddress
+from grete.logs.open_transactions import told_all
+from grete.ports import LogReader
+from grete.protocol.ids import TopicPartition
+from grete.state.commits import all_wirings, ends_of, last_commit, readable_ends
 
 
 def checkpoints(reference: str, directory: Path | None, address: LogAddress, *, as_json: bool = False) -> None:

@@ -8,10 +8,10 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from framework.cli.reading import print_json
-from framework.cli.settings_file import DEFAULT, address_of, origins_of, settings_of
-from framework.cli.tables import print_table
-from framework.settings import group_of, without_password
+from grete.cli.reading import print_json
+from grete.cli.settings_file import DEFAULT, address_of, origins_of, settings_of
+from grete.cli.tables import print_table
+from grete.settings import group_of, without_password
 
 _DEFAULT = "default"
 

@@ -11,20 +11,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from framework.api.job import Job
-from framework.cli.job_target import existing_log, existing_log_to_write
-from framework.cli.reading import print_json
-from framework.cli.tables import print_table
-from framework.clock_text import SECONDS, clock_text
-from framework.errors import ConfigError
-from framework.job.dead_letters import Letter, Offsets, Redrive, letters, redriven, serdes_of
-from framework.job.directory import JobDirectory, directory_of
-from framework.logs.address import LogAddress
-from framework.logs.open_transactions import told_all
-from framework.ports import JobLogReader
-from framework.state.shown import decoded, printable
-from protocol.frames import encode_headers
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.cli.job_target import existing_log, existing_log_to_write
+from grete.cli.reading import print_json
+from grete.cli.tables import print_table
+from grete.clock_text import SECONDS, clock_text
+from grete.errors import ConfigError
+from grete.job.dead_letters import Letter, Offsets, Redrive, letters, redriven, serdes_of
+from grete.job.directory import JobDirectory, directory_of
+from grete.logs.address import LogAddress
+from grete.logs.open_transactions import told_all
+from grete.ports import JobLogReader
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import TopicPartition
+from grete.state.shown import decoded, printable
 
 FIELDS = ("dlq", "partition", "offset", "error", "stage", "topic", "source", "window", "join", "timer", "key")
 

@@ -6,16 +6,16 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from framework.cli.doctor import embedded, machine, snapshots
-from framework.cli.doctor.report import Report
-from framework.cli.reading import print_json
-from framework.cli.tables import print_table
-from framework.errors import FrameworkError
-from framework.job.directory import directory_of
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress, check_address, read_options
-from framework.settings import Settings
-from framework.state.shown import printable
+from grete.cli.doctor import embedded, machine, snapshots
+from grete.cli.doctor.report import Report
+from grete.cli.reading import print_json
+from grete.cli.tables import print_table
+from grete.errors import FrameworkError
+from grete.job.directory import directory_of
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress, check_address, read_options
+from grete.settings import Settings
+from grete.state.shown import printable
 
 
 def doctor(
@@ -40,7 +40,7 @@ def doctor(
     if not hosts:
         embedded.look(report, place)
     else:
-        from framework.cli.doctor.kafka import Doctor
+        from grete.cli.doctor.kafka import Doctor
 
         try:
             Doctor(report, job, hosts, {} if address.config is None else read_options(address.config)).look()

@@ -3,14 +3,14 @@
 import os
 from pathlib import Path
 
-from framework.cli.job_target import existing_log
-from framework.errors import ConfigError
-from framework.job.directory import directory_of
-from framework.job.metadata import pinned_settings
-from framework.logs.address import LogAddress
-from framework.settings import from_environment
-from framework.spark import require_extra
-from framework.state.pinning import check_readable
+from grete.cli.job_target import existing_log
+from grete.errors import ConfigError
+from grete.job.directory import directory_of
+from grete.job.metadata import pinned_settings
+from grete.logs.address import LogAddress
+from grete.settings import from_environment
+from grete.spark import require_extra
+from grete.state.pinning import check_readable
 
 
 def export(
@@ -18,8 +18,8 @@ def export(
 ) -> None:
     """Export and say what was done. Raises ConfigError."""
     require_extra()
-    from framework.spark.export.export import export as export_job
-    from framework.spark.format.options import Options, Where, find_store
+    from grete.spark.export.export import export as export_job
+    from grete.spark.format.options import Options, Where, find_store
 
     with existing_log(reference, directory, address) as (job, log):
         check_readable(job, log)  # stores get the ids that their state has

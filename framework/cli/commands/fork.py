@@ -3,17 +3,17 @@
 from contextlib import closing
 from pathlib import Path
 
-from framework.cli.job_target import existing_log
-from framework.cli.moved_state import at_checkpoint, mover_of, say, standing_still, tell_moved
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory, directory_of
-from framework.job.loader import load_job
-from framework.job.metadata import pinned_settings
-from framework.logs.address import LogAddress
-from framework.settings import Settings
-from framework.state.fork import fork as fork_job
-from framework.state.prepare import prepare
-from framework.state.snapshots import id_of_all
+from grete.cli.job_target import existing_log
+from grete.cli.moved_state import at_checkpoint, mover_of, say, standing_still, tell_moved
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory, directory_of
+from grete.job.loader import load_job
+from grete.job.metadata import pinned_settings
+from grete.logs.address import LogAddress
+from grete.settings import Settings
+from grete.state.fork import fork as fork_job
+from grete.state.prepare import prepare
+from grete.state.snapshots import id_of_all
 
 
 def fork(

@@ -14,26 +14,26 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from framework.api.job import Job
-from framework.cli.job_target import existing_log
-from framework.cli.progress import Screen, counted
-from framework.cli.reading import print_json
-from framework.cli.tables import print_table
-from framework.errors import ConfigError, ExitCode, FrameworkError
-from framework.execution.user_traceback import in_grete, user_traceback
-from framework.job.directory import directory_of
-from framework.job.loader import load_job
-from framework.job.metadata import pinned_settings
-from framework.logs.address import LogAddress, read_options
-from framework.ports import LogRow
-from framework.replay.incident.compared import Sent, in_stream, in_topic
-from framework.replay.incident.file import IncidentFile, Manifest, PackedRows, write
-from framework.replay.incident.pack import PackRequest, pack, wiring_named
-from framework.replay.incident.run import IncidentRun, TaskRun, check_runnable, halting_row
-from framework.settings import Settings
-from framework.state.commits import all_wirings
-from framework.state.shown import printable
-from protocol.envelope import decode_header
+from grete.api.job import Job
+from grete.cli.job_target import existing_log
+from grete.cli.progress import Screen, counted
+from grete.cli.reading import print_json
+from grete.cli.tables import print_table
+from grete.errors import ConfigError, ExitCode, FrameworkError
+from grete.execution.user_traceback import in_grete, user_traceback
+from grete.job.directory import directory_of
+from grete.job.loader import load_job
+from grete.job.metadata import pinned_settings
+from grete.logs.address import LogAddress, read_options
+from grete.ports import LogRow
+from grete.protocol.envelope import decode_header
+from grete.replay.incident.compared import Sent, in_stream, in_topic
+from grete.replay.incident.file import IncidentFile, Manifest, PackedRows, write
+from grete.replay.incident.pack import PackRequest, pack, wiring_named
+from grete.replay.incident.run import IncidentRun, TaskRun, check_runnable, halting_row
+from grete.settings import Settings
+from grete.state.commits import all_wirings
+from grete.state.shown import printable
 
 SHOWN = 10  # outputs and differences that are printed of each kind
 LOG_BYTES = 1 << 20  # of the end of a worker's log

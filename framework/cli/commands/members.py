@@ -6,16 +6,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from framework.api.job import Job
-from framework.cli.reading import print_json
-from framework.cli.tables import print_table
-from framework.core.members.view import MembersView
-from framework.errors import ConfigError
-from framework.logs.address import LogAddress
-from framework.settings import Settings
-from framework.state.shown import printable
-from framework.worker.member_news import shown_time
-from framework.worker.members_seen import SeenMembers
+from grete.api.job import Job
+from grete.cli.reading import print_json
+from grete.cli.tables import print_table
+from grete.core.members.view import MembersView
+from grete.errors import ConfigError
+from grete.logs.address import LogAddress
+from grete.settings import Settings
+from grete.state.shown import printable
+from grete.worker.member_news import shown_time
+from grete.worker.members_seen import SeenMembers
 
 
 def members(job: Job, address: LogAddress, settings: Settings, *, as_json: bool = False) -> None:

@@ -5,7 +5,7 @@ import keyword
 import re
 from pathlib import Path
 
-from framework.errors import ConfigError
+from grete.errors import ConfigError
 
 PROJECT = """[build-system]
 requires = ["hatchling"]

@@ -6,15 +6,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from framework.cli.job_target import log_to_compare
-from framework.cli.moved_state import say
-from framework.cli.reading import print_json
-from framework.cli.tables import print_table
-from framework.errors import ExitCode
-from framework.logs.address import LogAddress
-from framework.settings import Settings
-from framework.state.plan import By, Planned, plan_of
-from framework.state.shown import printable
+from grete.cli.job_target import log_to_compare
+from grete.cli.moved_state import say
+from grete.cli.reading import print_json
+from grete.cli.tables import print_table
+from grete.errors import ExitCode
+from grete.logs.address import LogAddress
+from grete.settings import Settings
+from grete.state.plan import By, Planned, plan_of
+from grete.state.shown import printable
 
 
 def plan(

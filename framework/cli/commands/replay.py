@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from framework.api.definition import define, encode_definition
-from framework.cli.job_target import existing_log
-from framework.cli.moved_state import at_checkpoint, say
-from framework.job.directory import JobDirectory, directory_of
-from framework.job.metadata import pinned_settings
-from framework.logs.address import LogAddress
-from framework.settings import Settings
-from framework.state import rebuild
-from framework.state.pinning import copy_definition, output_counts
-from framework.state.snapshots import id_of_all
+from grete.api.definition import define, encode_definition
+from grete.cli.job_target import existing_log
+from grete.cli.moved_state import at_checkpoint, say
+from grete.job.directory import JobDirectory, directory_of
+from grete.job.metadata import pinned_settings
+from grete.logs.address import LogAddress
+from grete.settings import Settings
+from grete.state import rebuild
+from grete.state.pinning import copy_definition, output_counts
+from grete.state.snapshots import id_of_all
 
 
 def replay(

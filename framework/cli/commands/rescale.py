@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from framework.cli.job_target import existing_log_to_write
-from framework.cli.moved_state import mover_of, say, standing_still, tell_moved
-from framework.job.directory import JobDirectory, directory_of
-from framework.job.metadata import pinned_settings
-from framework.logs.address import LogAddress
-from framework.settings import Settings
-from framework.state.pinning import check_definition
-from framework.state.rescale import partitions_of
-from framework.state.rescale import rescale as rescale_job
-from framework.worker.members_seen import refuse_members
+from grete.cli.job_target import existing_log_to_write
+from grete.cli.moved_state import mover_of, say, standing_still, tell_moved
+from grete.job.directory import JobDirectory, directory_of
+from grete.job.metadata import pinned_settings
+from grete.logs.address import LogAddress
+from grete.settings import Settings
+from grete.state.pinning import check_definition
+from grete.state.rescale import partitions_of
+from grete.state.rescale import rescale as rescale_job
+from grete.worker.members_seen import refuse_members
 
 
 def rescale(

@@ -12,9 +12,9 @@ from typing import Any
 
 from rich.console import Console
 
-from framework.api.job import Job
-from framework.api.topic import Topic
-from framework.cli.feeding import (
+from grete.api.job import Job
+from grete.api.topic import Topic
+from grete.cli.feeding import (
     MARGIN_S,
     Feeding,
     described,
@@ -26,21 +26,21 @@ from framework.cli.feeding import (
     tell_timers,
     warn,
 )
-from framework.cli.job_target import JobTarget
-from framework.cli.patient_output import standard_output
-from framework.cli.progress import Screen, counted
-from framework.cli.starts import starts_of
-from framework.cli.stop_signal import UNANSWERED, StopSignal
-from framework.client.pipe import spool_lines
-from framework.client.writer import Writer
-from framework.errors import ConfigError
-from framework.feeds.folder import FolderFeed
-from framework.feeds.lines import feed_lines
-from framework.feeds.listing import name_of
-from framework.logs.patience import Patience
-from framework.worker.local_job import LocalJob
-from framework.worker.members_seen import refuse_members
-from protocol.ids import TopicPartition
+from grete.cli.job_target import JobTarget
+from grete.cli.patient_output import standard_output
+from grete.cli.progress import Screen, counted
+from grete.cli.starts import starts_of
+from grete.cli.stop_signal import UNANSWERED, StopSignal
+from grete.clients.pipe import spool_lines
+from grete.clients.writer import Writer
+from grete.errors import ConfigError
+from grete.feeds.folder import FolderFeed
+from grete.feeds.lines import feed_lines
+from grete.feeds.listing import name_of
+from grete.logs.patience import Patience
+from grete.protocol.ids import TopicPartition
+from grete.worker.local_job import LocalJob
+from grete.worker.members_seen import refuse_members
 
 Opened = tuple[Topic[Any, Any], int, str | None]  # what --input names: topic, handle, path of a regular file
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from framework.cli.job_target import existing_log
-from framework.cli.reading import print_json
-from framework.clock_text import MINUTES, clock_text
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory, directory_of
-from framework.logs.address import LogAddress
-from framework.settings import Settings
-from framework.state.commits import all_wirings
-from framework.state.snapshot_upload import SnapshotUpload, TakenSnapshot
-from framework.stores.snapshot_folder import SnapshotFolder
+from grete.cli.job_target import existing_log
+from grete.cli.reading import print_json
+from grete.clock_text import MINUTES, clock_text
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory, directory_of
+from grete.logs.address import LogAddress
+from grete.settings import Settings
+from grete.state.commits import all_wirings
+from grete.state.snapshot_upload import SnapshotUpload, TakenSnapshot
+from grete.stores.snapshot_folder import SnapshotFolder
 
 
 def snapshot(

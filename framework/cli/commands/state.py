@@ -7,15 +7,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from framework.cli.job_target import existing_log
-from framework.cli.moved_state import at_checkpoint, say
-from framework.cli.reading import print_json
-from framework.errors import ExitCode
-from framework.job.directory import directory_of
-from framework.logs.address import LogAddress
-from framework.state.newest import NewestReader
-from framework.state.shown import from_text, plain, to_text
-from framework.state.snapshot_reader import SnapshotReader
+from grete.cli.job_target import existing_log
+from grete.cli.moved_state import at_checkpoint, say
+from grete.cli.reading import print_json
+from grete.errors import ExitCode
+from grete.job.directory import directory_of
+from grete.logs.address import LogAddress
+from grete.state.newest import NewestReader
+from grete.state.shown import from_text, plain, to_text
+from grete.state.snapshot_reader import SnapshotReader
 
 
 @contextlib.contextmanager

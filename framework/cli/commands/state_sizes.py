@@ -5,14 +5,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from framework.cli.job_target import existing_log
-from framework.cli.moved_state import say
-from framework.cli.reading import print_json
-from framework.cli.tables import print_table
-from framework.clock_text import clock_text
-from framework.job.directory import directory_of
-from framework.logs.address import LogAddress
-from framework.state.newest import NewestReader
+from grete.cli.job_target import existing_log
+from grete.cli.moved_state import say
+from grete.cli.reading import print_json
+from grete.cli.tables import print_table
+from grete.clock_text import clock_text
+from grete.job.directory import directory_of
+from grete.logs.address import LogAddress
+from grete.state.newest import NewestReader
 
 
 def state_sizes(reference: str, directory: Path | None, address: LogAddress, *, as_json: bool = False) -> None:

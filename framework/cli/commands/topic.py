@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from framework.api.topic import Topic
-from framework.cli.job_target import existing_log
-from framework.cli.reading import print_json
-from framework.errors import ConfigError
-from framework.execution.decoding import headers_of
-from framework.logs.address import LogAddress
-from framework.ports import LogRow
-from framework.state.shown import decoded, decoded_plain, external_topics, last_rows, rows_from
-from protocol.ids import TopicPartition
+from grete.api.topic import Topic
+from grete.cli.job_target import existing_log
+from grete.cli.reading import print_json
+from grete.errors import ConfigError
+from grete.execution.decoding import headers_of
+from grete.logs.address import LogAddress
+from grete.ports import LogRow
+from grete.protocol.ids import TopicPartition
+from grete.state.shown import decoded, decoded_plain, external_topics, last_rows, rows_from
 
 
 def topic_read(

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from framework.cli.feeding import POLL_MS, Feeding, step, tell, tell_timers, warn
-from framework.cli.job_target import JobTarget
-from framework.cli.patient_output import standard_output
-from framework.cli.progress import Screen, counted
-from framework.cli.starts import starts_of
-from framework.cli.stop_signal import UNANSWERED, StopSignal
-from framework.errors import Halted, LogAway
-from framework.logs.patience import Patience
-from framework.worker.assignment import Assignment
-from framework.worker.job_member import JobMember
-from framework.worker.local_job import LocalJob
+from grete.cli.feeding import POLL_MS, Feeding, step, tell, tell_timers, warn
+from grete.cli.job_target import JobTarget
+from grete.cli.patient_output import standard_output
+from grete.cli.progress import Screen, counted
+from grete.cli.starts import starts_of
+from grete.cli.stop_signal import UNANSWERED, StopSignal
+from grete.errors import Halted, LogAway
+from grete.logs.patience import Patience
+from grete.worker.assignment import Assignment
+from grete.worker.job_member import JobMember
+from grete.worker.local_job import LocalJob
 
 if TYPE_CHECKING:
-    from framework.monitor.watching import JobWatch
+    from grete.monitor.watching import JobWatch
 
 
 def up(
@@ -55,7 +55,7 @@ def up(
         feeding = Feeding(local, None, [], follow=True)
         watch = None
         if http is not None:
-            from framework.monitor.watching import watching
+            from grete.monitor.watching import watching
 
             served = watching(found.job, found.settings, found.job_directory, http, hide_values=hide_values)
             watch = opened.enter_context(served)

@@ -4,22 +4,22 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from framework.cli.job_target import JobTarget, target
-from framework.cli.settings_file import settings_of
-from framework.errors import ConfigError, ExitCode
-from framework.logs.address import LogAddress
-from framework.worker.hosting import stages_of
-from framework.worker.lifetime import log_refused, run_worker
-from framework.worker.opening import open_worker
-from framework.worker.watchdog import exits_after
-from framework.worker.worker import Worker
-from framework.worker.worker_log import configure_logs
+from grete.cli.job_target import JobTarget, target
+from grete.cli.settings_file import settings_of
+from grete.errors import ConfigError, ExitCode
+from grete.logs.address import LogAddress
+from grete.worker.hosting import stages_of
+from grete.worker.lifetime import log_refused, run_worker
+from grete.worker.opening import open_worker
+from grete.worker.watchdog import exits_after
+from grete.worker.worker import Worker
+from grete.worker.worker_log import configure_logs
 
 logger = logging.getLogger("grete")
 
 
 def _stand_by(found: JobTarget, partition: int, stage: str | None, http: str | None, status_fd: int) -> ExitCode:
-    from framework.worker.standby_worker import StandbyWorker, open_standby, run_standby
+    from grete.worker.standby_worker import StandbyWorker, open_standby, run_standby
 
     if http is not None:
         log_refused(ConfigError("--standby with --http: a standby has no page; its log lines say how far it is"))
@@ -69,7 +69,7 @@ def work(
 
     if http is None:
         return run_worker(make, whose)
-    from framework.monitor.watching import watching
+    from grete.monitor.watching import watching
 
     try:
         tasks = [f"{each.name}-{partition}" for each in stages_of(found.job, partition, stage)]

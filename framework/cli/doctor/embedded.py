@@ -6,7 +6,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from framework.cli.doctor.report import Report
+from grete.cli.doctor.report import Report
 
 FAULTS_MAX = 5  # that SQLite names
 

@@ -10,21 +10,21 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType
 
-from framework.api.job import Job
-from framework.cli.doctor.report import Report
-from framework.errors import ConfigError, FrameworkError
-from framework.logs.kafka import KafkaReader
-from framework.logs.kafka.admin import Topics, identity_of
-from framework.logs.kafka.config import ClientOptions, scrubber, split_options, transactional
-from framework.logs.kafka.errors import Troubles
-from framework.logs.kafka.job_metadata import metadata_topic
-from framework.logs.kafka.members_topic import members_topic
-from framework.logs.open_transactions import told
-from framework.logs.patience import Patience
-from framework.logs.topic_identity import CREATED_AGAIN, created_again
-from framework.settings import MiB
-from framework.state.commits import all_wirings, ends_of, last_commit
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.cli.doctor.report import Report
+from grete.errors import ConfigError, FrameworkError
+from grete.logs.kafka import KafkaReader
+from grete.logs.kafka.admin import Topics, identity_of
+from grete.logs.kafka.config import ClientOptions, scrubber, split_options, transactional
+from grete.logs.kafka.errors import Troubles
+from grete.logs.kafka.job_metadata import metadata_topic
+from grete.logs.kafka.members_topic import members_topic
+from grete.logs.open_transactions import told
+from grete.logs.patience import Patience
+from grete.logs.topic_identity import CREATED_AGAIN, created_again
+from grete.protocol.ids import TopicPartition
+from grete.settings import MiB
+from grete.state.commits import all_wirings, ends_of, last_commit
 
 ANSWER_S_MAX = 10.0  # a broker that is well answers within milliseconds
 CONNECT_S_MAX = 3.0  # of one broker

@@ -8,10 +8,10 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from framework.api.job import Job
-from framework.cli.doctor.report import Report
-from framework.settings import GiB, MiB, Settings
-from framework.worker.open_files import allowed
+from grete.api.job import Job
+from grete.cli.doctor.report import Report
+from grete.settings import GiB, MiB, Settings
+from grete.worker.open_files import allowed
 
 FREE_BYTES_MIN = 1 * GiB  # RocksDB's compaction and a changelog's rewrite need room beside what is there
 INODES_MIN = 10_000  # a store has some dozens of files for each gigabyte

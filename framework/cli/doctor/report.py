@@ -1,7 +1,7 @@
 """The findings of `grete doctor`, as they are collected."""
 
-from framework.errors import FrameworkError
-from framework.findings import Finding, Level
+from grete.errors import FrameworkError
+from grete.findings import Finding, Level
 
 
 class Report:

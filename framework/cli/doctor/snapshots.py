@@ -1,10 +1,10 @@
 """The folder of snapshots: whether it answers, and whether each task has one that a new machine could take."""
 
-from framework.api.job import Job
-from framework.cli.doctor.report import Report
-from framework.errors import FrameworkError, StoreCorrupted
-from framework.state.commits import all_wirings
-from framework.stores.snapshot_folder import SnapshotFolder
+from grete.api.job import Job
+from grete.cli.doctor.report import Report
+from grete.errors import FrameworkError, StoreCorrupted
+from grete.state.commits import all_wirings
+from grete.stores.snapshot_folder import SnapshotFolder
 
 _NAMED_MAX = 3  # tasks of one finding
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from framework.core.halts import halted
-from protocol.commit import ChannelCommit
-from protocol.envelope import Header
-from protocol.ids import TopicPartition
+from grete.core.halts import halted
+from grete.protocol.commit import ChannelCommit
+from grete.protocol.envelope import Header
+from grete.protocol.ids import TopicPartition
 
 
 @dataclass(slots=True)

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from framework.core.aligned.channel import Channel
-from protocol.control import Marker
-from protocol.ids import TopicPartition
+from grete.core.aligned.channel import Channel
+from grete.protocol.control import Marker
+from grete.protocol.ids import TopicPartition
 
 
 class ChannelTotals:

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from framework.core.aligned.inputs import Inputs
-from framework.core.checkpoint_clock import CheckpointClock
-from framework.core.commit_pipeline import CommitPipeline
-from framework.core.external_inputs import ExternalInputs
-from framework.core.idleness import Idleness
-from framework.core.limits import SENT_PARTS, SENT_PARTS_MAX, SENT_RECORD_BYTES, Limits
-from framework.core.task_topology import TaskWiring
-from protocol.ids import TopicPartition
+from grete.core.aligned.inputs import Inputs
+from grete.core.checkpoint_clock import CheckpointClock
+from grete.core.commit_pipeline import CommitPipeline
+from grete.core.external_inputs import ExternalInputs
+from grete.core.idleness import Idleness
+from grete.core.limits import SENT_PARTS, SENT_PARTS_MAX, SENT_RECORD_BYTES, Limits
+from grete.core.task_topology import TaskWiring
+from grete.protocol.ids import TopicPartition
 
 
 class AlignedClosing:

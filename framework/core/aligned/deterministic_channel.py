@@ -10,16 +10,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from framework.core.aligned.early_buffer import EarlyFrame
-from framework.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
-from framework.core.deterministic.merge_channel import ALL
-from framework.errors import Halted
-from framework.halts import HaltCode
-from protocol.commit import ChannelCommit, Frontier
-from protocol.control import Watermark, decode_watermark
-from protocol.envelope import Header, MessageType
-from protocol.frames import frame_count
-from protocol.ids import TopicPartition
+from grete.core.aligned.early_buffer import EarlyFrame
+from grete.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
+from grete.core.deterministic.merge_channel import ALL
+from grete.errors import Halted
+from grete.halts import HaltCode
+from grete.protocol.commit import ChannelCommit, Frontier
+from grete.protocol.control import Watermark, decode_watermark
+from grete.protocol.envelope import Header, MessageType
+from grete.protocol.frames import frame_count
+from grete.protocol.ids import TopicPartition
 
 
 @dataclass(slots=True)

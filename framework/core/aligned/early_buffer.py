@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from framework.core.actions import Process, Spill
-from protocol.envelope import Header
-from protocol.ids import TopicPartition
+from grete.core.actions import Process, Spill
+from grete.protocol.envelope import Header
+from grete.protocol.ids import TopicPartition
 
 
 @dataclass(slots=True)

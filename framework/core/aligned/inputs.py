@@ -6,19 +6,19 @@ Channels of deterministic producers have rules of their own: deterministic_chann
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from framework.core.actions import DropSpilled, Process, Spill
-from framework.core.aligned.channel import Channel
-from framework.core.aligned.channel_totals import ChannelTotals
-from framework.core.aligned.deterministic_channel import LogicalChannel
-from framework.core.aligned.early_buffer import EarlyBuffer, EarlyFrame
-from framework.core.aligned.rollbacks import Rollbacks
-from framework.core.events import Message
-from framework.core.halts import halted, undecodable, went_back
-from framework.core.limits import Limits
-from framework.core.task_topology import TaskWiring
-from framework.errors import Halted
-from protocol.commit import ChannelCommit, Commit, DeterministicCommit, InputCommit
-from protocol.control import (
+from grete.core.actions import DropSpilled, Process, Spill
+from grete.core.aligned.channel import Channel
+from grete.core.aligned.channel_totals import ChannelTotals
+from grete.core.aligned.deterministic_channel import LogicalChannel
+from grete.core.aligned.early_buffer import EarlyBuffer, EarlyFrame
+from grete.core.aligned.rollbacks import Rollbacks
+from grete.core.events import Message
+from grete.core.halts import halted, undecodable, went_back
+from grete.core.limits import Limits
+from grete.core.task_topology import TaskWiring
+from grete.errors import Halted
+from grete.protocol.commit import ChannelCommit, Commit, DeterministicCommit, InputCommit
+from grete.protocol.control import (
     Marker,
     ProgressMessage,
     RollbackMarker,
@@ -26,10 +26,10 @@ from protocol.control import (
     decode_progress,
     decode_rollback_marker,
 )
-from protocol.envelope import Header, MessageType, decode_header
-from protocol.errors import DecodeError
-from protocol.frames import frame_count
-from protocol.ids import RollbackEntry, TopicPartition
+from grete.protocol.envelope import Header, MessageType, decode_header
+from grete.protocol.errors import DecodeError
+from grete.protocol.frames import frame_count
+from grete.protocol.ids import RollbackEntry, TopicPartition
 
 
 class Inputs:

@@ -3,13 +3,13 @@
 The checkpoint markers go out with a commit: framework/core/commit_pipeline.py.
 """
 
-from framework.core.actions import Action
-from framework.core.events import OutputFrames
-from framework.core.ownership import Ownership
-from framework.core.sender import Sender
-from framework.core.task_topology import TaskWiring
-from protocol.control import encode_rollback_marker, encode_watermark
-from protocol.ids import RollbackEntry
+from grete.core.actions import Action
+from grete.core.events import OutputFrames
+from grete.core.ownership import Ownership
+from grete.core.sender import Sender
+from grete.core.task_topology import TaskWiring
+from grete.protocol.control import encode_rollback_marker, encode_watermark
+from grete.protocol.ids import RollbackEntry
 
 
 class AlignedSender:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from framework.core.changelog_fold import is_rolled_back
-from protocol.commit import ProducerRollbacks
-from protocol.control import RollbackMarker
-from protocol.envelope import Header
-from protocol.ids import RollbackEntry
+from grete.core.changelog_fold import is_rolled_back
+from grete.protocol.commit import ProducerRollbacks
+from grete.protocol.control import RollbackMarker
+from grete.protocol.envelope import Header
+from grete.protocol.ids import RollbackEntry
 
 
 class Rollbacks:

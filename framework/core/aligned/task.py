@@ -11,25 +11,25 @@ batch, claims a new generation (C6), announces it and reads again from the commi
 from collections.abc import Sequence
 from functools import partial
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.aligned.closing import AlignedClosing
-from framework.core.aligned.inputs import Inputs
-from framework.core.aligned.outputs import AlignedSender
-from framework.core.changelog_fold import extend_rollback_history
-from framework.core.commit_pipeline import CommitPipeline, PendingCommit
-from framework.core.external_inputs import ExternalInputs
-from framework.core.graph_check import check_aligned
-from framework.core.lifecycle import ALIGNED_TASK, TaskStatus
-from framework.core.limits import Limits
-from framework.core.ownership import Ownership
-from framework.core.sender import Sender
-from framework.core.startup import StartUp
-from framework.core.task_changelog import TaskChangelog
-from framework.core.task_topology import TaskWiring
-from protocol.changelog import ChangelogType
-from protocol.commit import Commit
-from protocol.ids import RollbackEntry
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.aligned.closing import AlignedClosing
+from grete.core.aligned.inputs import Inputs
+from grete.core.aligned.outputs import AlignedSender
+from grete.core.changelog_fold import extend_rollback_history
+from grete.core.commit_pipeline import CommitPipeline, PendingCommit
+from grete.core.external_inputs import ExternalInputs
+from grete.core.graph_check import check_aligned
+from grete.core.lifecycle import ALIGNED_TASK, TaskStatus
+from grete.core.limits import Limits
+from grete.core.ownership import Ownership
+from grete.core.sender import Sender
+from grete.core.startup import StartUp
+from grete.core.task_changelog import TaskChangelog
+from grete.core.task_topology import TaskWiring
+from grete.protocol.changelog import ChangelogType
+from grete.protocol.commit import Commit
+from grete.protocol.ids import RollbackEntry
 
 
 class TaskCore:

@@ -1,22 +1,22 @@
 """What a deterministic task appends to its changelog: log first, send later (D2, D5)."""
 
-from framework.core.actions import Action
-from framework.core.commit_pipeline import CommitPipeline
-from framework.core.deterministic.call_results import CallResults
-from framework.core.deterministic.logical_clock import LogicalClock
-from framework.core.deterministic.outputs import LogicalSender
-from framework.core.deterministic.source import Source
-from framework.core.lifecycle import CommitStep
-from framework.core.ownership import Ownership
-from framework.core.task_changelog import TaskChangelog
-from protocol.changelog import (
+from grete.core.actions import Action
+from grete.core.commit_pipeline import CommitPipeline
+from grete.core.deterministic.call_results import CallResults
+from grete.core.deterministic.logical_clock import LogicalClock
+from grete.core.deterministic.outputs import LogicalSender
+from grete.core.deterministic.source import Source
+from grete.core.lifecycle import CommitStep
+from grete.core.ownership import Ownership
+from grete.core.task_changelog import TaskChangelog
+from grete.protocol.changelog import (
     ChangelogType,
     TimeLease,
     encode_input_decision,
     encode_output_release,
     encode_time_lease,
 )
-from protocol.notes import IdleNote, encode_calls, encode_note
+from grete.protocol.notes import IdleNote, encode_calls, encode_note
 
 
 class Appends:

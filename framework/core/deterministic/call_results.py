@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from framework.core.events import Ran
-from protocol.notes import CallsNote
+from grete.core.events import Ran
+from grete.protocol.notes import CallsNote
 
 
 class CallResults:

@@ -1,8 +1,8 @@
 """When a deterministic task closes a checkpoint: by its own timer, as no checkpoint spans tasks (D4)."""
 
-from framework.core.checkpoint_clock import CheckpointClock
-from framework.core.idleness import Idleness
-from framework.core.limits import REST, REST_MS_MAX, Limits
+from grete.core.checkpoint_clock import CheckpointClock
+from grete.core.idleness import Idleness
+from grete.core.limits import REST, REST_MS_MAX, Limits
 
 
 class Closing:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from protocol.envelope import Header
-from protocol.frames import decode_columns, digest_records
-from protocol.record_batch import RecordBatch
+from grete.protocol.envelope import Header
+from grete.protocol.frames import decode_columns, digest_records
+from grete.protocol.record_batch import RecordBatch
 
 NOT_LOGICAL = "no logical time: its producer is not deterministic"
 

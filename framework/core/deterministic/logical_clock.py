@@ -1,7 +1,7 @@
 """The clock of a deterministic source: which logical time each record gets (D1, D2)."""
 
-from framework.core.deterministic.logical_watermarks import NEVER
-from framework.core.limits import IDLE_AHEAD, IDLE_INTERVALS, IDLE_US, PROMPTED_INTERVALS
+from grete.core.deterministic.logical_watermarks import NEVER
+from grete.core.limits import IDLE_AHEAD, IDLE_INTERVALS, IDLE_US, PROMPTED_INTERVALS
 
 
 class LogicalClock:

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from framework.core.events import Advance
-from protocol.control import Watermark, encode_watermark
+from grete.core.events import Advance
+from grete.protocol.control import Watermark, encode_watermark
 
 STEP_US = 5_000  # part of the format: tasks that are started again must tell the same. As often as progress messages
 NEVER = 1 << 62  # µs, and offsets

@@ -12,20 +12,20 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
 
-from framework.core.actions import MergedWatermarks, Seek
-from framework.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
-from framework.core.deterministic.merge_channel import ALL, Bound, MergeChannel, upto
-from framework.core.events import Message
-from framework.core.halts import undecodable, went_back
-from framework.errors import Halted
-from framework.halts import HaltCode
-from protocol.commit import ChannelCommit, Commit, Frontier, InputCommit
-from protocol.control import ProgressMessage, Watermark, decode_progress, decode_watermark
-from protocol.envelope import Header, MessageType, decode_header
-from protocol.errors import DecodeError
-from protocol.frames import frame_count
-from protocol.ids import TopicPartition
-from protocol.record_batch import RecordBatch
+from grete.core.actions import MergedWatermarks, Seek
+from grete.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
+from grete.core.deterministic.merge_channel import ALL, Bound, MergeChannel, upto
+from grete.core.events import Message
+from grete.core.halts import undecodable, went_back
+from grete.errors import Halted
+from grete.halts import HaltCode
+from grete.protocol.commit import ChannelCommit, Commit, Frontier, InputCommit
+from grete.protocol.control import ProgressMessage, Watermark, decode_progress, decode_watermark
+from grete.protocol.envelope import Header, MessageType, decode_header
+from grete.protocol.errors import DecodeError
+from grete.protocol.frames import frame_count
+from grete.protocol.ids import TopicPartition
+from grete.protocol.record_batch import RecordBatch
 
 
 class Merge:

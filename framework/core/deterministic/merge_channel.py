@@ -3,9 +3,9 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from framework.core.deterministic.decoded_frame import Received
-from framework.core.deterministic.logical_watermarks import ReceivedWatermarks
-from protocol.ids import TopicPartition
+from grete.core.deterministic.decoded_frame import Received
+from grete.core.deterministic.logical_watermarks import ReceivedWatermarks
+from grete.protocol.ids import TopicPartition
 
 ALL = (1 << 31) - 1  # instead of a source id or a channel: all of them
 Bound = tuple[int, int, int]  # t in µs, source id, channel

@@ -2,18 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 
-from framework.core.actions import Action, ReleaseToSinks
-from framework.core.deterministic.logical_watermarks import messages
-from framework.core.deterministic.merge_channel import ALL
-from framework.core.deterministic.source import Decision
-from framework.core.events import Ran
-from framework.core.ownership import Ownership
-from framework.core.sender import Sender
-from framework.core.task_topology import TaskWiring
-from protocol.changelog import OutputRelease
-from protocol.control import encode_progress
-from protocol.frames import last_logical
-from protocol.ids import TopicPartition
+from grete.core.actions import Action, ReleaseToSinks
+from grete.core.deterministic.logical_watermarks import messages
+from grete.core.deterministic.merge_channel import ALL
+from grete.core.deterministic.source import Decision
+from grete.core.events import Ran
+from grete.core.ownership import Ownership
+from grete.core.sender import Sender
+from grete.core.task_topology import TaskWiring
+from grete.protocol.changelog import OutputRelease
+from grete.protocol.control import encode_progress
+from grete.protocol.frames import last_logical
+from grete.protocol.ids import TopicPartition
 
 
 class LogicalSender:

@@ -1,13 +1,13 @@
 """The input of a deterministic task's code, one action at a time, and the outputs that leave behind it (D1, D2)."""
 
-from framework.core import actions as do
-from framework.core.deterministic.logical_clock import LogicalClock
-from framework.core.deterministic.merge import Merge
-from framework.core.deterministic.outputs import LogicalSender
-from framework.core.deterministic.source import Source
-from framework.core.events import ExternalBatch, InputIdle, Ran
-from framework.core.external_inputs import ExternalInputs
-from framework.core.task_topology import TaskWiring
+from grete.core import actions as do
+from grete.core.deterministic.logical_clock import LogicalClock
+from grete.core.deterministic.merge import Merge
+from grete.core.deterministic.outputs import LogicalSender
+from grete.core.deterministic.source import Source
+from grete.core.events import ExternalBatch, InputIdle, Ran
+from grete.core.external_inputs import ExternalInputs
+from grete.core.task_topology import TaskWiring
 
 
 class Processing:

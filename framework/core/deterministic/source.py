@@ -4,17 +4,17 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from framework.core.actions import ProcessExternal, ProcessIdle
-from framework.core.deterministic.logical_clock import LogicalClock
-from framework.core.events import ExternalBatch, InputIdle, Ran
-from framework.core.external_inputs import ExternalInputs
-from framework.core.limits import BATCHES_MAX, GATHERED
-from framework.errors import Halted
-from framework.halts import HaltCode
-from protocol.changelog import InputDecision, TakenRows
-from protocol.commit import DeterministicCommit
-from protocol.ids import TopicPartition
-from protocol.notes import IdleNote
+from grete.core.actions import ProcessExternal, ProcessIdle
+from grete.core.deterministic.logical_clock import LogicalClock
+from grete.core.events import ExternalBatch, InputIdle, Ran
+from grete.core.external_inputs import ExternalInputs
+from grete.core.limits import BATCHES_MAX, GATHERED
+from grete.errors import Halted
+from grete.halts import HaltCode
+from grete.protocol.changelog import InputDecision, TakenRows
+from grete.protocol.commit import DeterministicCommit
+from grete.protocol.ids import TopicPartition
+from grete.protocol.notes import IdleNote
 
 Decision = InputDecision | IdleNote
 

@@ -11,29 +11,29 @@ From a freeze on nothing is decided or released before the commit is in the chan
 from collections.abc import Sequence
 from functools import partial
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.commit_pipeline import CommitPipeline, PendingCommit
-from framework.core.deterministic.appends import Appends
-from framework.core.deterministic.call_results import CallResults
-from framework.core.deterministic.closing import Closing
-from framework.core.deterministic.logical_clock import LogicalClock
-from framework.core.deterministic.merge import Merge
-from framework.core.deterministic.outputs import LogicalSender
-from framework.core.deterministic.processing import Processing
-from framework.core.deterministic.source import Source
-from framework.core.deterministic.write_ahead import WriteAhead
-from framework.core.external_inputs import ExternalInputs
-from framework.core.graph_check import check_deterministic
-from framework.core.lifecycle import DETERMINISTIC_TASK, TaskStatus
-from framework.core.limits import Limits
-from framework.core.ownership import Ownership
-from framework.core.sender import Sender
-from framework.core.startup import StartUp
-from framework.core.task_changelog import TaskChangelog
-from framework.core.task_topology import TaskWiring
-from protocol.changelog import ChangelogType
-from protocol.commit import Commit, DeterministicCommit
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.commit_pipeline import CommitPipeline, PendingCommit
+from grete.core.deterministic.appends import Appends
+from grete.core.deterministic.call_results import CallResults
+from grete.core.deterministic.closing import Closing
+from grete.core.deterministic.logical_clock import LogicalClock
+from grete.core.deterministic.merge import Merge
+from grete.core.deterministic.outputs import LogicalSender
+from grete.core.deterministic.processing import Processing
+from grete.core.deterministic.source import Source
+from grete.core.deterministic.write_ahead import WriteAhead
+from grete.core.external_inputs import ExternalInputs
+from grete.core.graph_check import check_deterministic
+from grete.core.lifecycle import DETERMINISTIC_TASK, TaskStatus
+from grete.core.limits import Limits
+from grete.core.ownership import Ownership
+from grete.core.sender import Sender
+from grete.core.startup import StartUp
+from grete.core.task_changelog import TaskChangelog
+from grete.core.task_topology import TaskWiring
+from grete.protocol.changelog import ChangelogType
+from grete.protocol.commit import Commit, DeterministicCommit
 
 
 class DeterministicCore:

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from framework.core.actions import Action, FreezePart
-from framework.core.commit_pipeline import CommitPipeline
-from framework.core.deterministic.closing import Closing
-from framework.core.limits import PART_BYTES_MIN
+from grete.core.actions import Action, FreezePart
+from grete.core.commit_pipeline import CommitPipeline
+from grete.core.deterministic.closing import Closing
+from grete.core.limits import PART_BYTES_MIN
 
 
 class WriteAhead:

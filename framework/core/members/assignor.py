@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from protocol.members import HeldPartition, PartitionPlace
+from grete.protocol.members import HeldPartition, PartitionPlace
 
 CAUGHT_UP = 200  # messages behind a standby's store: ten seconds of a small state, and of a large one seldom 50 MB
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
-from framework.core.members.mover import PartitionMover
-from framework.core.members.view import MemberId, MembersView
-from protocol.members import Heartbeat, HeldPartition, JobAssignment, Leave, MembersMessage
+from grete.core.members.mover import PartitionMover
+from grete.core.members.view import MemberId, MembersView
+from grete.protocol.members import Heartbeat, HeldPartition, JobAssignment, Leave, MembersMessage
 
 REPEAT_BEATS = 20  # own heartbeats between two equal assignments: one that joins reads the last rows only
 YIELD_BEATS = 2  # own heartbeats before a leader writes against another's assignment: that one reads, too

@@ -7,9 +7,9 @@ standbys are asked for only while no partition moves: their starts would take th
 
 from collections.abc import Mapping
 
-from framework.core.members.assignor import Candidate, assign, caught_up
-from framework.core.members.view import MembersView, MemberView
-from protocol.members import PartitionPlace
+from grete.core.members.assignor import Candidate, assign, caught_up
+from grete.core.members.view import MembersView, MemberView
+from grete.protocol.members import PartitionPlace
 
 SETTLE_BEATS = 60  # own heartbeats that a partition gets to start before the next one moves: 30 s
 WARM_AT_ONCE = 4  # standbys that catch up for the moves of a member that leaves: it has no time for one by one

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from protocol.members import (
+from grete.protocol.members import (
     HaltedPartition,
     Heartbeat,
     HeldPartition,

@@ -3,10 +3,10 @@
 from collections.abc import Generator
 from typing import Any
 
-from framework.api.calls import AnyCall, CallError
-from framework.api.serdes import encode_error, functions_of
-from framework.execution.calls.ports import Pending
-from protocol.notes import CallResult
+from grete.api.calls import AnyCall, CallError
+from grete.api.serdes import encode_error, functions_of
+from grete.execution.calls.ports import Pending
+from grete.protocol.notes import CallResult
 
 RESULT_BYTES_MAX = 256 * 1024  # of one call: a record's results are one message of the changelog
 

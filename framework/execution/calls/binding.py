@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from framework.api.calls import AnyCall
-from framework.api.context import Context, LogicalContext
-from framework.api.graph import StageGraph
-from framework.errors import ConfigError
-from framework.execution.binding import bound
-from framework.execution.calls.effects import deferred
-from framework.execution.calls.flight import Records
-from framework.execution.calls.ports import Caller
+from grete.api.calls import AnyCall
+from grete.api.context import Context, LogicalContext
+from grete.api.graph import StageGraph
+from grete.errors import ConfigError
+from grete.execution.binding import bound
+from grete.execution.calls.effects import deferred
+from grete.execution.calls.flight import Records
+from grete.execution.calls.ports import Caller
 
 
 def records_of(

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from framework.api.calls import AnyCall
-from framework.execution.calls.ports import Pending
-from framework.execution.calls.shared import shared_calls
+from grete.api.calls import AnyCall
+from grete.execution.calls.ports import Pending
+from grete.execution.calls.shared import shared_calls
 
 PACES_MS = 3, 1, 4, 1, 5  # of one call after the other: answers come in another order than calls
 

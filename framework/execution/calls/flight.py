@@ -13,15 +13,15 @@ from contextlib import suppress
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
-from framework.api.calls import AnyCall
-from framework.api.methods import ReturnError, refuse_return
-from framework.errors import FrameworkError, Halted, TaskError
-from framework.execution.calls.answer import Answer
-from framework.execution.calls.effects import Effects, Place, conflicts
-from framework.execution.calls.ports import Caller, Pending
-from framework.execution.limits import MESSAGE_BYTES_MAX
-from framework.halts import HaltCode
-from protocol.notes import CallResult, CallsNote
+from grete.api.calls import AnyCall
+from grete.api.methods import ReturnError, refuse_return
+from grete.errors import FrameworkError, Halted, TaskError
+from grete.execution.calls.answer import Answer
+from grete.execution.calls.effects import Effects, Place, conflicts
+from grete.execution.calls.ports import Caller, Pending
+from grete.execution.limits import MESSAGE_BYTES_MAX
+from grete.halts import HaltCode
+from grete.protocol.notes import CallResult, CallsNote
 
 RESULTS_BYTES_MAX = 512 * 1024  # of one record: what is recorded of it is one message of the changelog
 CHANGED_MIN = 1_024  # entries: less than 200 KB

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from framework.stores.overlay_store import OverlayStore
-from protocol.changelog import ChangelogHeader, ChangelogType
-from protocol.notes import CallResult, CallsNote, decode_note, encode_calls
+from grete.protocol.changelog import ChangelogHeader, ChangelogType
+from grete.protocol.notes import CallResult, CallsNote, decode_note, encode_calls
+from grete.stores.overlay_store import OverlayStore
 
 RESULTS = b"results-"  # begins the keys in META; then comes the number of the record, 8 bytes
 _END = b"results."  # behind all of them

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from framework.api.record import Record
-from framework.api.topic import Input
-from framework.execution.calls.flight import RecordInFlight, Records
-from framework.execution.decoding import decoders, headers_of
-from framework.execution.failures import refuser
-from framework.execution.process_loops import Loop
-from framework.execution.site import Site
-from framework.stores.overlay import Overlay
-from protocol.record_batch import RecordBatch
+from grete.api.record import Record
+from grete.api.topic import Input
+from grete.execution.calls.flight import RecordInFlight, Records
+from grete.execution.decoding import decoders, headers_of
+from grete.execution.failures import refuser
+from grete.execution.process_loops import Loop
+from grete.execution.site import Site
+from grete.protocol.record_batch import RecordBatch
+from grete.stores.overlay import Overlay
 
 
 def awaiting_loop(site: Site, declared: Input[Any, Any], process: Callable[[Any], Any], records: Records) -> Loop:

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from framework.api.calls import AnyCall
+from grete.api.calls import AnyCall
 
 
 class Pending(Protocol):
@@ -26,7 +26,7 @@ class Pending(Protocol):
 
 
 class Caller(Protocol):
-    """Makes calls outside of the task. ``framework.execution.calls.thread`` is the one of workers."""
+    """Makes calls outside of the task. ``grete.execution.calls.thread`` is the one of workers."""
 
     def begin(self, call: AnyCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pending:
         """Begin a call, with its time-outs and attempts."""

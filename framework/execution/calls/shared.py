@@ -3,10 +3,10 @@
 import os
 from typing import TYPE_CHECKING
 
-from framework.execution.calls.ports import Caller
+from grete.execution.calls.ports import Caller
 
 if TYPE_CHECKING:
-    from framework.execution.calls.thread import CallThread
+    from grete.execution.calls.thread import CallThread
 
 _made = dict[int, "CallThread"]()  # process → its caller
 
@@ -14,7 +14,7 @@ _made = dict[int, "CallThread"]()  # process → its caller
 def shared_calls() -> Caller:
     """Return it; it is made when it is asked for first. A forked process has its own: threads are not forked."""
     if (pid := os.getpid()) not in _made:
-        from framework.execution.calls.thread import CallThread  # asyncio and its kin: only where there are calls
+        from grete.execution.calls.thread import CallThread  # asyncio and its kin: only where there are calls
 
         _made[pid] = CallThread()
     return _made[pid]

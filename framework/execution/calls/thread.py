@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 
 from tenacity import AsyncRetrying, stop_after_attempt, wait_random_exponential
 
-from framework import python_start
-from framework.api.calls import AnyCall, BatchCall, Call
-from framework.execution.calls.batches import Batches
-from framework.execution.calls.threads import DaemonThreads
+from grete import python_start
+from grete.api.calls import AnyCall, BatchCall, Call
+from grete.execution.calls.batches import Batches
+from grete.execution.calls.threads import DaemonThreads
 
 PAUSE_S, PAUSE_S_MAX = 0.1, 10.0  # between two attempts: the most before the second one, and before any
 TURN_S = 0.2  # of the loop, at least one; of a turn that takes over a second the worker's log tells

@@ -4,12 +4,12 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
-from framework.core.deterministic.logical_watermarks import NEVER, step_at
-from framework.core.events import Advance
-from framework.execution.event_time import AFTER_ALL, BEFORE_ALL
-from framework.execution.record_times import part_of
-from framework.execution.reserved_stores import EVENT_TIME
-from protocol.record_batch import RecordBatch
+from grete.core.deterministic.logical_watermarks import NEVER, step_at
+from grete.core.events import Advance
+from grete.execution.event_time import AFTER_ALL, BEFORE_ALL
+from grete.execution.record_times import part_of
+from grete.execution.reserved_stores import EVENT_TIME
+from grete.protocol.record_batch import RecordBatch
 
 _TOLD = EVENT_TIME + b"told "  # in META, before a stream's name
 _ENTRY = struct.Struct(">q?q")  # event time told last, whether the task was idle, when the next is due

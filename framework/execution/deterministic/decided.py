@@ -3,14 +3,14 @@
 from collections import deque
 from collections.abc import Sequence
 
-from framework.core.actions import ProcessExternal
-from framework.errors import Halted, OffsetOutOfRange
-from framework.halts import HaltCode
-from framework.logs.partition_reader import batch
-from framework.ports import Log, LogRow
-from framework.settings import Settings
-from protocol.frames import digest_rows
-from protocol.ids import TopicPartition
+from grete.core.actions import ProcessExternal
+from grete.errors import Halted, OffsetOutOfRange
+from grete.halts import HaltCode
+from grete.logs.partition_reader import batch
+from grete.ports import Log, LogRow
+from grete.protocol.frames import digest_rows
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
 
 _NAMED = 5  # missing offsets that a message names
 

@@ -4,10 +4,10 @@ import logging
 import sys
 from collections.abc import Iterator
 
-from framework.api.job import Job
-from framework.api.task import Task
-from framework.errors import ConfigError
-from framework.execution.deterministic.lint.project import LintFinding, Project
+from grete.api.job import Job
+from grete.api.task import Task
+from grete.errors import ConfigError
+from grete.execution.deterministic.lint.project import LintFinding, Project
 
 logger = logging.getLogger("grete")
 

@@ -1,14 +1,14 @@
 """Names the outputs that a task has made differently the second time, with both records where it can read them (D5)."""
 
-from framework.api.reader import origin_of
-from framework.errors import FrameworkError, Halted, OffsetOutOfRange
-from framework.execution.deterministic.numbering import content_of
-from framework.execution.deterministic.remade import OutputsDiffer
-from framework.execution.limits import ROWS_MAX
-from framework.halts import HaltCode
-from framework.logs.partition_reader import rows_left
-from framework.ports import ExternalRecord, Log, LogRow
-from protocol.frames import decode_headers
+from grete.api.reader import origin_of
+from grete.errors import FrameworkError, Halted, OffsetOutOfRange
+from grete.execution.deterministic.numbering import content_of
+from grete.execution.deterministic.remade import OutputsDiffer
+from grete.execution.limits import ROWS_MAX
+from grete.halts import HaltCode
+from grete.logs.partition_reader import rows_left
+from grete.ports import ExternalRecord, Log, LogRow
+from grete.protocol.frames import decode_headers
 
 _WHAT_TO_DO = (
     "If its code was changed while it had not stopped gracefully, put the code of before back, stop it gracefully, "

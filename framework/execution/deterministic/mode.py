@@ -2,20 +2,20 @@
 
 from collections import deque
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.deterministic.task import DeterministicCore
-from framework.errors import OffsetOutOfRange
-from framework.execution.deterministic.decided import DecidedRows, digest_of
-from framework.execution.deterministic.differing import explained
-from framework.execution.deterministic.output_recovery import OutputRecovery
-from framework.execution.deterministic.ports import LogicalRunner
-from framework.execution.deterministic.remade import OutputsDiffer
-from framework.execution.limits import END_CHECK_MS, LATE_MS
-from framework.execution.pending_sends import CHANGELOG
-from framework.execution.task_parts import COVERED, TaskParts
-from framework.ports import Delivery, ExternalRecord, LogRow
-from protocol.ids import TopicPartition
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.deterministic.task import DeterministicCore
+from grete.errors import OffsetOutOfRange
+from grete.execution.deterministic.decided import DecidedRows, digest_of
+from grete.execution.deterministic.differing import explained
+from grete.execution.deterministic.output_recovery import OutputRecovery
+from grete.execution.deterministic.ports import LogicalRunner
+from grete.execution.deterministic.remade import OutputsDiffer
+from grete.execution.limits import END_CHECK_MS, LATE_MS
+from grete.execution.pending_sends import CHANGELOG
+from grete.execution.task_parts import COVERED, TaskParts
+from grete.ports import Delivery, ExternalRecord, LogRow
+from grete.protocol.ids import TopicPartition
 
 
 class DeterministicMode:

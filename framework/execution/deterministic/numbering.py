@@ -4,9 +4,9 @@ They are one header. A job of release 0.1 wrote three. It goes on with three up 
 has nothing to make again: what is made again must be what its digests say.
 """
 
-from framework.api.reader import OUTPUT, PRODUCER, SEQ, TIME, origin_of
-from framework.execution.frame_buffer import AnyHeaders
-from protocol.frames import decode_headers, encode_headers
+from grete.api.reader import OUTPUT, PRODUCER, SEQ, TIME, origin_of
+from grete.execution.frame_buffer import AnyHeaders
+from grete.protocol.frames import decode_headers, encode_headers
 
 ONE = b"headers"  # in META: a task writes one header. Its value is the format's number
 FORMAT = (2).to_bytes()

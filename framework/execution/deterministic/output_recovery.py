@@ -2,15 +2,15 @@
 
 from collections import deque
 
-from framework.errors import OffsetOutOfRange
-from framework.execution.deterministic.differing import seq_of
-from framework.execution.deterministic.ports import LogicalRunner
-from framework.execution.deterministic.remade import Visible
-from framework.execution.limits import LOOK_MS
-from framework.logs.partition_reader import PartitionReader
-from framework.ports import Log, LogRow
-from protocol.commit import Commit
-from protocol.ids import TopicPartition
+from grete.errors import OffsetOutOfRange
+from grete.execution.deterministic.differing import seq_of
+from grete.execution.deterministic.ports import LogicalRunner
+from grete.execution.deterministic.remade import Visible
+from grete.execution.limits import LOOK_MS
+from grete.logs.partition_reader import PartitionReader
+from grete.ports import Log, LogRow
+from grete.protocol.commit import Commit
+from grete.protocol.ids import TopicPartition
 
 
 class OutputRecovery:

@@ -3,9 +3,9 @@
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from framework.core.task_topology import TaskWiring
-from framework.execution.deterministic.numbering import FORMAT, ONE, Heads, cell_of
-from framework.execution.deterministic.remade import (
+from grete.core.task_topology import TaskWiring
+from grete.execution.deterministic.numbering import FORMAT, ONE, Heads, cell_of
+from grete.execution.deterministic.remade import (
     Check,
     Made,
     Visible,
@@ -15,12 +15,12 @@ from framework.execution.deterministic.remade import (
     unpack_digest,
     unpack_released,
 )
-from framework.execution.frame_buffer import AnyHeaders, Buffer
-from framework.execution.outputs import HELD_BYTES, Append, Held
-from framework.ports import ExternalRecord
-from framework.stores.overlay_store import OverlayStore
-from protocol.frames import digest_records, encode_columns
-from protocol.ids import TopicPartition
+from grete.execution.frame_buffer import AnyHeaders, Buffer
+from grete.execution.outputs import HELD_BYTES, Append, Held
+from grete.ports import ExternalRecord
+from grete.protocol.frames import digest_records, encode_columns
+from grete.protocol.ids import TopicPartition
+from grete.stores.overlay_store import OverlayStore
 
 TimeAndSource = tuple[int, int]  # logical time: t in µs, id of the source (D1)
 

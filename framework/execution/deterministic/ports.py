@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from framework.core.actions import MergedWatermarks
-from framework.core.events import Advance
-from framework.execution.deterministic.remade import Check, Visible
-from framework.execution.ports import Runner
-from framework.ports import ExternalRecord, LogRow
-from protocol.ids import TopicPartition
-from protocol.notes import CallResult, CallsNote
-from protocol.record_batch import RecordBatch
+from grete.core.actions import MergedWatermarks
+from grete.core.events import Advance
+from grete.execution.deterministic.remade import Check, Visible
+from grete.execution.ports import Runner
+from grete.ports import ExternalRecord, LogRow
+from grete.protocol.ids import TopicPartition
+from grete.protocol.notes import CallResult, CallsNote
+from grete.protocol.record_batch import RecordBatch
 
 
 class LogicalRunner(Runner, Protocol):

@@ -4,31 +4,31 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
-from framework.api.context import LogicalContext
-from framework.api.graph import StageGraph
-from framework.core.actions import MergedWatermarks
-from framework.core.deterministic.logical_watermarks import NEVER
-from framework.core.events import Advance
-from framework.core.task_topology import wire
-from framework.core.topology import Topology
-from framework.execution.calls.kept_results import KeptResults
-from framework.execution.calls.ports import Caller
-from framework.execution.deterministic.announced_time import AnnouncedTime
-from framework.execution.deterministic.outputs import LogicalOutputs, TimeAndSource
-from framework.execution.deterministic.record_clock import LogicalTime
-from framework.execution.deterministic.remade import Check, Visible
-from framework.execution.event_time import OUTSIDE
-from framework.execution.outputs import Outputs
-from framework.execution.processor import Processor
-from framework.execution.reserved_stores import META
-from framework.execution.sink_targets import MakeSinks, sinks_of
-from framework.execution.timers import NEVER as NEVER_SET
-from framework.ports import ExternalRecord, LogRow
-from framework.settings import Settings
-from framework.stores.overlay import Overlay
-from protocol.ids import TopicPartition, producer_id
-from protocol.notes import CallResult, CallsNote
-from protocol.record_batch import RecordBatch
+from grete.api.context import LogicalContext
+from grete.api.graph import StageGraph
+from grete.core.actions import MergedWatermarks
+from grete.core.deterministic.logical_watermarks import NEVER
+from grete.core.events import Advance
+from grete.core.task_topology import wire
+from grete.core.topology import Topology
+from grete.execution.calls.kept_results import KeptResults
+from grete.execution.calls.ports import Caller
+from grete.execution.deterministic.announced_time import AnnouncedTime
+from grete.execution.deterministic.outputs import LogicalOutputs, TimeAndSource
+from grete.execution.deterministic.record_clock import LogicalTime
+from grete.execution.deterministic.remade import Check, Visible
+from grete.execution.event_time import OUTSIDE
+from grete.execution.outputs import Outputs
+from grete.execution.processor import Processor
+from grete.execution.reserved_stores import META
+from grete.execution.sink_targets import MakeSinks, sinks_of
+from grete.execution.timers import NEVER as NEVER_SET
+from grete.ports import ExternalRecord, LogRow
+from grete.protocol.ids import TopicPartition, producer_id
+from grete.protocol.notes import CallResult, CallsNote
+from grete.protocol.record_batch import RecordBatch
+from grete.settings import Settings
+from grete.stores.overlay import Overlay
 
 CALLS = b"calls"  # in META: how often ctx.random was called
 RECORDS = b"records"  # in META, with an async process: how many it has had, by which the results of calls are found

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from framework.execution.deterministic.outputs import LogicalOutputs, TimeAndSource
-from protocol.record_batch import RecordBatch
+from grete.execution.deterministic.outputs import LogicalOutputs, TimeAndSource
+from grete.protocol.record_batch import RecordBatch
 
 T = TypeVar("T")
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 
-from framework.errors import Halted
-from framework.execution.deterministic.numbering import content_of
-from framework.execution.limits import CHECKS_MAX, KEPT
-from framework.halts import HaltCode
-from framework.ports import ExternalRecord
-from protocol.frames import digest_outputs
-from protocol.ids import TopicPartition
+from grete.errors import Halted
+from grete.execution.deterministic.numbering import content_of
+from grete.execution.limits import CHECKS_MAX, KEPT
+from grete.halts import HaltCode
+from grete.ports import ExternalRecord
+from grete.protocol.frames import digest_outputs
+from grete.protocol.ids import TopicPartition
 
 Check = tuple[int, int]  # a seq, and the digest up to it
 _NUMBER = Struct(">q")

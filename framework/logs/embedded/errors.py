@@ -6,8 +6,8 @@ import sqlite3
 from pathlib import Path
 from types import TracebackType
 
-from framework.errors import ConfigError, FrameworkError, Halted, TransientError
-from framework.halts import HaltCode
+from grete.errors import ConfigError, FrameworkError, Halted, TransientError
+from grete.halts import HaltCode
 
 BUSY_MS = 10_000  # only a foreign program can make SQLite itself wait: our writers queue at the writer lock
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})

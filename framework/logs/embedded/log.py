@@ -11,14 +11,14 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from framework.errors import ConfigError, OffsetOutOfRange
-from framework.logs.embedded.errors import BUSY_MS, corrupt
-from framework.logs.embedded.notifier import Notifier
-from framework.logs.embedded.reader import VERSION_SQL, EmbeddedReader, no_log
-from framework.logs.embedded.schema import OFFSET_BITS, PAGE_BYTES, crc_of, open_file
-from framework.logs.embedded.writer_queue import WriterLock
-from framework.ports import Delivery, ExternalRecord
-from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
+from grete.errors import ConfigError, OffsetOutOfRange
+from grete.logs.embedded.errors import BUSY_MS, corrupt
+from grete.logs.embedded.notifier import Notifier
+from grete.logs.embedded.reader import VERSION_SQL, EmbeddedReader, no_log
+from grete.logs.embedded.schema import OFFSET_BITS, PAGE_BYTES, crc_of, open_file
+from grete.logs.embedded.writer_queue import WriterLock
+from grete.ports import Delivery, ExternalRecord
+from grete.protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
 
 WAL_BYTES_MAX = 64 << 20  # a WAL that reached this is emptied: disk space and recovery time stay bounded
 CHECKPOINT_BYTES = 4 << 20  # written here since the last copying back: little each time, so no long stall (20 ms)
@@ -45,7 +45,7 @@ class _Tail:
 
 
 class EmbeddedLog(EmbeddedReader):
-    """framework.ports.Log over one SQLite file that all processes of a job share. Neither thread safe nor fork safe."""
+    """grete.ports.Log over one SQLite file that all processes of a job share. Neither thread safe nor fork safe."""
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         """Open the log; ``create`` makes the file (0600) and its directory (0700), but not the directory's parents.
@@ -116,7 +116,7 @@ class EmbeddedLog(EmbeddedReader):
         sync: bool = False,
         outputs: Sequence[ExternalRecord] = (),
     ) -> None:
-        """Queue one internal message, see framework.ports.Log; its timestamp is its append time.
+        """Queue one internal message, see grete.ports.Log; its timestamp is its append time.
 
         One transaction compares the fence, appends and shows the outputs (C3, S1).
         """

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from framework.errors import ConfigError, OffsetOutOfRange
-from framework.logs.embedded.errors import Guard, corrupt
-from framework.logs.embedded.schema import OFFSET_BITS, OFFSET_MASK, open_to_read
-from framework.open_transaction import OpenTransaction
-from framework.ports import LogRow, row_of
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError, OffsetOutOfRange
+from grete.logs.embedded.errors import Guard, corrupt
+from grete.logs.embedded.schema import OFFSET_BITS, OFFSET_MASK, open_to_read
+from grete.open_transaction import OpenTransaction
+from grete.ports import LogRow, row_of
+from grete.protocol.ids import TopicPartition
 
 ROW_BYTES = 48  # what a row counts beside its blobs, so that a read of a million empty messages is bounded too
 
@@ -27,7 +27,7 @@ Connect = Callable[[ExitStack], sqlite3.Connection]
 
 
 class EmbeddedReader:
-    """framework.ports.LogReader over the file of an embedded log. Neither thread safe nor fork safe."""
+    """grete.ports.LogReader over the file of an embedded log. Neither thread safe nor fork safe."""
 
     def __init__(self, path: Path, connect: Connect | None = None) -> None:
         """Open the log; nothing is made, and what a killed process left in the WAL stays there.

@@ -12,9 +12,9 @@ from pathlib import Path
 from urllib.parse import quote
 from zlib import crc32
 
-from framework.errors import ConfigError
-from framework.logs.embedded.errors import BUSY_MS
-from framework.logs.embedded.writer_queue import WriterLock
+from grete.errors import ConfigError
+from grete.logs.embedded.errors import BUSY_MS
+from grete.logs.embedded.writer_queue import WriterLock
 
 APPLICATION_ID = 0x47524554  # "GRET", where `file` and SQLite's own tools look for it
 SCHEMA_VERSION = 1  # of the tables: a file with another one is refused

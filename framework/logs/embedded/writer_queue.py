@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from framework.errors import LogAway
-from framework.file_lock import open_lock, try_lock, unlock
+from grete.errors import LogAway
+from grete.file_lock import open_lock, try_lock, unlock
 
 HOLD_S_MAX = 10.0  # far above any transaction: a process that holds a lock for longer is stopped, or its disk is
 PAUSE_MIN_S, PAUSE_MAX_S = 0.00002, 0.001  # between tries of the process that is next

@@ -16,16 +16,16 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from framework.errors import ConfigError, Halted, LogAway, TransientError
-from framework.halts import HaltCode
-from framework.logs.kafka.config import MESSAGE_BYTES_MAX
-from framework.logs.kafka.errors import AWAY, Troubles, failed, logger
-from framework.logs.kafka.metadata_client import BEHIND_S, SLICE_S
-from framework.logs.kafka.refusals import TimeBounds
-from framework.logs.patience import Patience
-from framework.logs.topic_identity import CREATED_AGAIN, more_partitions
-from framework.settings import MiB
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError, Halted, LogAway, TransientError
+from grete.halts import HaltCode
+from grete.logs.kafka.config import MESSAGE_BYTES_MAX
+from grete.logs.kafka.errors import AWAY, Troubles, failed, logger
+from grete.logs.kafka.metadata_client import BEHIND_S, SLICE_S
+from grete.logs.kafka.refusals import TimeBounds
+from grete.logs.patience import Patience
+from grete.logs.topic_identity import CREATED_AGAIN, more_partitions
+from grete.protocol.ids import TopicPartition
+from grete.settings import MiB
 
 ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well within
 LIMITS_S_MAX = 5.0  # tasks wait meanwhile; without an answer the broker judges a record itself

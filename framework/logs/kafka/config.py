@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from framework.errors import ConfigError
-from framework.logs.kafka.endings import RETRY_MS, RETRY_MS_MAX
-from framework.logs.kafka.tls_diagnosis import protocol
-from framework.settings import KiB, MiB
+from grete.errors import ConfigError
+from grete.logs.kafka.endings import RETRY_MS, RETRY_MS_MAX
+from grete.logs.kafka.tls_diagnosis import protocol
+from grete.settings import KiB, MiB
 
 MESSAGE_BYTES_MAX = 2 * MiB  # K1: a frame is 512 KiB; a changelog message of one huge value still fits
 

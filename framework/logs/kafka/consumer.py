@@ -14,14 +14,14 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from framework.errors import OffsetOutOfRange
-from framework.logs.kafka.errors import AWAY, Troubles, failed, failure
-from framework.logs.kafka.metadata_client import SLICE_S, MetadataClient
-from framework.logs.kafka.read_ahead import ReadAhead
-from framework.logs.patience import Patience
-from framework.ports import LogRow
-from framework.settings import MiB
-from protocol.ids import TopicPartition
+from grete.errors import OffsetOutOfRange
+from grete.logs.kafka.errors import AWAY, Troubles, failed, failure
+from grete.logs.kafka.metadata_client import SLICE_S, MetadataClient
+from grete.logs.kafka.read_ahead import ReadAhead
+from grete.logs.patience import Patience
+from grete.ports import LogRow
+from grete.protocol.ids import TopicPartition
+from grete.settings import MiB
 
 BATCH = 500  # messages taken from librdkafka at a time
 AHEAD_BYTES_MAX = 8 * MiB  # of one partition, beside what librdkafka holds; beyond, it is not fetched for a while

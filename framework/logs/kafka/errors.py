@@ -8,11 +8,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from framework.errors import ConfigError, FrameworkError, Halted, LogAway, OffsetOutOfRange, Refused, TransientError
-from framework.halts import HaltCode
-from framework.logs.kafka.refusals import REFUSALS, guilty, told
-from framework.logs.kafka.tls_diagnosis import diagnosis
-from framework.ports import ExternalRecord
+from grete.errors import ConfigError, FrameworkError, Halted, LogAway, OffsetOutOfRange, Refused, TransientError
+from grete.halts import HaltCode
+from grete.logs.kafka.refusals import REFUSALS, guilty, told
+from grete.logs.kafka.tls_diagnosis import diagnosis
+from grete.ports import ExternalRecord
 
 # a line of librdkafka's that differs in its numbers only is logged this often: it tries 20 times a second
 REPEAT_S = 60.0

@@ -10,8 +10,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from framework.logs.kafka.errors import AWAY, PASSING, logger
-from protocol.ids import TopicPartition
+from grete.logs.kafka.errors import AWAY, PASSING, logger
+from grete.protocol.ids import TopicPartition
 
 ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well within
 REQUEST_S_MAX = 3_600.0  # the longest that the client takes: see GroupPositions

@@ -6,12 +6,12 @@ it feeds that batch again.
 
 from collections.abc import Mapping, Sequence
 
-from framework.core.damage import entry as reading
-from framework.errors import ConfigError
-from framework.logs.kafka.whole_writer import WholeWriter
-from framework.logs.partition_reader import rows
-from framework.ports import ExternalRecord, Log, LogReader
-from protocol.ids import TopicPartition
+from grete.core.damage import entry as reading
+from grete.errors import ConfigError
+from grete.logs.kafka.whole_writer import WholeWriter
+from grete.logs.partition_reader import rows
+from grete.ports import ExternalRecord, Log, LogReader
+from grete.protocol.ids import TopicPartition
 
 PINS, FEEDS = 0, 1  # partitions: a worker reads the few pins, not the many entries of a feed
 _FEED = "feed"
@@ -63,7 +63,7 @@ class KafkaMetadataReader:
 
 
 class KafkaJobMetadata(KafkaMetadataReader):
-    """Metadata by name: the port of ``framework.feeds`` and of the pins to a log."""
+    """Metadata by name: the port of ``grete.feeds`` and of the pins to a log."""
 
     def __init__(self, log: Log, job: str, whole: WholeWriter | None = None) -> None:
         """``log`` is to have the topic. With ``whole``, what is produced together goes out in one transaction."""

@@ -8,22 +8,22 @@ from operator import itemgetter
 
 from confluent_kafka.admin import AdminClient
 
-from framework.errors import ConfigError, OffsetOutOfRange, TransientError
-from framework.logs.kafka.admin import COMPACTED, STREAM, Topics
-from framework.logs.kafka.config import ClientOptions, batching, scrubber, split_options
-from framework.logs.kafka.errors import Troubles
-from framework.logs.kafka.group_positions import GroupPositions
-from framework.logs.kafka.job_metadata import KafkaJobMetadata
-from framework.logs.kafka.metadata_client import SPREAD_S_MAX
-from framework.logs.kafka.producer import KafkaWriter
-from framework.logs.kafka.reader import KafkaReader
-from framework.logs.kafka.refusals import TimestampLimits
-from framework.logs.kafka.transactions import Transactions
-from framework.logs.kafka.whole_writer import WholeWriter
-from framework.logs.patience import Patience
-from framework.logs.topic_identity import METADATA_GONE, OUTPUT_GONE
-from framework.ports import Delivery, ExternalRecord
-from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
+from grete.errors import ConfigError, OffsetOutOfRange, TransientError
+from grete.logs.kafka.admin import COMPACTED, STREAM, Topics
+from grete.logs.kafka.config import ClientOptions, batching, scrubber, split_options
+from grete.logs.kafka.errors import Troubles
+from grete.logs.kafka.group_positions import GroupPositions
+from grete.logs.kafka.job_metadata import KafkaJobMetadata
+from grete.logs.kafka.metadata_client import SPREAD_S_MAX
+from grete.logs.kafka.producer import KafkaWriter
+from grete.logs.kafka.reader import KafkaReader
+from grete.logs.kafka.refusals import TimestampLimits
+from grete.logs.kafka.transactions import Transactions
+from grete.logs.kafka.whole_writer import WholeWriter
+from grete.logs.patience import Patience
+from grete.logs.topic_identity import METADATA_GONE, OUTPUT_GONE
+from grete.ports import Delivery, ExternalRecord
+from grete.protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
 
 COMPLETED_S_MAX = 15.0  # what a predecessor has seen committed can be read by then, if the log still has it
 READABLE_S_MAX = 90.0  # a transaction that a dead process left open has timed out by then
@@ -33,7 +33,7 @@ _PARTITION_OF = itemgetter(0)  # of an ExternalRecord; a sink has tens of thousa
 
 
 class KafkaLog(KafkaReader):
-    """framework.ports.Log over a Kafka cluster; one consumer and one producer. Neither thread safe nor fork safe.
+    """grete.ports.Log over a Kafka cluster; one consumer and one producer. Neither thread safe nor fork safe.
 
     ``fence`` is ignored: the core compares offsets instead (C3). ``sync`` is, too: what is acknowledged is on all
     replicas in sync. ``read`` returns nothing only if there was nothing at the last ``bounds`` or seek: it may wait.
@@ -207,7 +207,7 @@ class KafkaLog(KafkaReader):
         sync: bool = False,
         outputs: Sequence[ExternalRecord] = (),
     ) -> None:
-        """Queue one internal message; see framework.ports.Log."""
+        """Queue one internal message; see grete.ports.Log."""
         self._check(partition)
         self._check_records(outputs)
         transactions = self._transactions.get(partition)

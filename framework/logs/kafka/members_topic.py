@@ -6,13 +6,13 @@ import time
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from framework.errors import ConfigError, FrameworkError, LogAway, TransientError
-from framework.logs.kafka.admin import Topics
-from framework.logs.kafka.config import ClientOptions, scrubber, split_options
-from framework.logs.kafka.errors import AWAY, Troubles, failed, failure
-from framework.logs.kafka.metadata_client import SPREAD_S_MAX, MetadataClient
-from framework.logs.patience import Patience
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError, FrameworkError, LogAway, TransientError
+from grete.logs.kafka.admin import Topics
+from grete.logs.kafka.config import ClientOptions, scrubber, split_options
+from grete.logs.kafka.errors import AWAY, Troubles, failed, failure
+from grete.logs.kafka.metadata_client import SPREAD_S_MAX, MetadataClient
+from grete.logs.patience import Patience
+from grete.protocol.ids import TopicPartition
 
 TAIL_ROWS = 1_000  # read at a start: of ten members those of 50 s, so at least one assignment
 ROWS_MAX = 500  # taken in one go

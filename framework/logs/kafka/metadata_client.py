@@ -12,11 +12,11 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from framework.errors import FrameworkError
-from framework.logs.kafka.errors import AWAY, Troubles, failed, failure
-from framework.logs.kafka.question import Question
-from framework.logs.patience import Patience
-from protocol.ids import TopicPartition
+from grete.errors import FrameworkError
+from grete.logs.kafka.errors import AWAY, Troubles, failed, failure
+from grete.logs.kafka.question import Question
+from grete.logs.patience import Patience
+from grete.protocol.ids import TopicPartition
 
 SLICE_S = 0.5  # of waiting for the broker: signal handlers run in between
 ANSWER_S = 10.0  # from then on an answer is lost: a broker may be far or busy, and what was given up is not answered

@@ -10,13 +10,13 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
-from framework.api.reader import OUTPUT
-from framework.errors import ConfigError, FrameworkError, TransientError
-from framework.logs.kafka.errors import Troubles, failed, failure
-from framework.ports import Delivery, ExternalRecord
-from protocol.errors import DecodeError
-from protocol.frames import decode_headers, encode_headers
-from protocol.ids import TopicPartition
+from grete.api.reader import OUTPUT
+from grete.errors import ConfigError, FrameworkError, TransientError
+from grete.logs.kafka.errors import Troubles, failed, failure
+from grete.ports import Delivery, ExternalRecord
+from grete.protocol.errors import DecodeError
+from grete.protocol.frames import decode_headers, encode_headers
+from grete.protocol.ids import TopicPartition
 
 REASON_S_MAX = 0.5  # of waiting for librdkafka to say why it has given up
 ANSWER_S = 0.5  # of waiting for a first answer: signal handlers run in between

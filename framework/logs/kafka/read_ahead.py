@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
-from framework.errors import FrameworkError
-from framework.ports import LogRow, row_of
-from framework.settings import MiB
-from protocol.frames import encode_headers
+from grete.errors import FrameworkError
+from grete.ports import LogRow, row_of
+from grete.protocol.frames import encode_headers
+from grete.settings import MiB
 
 ROW_BYTES = 48  # what a row counts beside its blobs, as in the other logs
 KEPT_BYTES_MAX = 2 * MiB  # read and kept for the other tasks here that read the same partition: they take turns

@@ -4,21 +4,21 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from framework.errors import ConfigError
-from framework.logs.kafka.config import ClientOptions, scrubber, split_options
-from framework.logs.kafka.consumer import Reader
-from framework.logs.kafka.errors import Troubles
-from framework.logs.kafka.job_metadata import KafkaMetadataReader
-from framework.logs.kafka.metadata_client import BEHIND_S, SPREAD_S_MAX, MetadataClient
-from framework.logs.kafka.uncommitted import Uncommitted
-from framework.logs.patience import Patience
-from framework.open_transaction import OpenTransaction
-from framework.ports import LogRow
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError
+from grete.logs.kafka.config import ClientOptions, scrubber, split_options
+from grete.logs.kafka.consumer import Reader
+from grete.logs.kafka.errors import Troubles
+from grete.logs.kafka.job_metadata import KafkaMetadataReader
+from grete.logs.kafka.metadata_client import BEHIND_S, SPREAD_S_MAX, MetadataClient
+from grete.logs.kafka.uncommitted import Uncommitted
+from grete.logs.patience import Patience
+from grete.open_transaction import OpenTransaction
+from grete.ports import LogRow
+from grete.protocol.ids import TopicPartition
 
 
 class KafkaReader:
-    """framework.ports.LogReader over a Kafka cluster. Neither thread safe nor fork safe."""
+    """grete.ports.LogReader over a Kafka cluster. Neither thread safe nor fork safe."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class KafkaReader:
         return end if found < 0 else found
 
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
-        """Return messages from ``offset`` on; see framework.ports.Log.
+        """Return messages from ``offset`` on; see grete.ports.Log.
 
         A topic that keeps a record's own time shows that as its append time, too: Kafka stores one of them.
         """

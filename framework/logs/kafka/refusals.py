@@ -7,10 +7,10 @@ from operator import attrgetter
 
 from confluent_kafka import KafkaError
 
-from framework.errors import FrameworkError, LogAway, Refused
-from framework.halts import HaltCode
-from framework.ports import ExternalRecord
-from protocol.ids import TopicPartition
+from grete.errors import FrameworkError, LogAway, Refused
+from grete.halts import HaltCode
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
 
 SKEW_MS = 60_000  # between our clock and a broker's: what is closer to a limit the broker judges
 PAST_MS = 3_600_000  # an older record is looked at: a topic that takes none of the last hour takes none at all

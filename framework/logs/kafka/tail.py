@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from framework.errors import TransientError
-from framework.logs.kafka.errors import AWAY, Troubles, failed
-from framework.logs.kafka.producer import append_time
-from protocol.ids import TopicPartition
+from grete.errors import TransientError
+from grete.logs.kafka.errors import AWAY, Troubles, failed
+from grete.logs.kafka.producer import append_time
+from grete.protocol.ids import TopicPartition
 
 SLICE_S = 0.5  # of a call that waits for the broker: in between the caller looks whether to go on
 STEP_S = 0.02  # of waiting for messages that may come

@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from framework.errors import FrameworkError, Halted, LogAway, TransientError
-from framework.halts import HaltCode
-from framework.logs.kafka.config import transactional
-from framework.logs.kafka.endings import WhatBecame, may_come_again, outcome
-from framework.logs.kafka.errors import Troubles, failed
-from framework.logs.kafka.producer import HANDED_MAX, Callback, append_time, hand_over, unknown_offset
-from framework.logs.kafka.tail import TailRow, read_tail
-from framework.ports import Delivery, ExternalRecord
-from protocol.ids import TopicPartition
+from grete.errors import FrameworkError, Halted, LogAway, TransientError
+from grete.halts import HaltCode
+from grete.logs.kafka.config import transactional
+from grete.logs.kafka.endings import WhatBecame, may_come_again, outcome
+from grete.logs.kafka.errors import Troubles, failed
+from grete.logs.kafka.producer import HANDED_MAX, Callback, append_time, hand_over, unknown_offset
+from grete.logs.kafka.tail import TailRow, read_tail
+from grete.ports import Delivery, ExternalRecord
+from grete.protocol.ids import TopicPartition
 
 SLICE_S = 0.5  # of a call that waits for the broker, and is resumed: in between the thread sees that the log was closed
 FLUSH_S = 0.1  # of one call: the client's next step of 0.2 s would call back with an exception set

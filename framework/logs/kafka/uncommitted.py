@@ -10,11 +10,11 @@ from typing import Any
 from confluent_kafka import KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from framework.logs.kafka.errors import Troubles
-from framework.logs.kafka.metadata_client import SLICE_S, MetadataClient
-from framework.logs.patience import Patience
-from framework.open_transaction import OpenTransaction
-from protocol.ids import TopicPartition
+from grete.logs.kafka.errors import Troubles
+from grete.logs.kafka.metadata_client import SLICE_S, MetadataClient
+from grete.logs.patience import Patience
+from grete.open_transaction import OpenTransaction
+from grete.protocol.ids import TopicPartition
 
 READ_S_MAX = 5.0  # for a message that is only shown: without it the offset is told
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from framework.errors import Fenced, TransientError
-from framework.logs.kafka.config import transactional
-from framework.logs.kafka.endings import may_come_again
-from framework.logs.kafka.errors import Troubles, failed
-from framework.logs.kafka.producer import hand_over
-from framework.logs.kafka.tail import read_tail
-from framework.ports import ExternalRecord
-from protocol.ids import TopicPartition
+from grete.errors import Fenced, TransientError
+from grete.logs.kafka.config import transactional
+from grete.logs.kafka.endings import may_come_again
+from grete.logs.kafka.errors import Troubles, failed
+from grete.logs.kafka.producer import hand_over
+from grete.logs.kafka.tail import read_tail
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
 
 SLICE_S = 0.5  # of a call that waits for the broker, and is resumed: signal handlers run in between
 ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well within

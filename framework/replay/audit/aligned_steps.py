@@ -2,28 +2,28 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.batch.channels import channels_of
-from framework.batch.frames import Frame
-from framework.batch.passes import AlignedPass, LiveTime
-from framework.batch.record_order import Piece, merged, piece_of_message, pieces_of_rows
-from framework.core.deterministic.logical_watermarks import NEVER
-from framework.core.task_topology import TaskWiring
-from framework.execution.event_time import OUTSIDE
-from framework.execution.processor import Processor
-from framework.execution.record_times import order_of
-from framework.execution.reserved_stores import EVENT_TIME, META, OUTBOX, STREAM_TIME
-from framework.logs.partition_reader import rows
-from framework.ports import LogReader
-from framework.replay.audit.sample import Sample
-from framework.replay.audit.steps import RemadeMessage, ValueOf, offsets
-from framework.settings import Settings
-from framework.state.live_entries import event_time_of
-from framework.state.snapshots import Snapshot
-from protocol.commit import Commit
-from protocol.ids import TopicPartition
-from protocol.record_batch import RecordBatch
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.batch.channels import channels_of
+from grete.batch.frames import Frame
+from grete.batch.passes import AlignedPass, LiveTime
+from grete.batch.record_order import Piece, merged, piece_of_message, pieces_of_rows
+from grete.core.deterministic.logical_watermarks import NEVER
+from grete.core.task_topology import TaskWiring
+from grete.execution.event_time import OUTSIDE
+from grete.execution.processor import Processor
+from grete.execution.record_times import order_of
+from grete.execution.reserved_stores import EVENT_TIME, META, OUTBOX, STREAM_TIME
+from grete.logs.partition_reader import rows
+from grete.ports import LogReader
+from grete.protocol.commit import Commit
+from grete.protocol.ids import TopicPartition
+from grete.protocol.record_batch import RecordBatch
+from grete.replay.audit.sample import Sample
+from grete.replay.audit.steps import RemadeMessage, ValueOf, offsets
+from grete.settings import Settings
+from grete.state.live_entries import event_time_of
+from grete.state.snapshots import Snapshot
 
 
 class AlignedSteps:

@@ -4,30 +4,30 @@ from collections.abc import Mapping, Sequence
 from functools import partial as applied
 from pathlib import Path
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.batch.frames import Frame
-from framework.core.task_topology import wire
-from framework.errors import ConfigError
-from framework.execution.build import store_names
-from framework.execution.outputs import Outputs
-from framework.execution.processor import Processor
-from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME
-from framework.execution.sink_targets import no_sinks
-from framework.ports import LogReader
-from framework.replay.audit.aligned_steps import AlignedSteps
-from framework.replay.audit.logical_steps import LogicalSteps
-from framework.replay.audit.sample import Sample
-from framework.replay.audit.sent import Reached
-from framework.replay.audit.state_copy import EntryPlace, StateCopy, StepWrites, writes_between
-from framework.replay.audit.steps import ComparedStep, RemadeMessage, TaskSteps, WrongEntry
-from framework.settings import Settings
-from framework.state.live_entries import event_time_of
-from framework.state.snapshots import Snapshot
-from framework.stores.expiring_store import horizon
-from framework.stores.overlay import Overlay
-from framework.stores.rocksdb_memory import RocksMemory
-from protocol.commit import Commit
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.batch.frames import Frame
+from grete.core.task_topology import wire
+from grete.errors import ConfigError
+from grete.execution.build import store_names
+from grete.execution.outputs import Outputs
+from grete.execution.processor import Processor
+from grete.execution.reserved_stores import META, OUTBOX, STREAM_TIME
+from grete.execution.sink_targets import no_sinks
+from grete.ports import LogReader
+from grete.protocol.commit import Commit
+from grete.replay.audit.aligned_steps import AlignedSteps
+from grete.replay.audit.logical_steps import LogicalSteps
+from grete.replay.audit.sample import Sample
+from grete.replay.audit.sent import Reached
+from grete.replay.audit.state_copy import EntryPlace, StateCopy, StepWrites, writes_between
+from grete.replay.audit.steps import ComparedStep, RemadeMessage, TaskSteps, WrongEntry
+from grete.settings import Settings
+from grete.state.live_entries import event_time_of
+from grete.state.snapshots import Snapshot
+from grete.stores.expiring_store import horizon
+from grete.stores.overlay import Overlay
+from grete.stores.rocksdb_memory import RocksMemory
 
 
 class AuditedTask:

@@ -5,16 +5,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Protocol
 
-from framework.api.job import Job
-from framework.batch.channels import stages_in_order
-from framework.errors import ConfigError
-from framework.ports import JobLogReader
-from framework.replay.audit import steps
-from framework.replay.audit.audited_task import AuditedTask
-from framework.replay.audit.steps import AuditStep, RemadeMessage, Tally, offsets
-from framework.state.commit_search import at_most
-from framework.state.commits import all_wirings
-from framework.state.snapshots import Snapshot, id_of_all, snapshots
+from grete.api.job import Job
+from grete.batch.channels import stages_in_order
+from grete.errors import ConfigError
+from grete.ports import JobLogReader
+from grete.replay.audit import steps
+from grete.replay.audit.audited_task import AuditedTask
+from grete.replay.audit.steps import AuditStep, RemadeMessage, Tally, offsets
+from grete.state.commit_search import at_most
+from grete.state.commits import all_wirings
+from grete.state.snapshots import Snapshot, id_of_all, snapshots
 
 
 class Course(Protocol):

@@ -12,22 +12,22 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from framework.api.job import Job
-from framework.errors import ConfigError, OffsetOutOfRange
-from framework.ports import JobLogReader
-from framework.replay.audit.audited_task import AuditedTask
-from framework.replay.audit.course import AlignedCourse, Course
-from framework.replay.audit.logical_course import LogicalCourse
-from framework.replay.audit.sample import Sample
-from framework.replay.audit.state_copy import StateReplaced
-from framework.replay.audit.steps import AuditStep, PlaceLost, RemadeMessage
-from framework.settings import Settings
-from framework.state.commits import all_wirings, newest_commit
-from framework.state.pinning import output_counts
-from framework.state.snapshots import Snapshot, id_of_all, snapshots, snapshots_at
-from framework.state.start_pinning import know_starts
-from framework.stores.rocksdb_memory import RocksMemory
-from framework.stores.store_directory import make_private
+from grete.api.job import Job
+from grete.errors import ConfigError, OffsetOutOfRange
+from grete.ports import JobLogReader
+from grete.replay.audit.audited_task import AuditedTask
+from grete.replay.audit.course import AlignedCourse, Course
+from grete.replay.audit.logical_course import LogicalCourse
+from grete.replay.audit.sample import Sample
+from grete.replay.audit.state_copy import StateReplaced
+from grete.replay.audit.steps import AuditStep, PlaceLost, RemadeMessage
+from grete.settings import Settings
+from grete.state.commits import all_wirings, newest_commit
+from grete.state.pinning import output_counts
+from grete.state.snapshots import Snapshot, id_of_all, snapshots, snapshots_at
+from grete.state.start_pinning import know_starts
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.store_directory import make_private
 
 LOOKS_MAX = 10  # looks in a row at which no checkpoint can be found, until that is an error
 

@@ -7,19 +7,19 @@ to their next step. A consumer's step ends at its last commit for which all is t
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
-from framework.api.job import Job
-from framework.batch.channels import stages_in_order
-from framework.ports import JobLogReader
-from framework.replay.audit import steps
-from framework.replay.audit.audited_task import AuditedTask
-from framework.replay.audit.course import records_between
-from framework.replay.audit.sent import Reached, not_taken, numbered
-from framework.replay.audit.state_copy import segments_between
-from framework.replay.audit.steps import AuditStep, RemadeMessage, Tally
-from framework.replay.follows import follows
-from framework.state.commits import CommittedAt, all_wirings
-from framework.state.snapshots import Snapshot, id_of_all, snapshot_at
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.batch.channels import stages_in_order
+from grete.ports import JobLogReader
+from grete.protocol.ids import TopicPartition
+from grete.replay.audit import steps
+from grete.replay.audit.audited_task import AuditedTask
+from grete.replay.audit.course import records_between
+from grete.replay.audit.sent import Reached, not_taken, numbered
+from grete.replay.audit.state_copy import segments_between
+from grete.replay.audit.steps import AuditStep, RemadeMessage, Tally
+from grete.replay.follows import follows
+from grete.state.commits import CommittedAt, all_wirings
+from grete.state.snapshots import Snapshot, id_of_all, snapshot_at
 
 CARRIED_BYTES_MAX = 64 << 20  # of one task, which then waits: it is in memory, and in the note of the place
 

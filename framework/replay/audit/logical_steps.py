@@ -3,33 +3,33 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.batch.channels import channels_of
-from framework.batch.frames import Frame
-from framework.batch.logical_order import LogicalOrder
-from framework.batch.no_calls import NoCalls
-from framework.batch.passes import LogicalPass
-from framework.batch.record_order import Piece, merged, piece_of_message, pieces_of_rows
-from framework.core.task_topology import TaskWiring
-from framework.execution.calls.kept_results import KeptResults, is_kept
-from framework.execution.deterministic.outputs import AT, digest_key, is_of_outputs, logical_time_of
-from framework.execution.event_time import OUTSIDE
-from framework.execution.limits import CALLS_MS
-from framework.execution.processor import Processor
-from framework.execution.record_times import part_of
-from framework.execution.reserved_stores import META, OUTBOX
-from framework.logs.partition_reader import rows
-from framework.ports import LogReader
-from framework.replay.audit.sent import Reached, is_watermark, number_of
-from framework.replay.audit.steps import PlaceLost, RemadeMessage, ValueOf, offsets
-from framework.settings import Settings
-from framework.state.recorded_task import recorded_between
-from framework.state.snapshots import Snapshot
-from framework.stores.overlay import Overlay
-from protocol.commit import Commit
-from protocol.frames import decode_columns
-from protocol.ids import TopicPartition
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.batch.channels import channels_of
+from grete.batch.frames import Frame
+from grete.batch.logical_order import LogicalOrder
+from grete.batch.no_calls import NoCalls
+from grete.batch.passes import LogicalPass
+from grete.batch.record_order import Piece, merged, piece_of_message, pieces_of_rows
+from grete.core.task_topology import TaskWiring
+from grete.execution.calls.kept_results import KeptResults, is_kept
+from grete.execution.deterministic.outputs import AT, digest_key, is_of_outputs, logical_time_of
+from grete.execution.event_time import OUTSIDE
+from grete.execution.limits import CALLS_MS
+from grete.execution.processor import Processor
+from grete.execution.record_times import part_of
+from grete.execution.reserved_stores import META, OUTBOX
+from grete.logs.partition_reader import rows
+from grete.ports import LogReader
+from grete.protocol.commit import Commit
+from grete.protocol.frames import decode_columns
+from grete.protocol.ids import TopicPartition
+from grete.replay.audit.sent import Reached, is_watermark, number_of
+from grete.replay.audit.steps import PlaceLost, RemadeMessage, ValueOf, offsets
+from grete.settings import Settings
+from grete.state.recorded_task import recorded_between
+from grete.state.snapshots import Snapshot
+from grete.stores.overlay import Overlay
 
 
 class LogicalSteps:

@@ -1,10 +1,10 @@
 """Which jobs an audit cannot follow: what a live task did is not in the log, so a difference would be no damage."""
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.core.task_topology import wire
-from framework.errors import ConfigError
-from framework.settings import Settings
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.core.task_topology import wire
+from grete.errors import ConfigError
+from grete.settings import Settings
 
 _BATCH = "grete audit without --follow recomputes it from its history, and a deterministic job can be followed"
 

@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
-from framework.batch.frames import Frame
-from framework.core.deterministic.logical_watermarks import NEVER
-from framework.core.task_topology import TaskWiring
-from framework.execution.deterministic.announced_time import AnnouncedTime
-from framework.execution.reserved_stores import META
-from framework.replay.audit.steps import RemadeMessage, ValueOf
-from protocol.commit import Commit
-from protocol.envelope import MessageType, decode_header
-from protocol.frames import frame_count
-from protocol.ids import TopicPartition
+from grete.batch.frames import Frame
+from grete.core.deterministic.logical_watermarks import NEVER
+from grete.core.task_topology import TaskWiring
+from grete.execution.deterministic.announced_time import AnnouncedTime
+from grete.execution.reserved_stores import META
+from grete.protocol.commit import Commit
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.frames import frame_count
+from grete.protocol.ids import TopicPartition
+from grete.replay.audit.steps import RemadeMessage, ValueOf
 
 
 class Reached(NamedTuple):

@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from framework.api.graph import StageGraph
-from framework.core.changelog_fold import ChangelogFold, Segment
-from framework.errors import ConfigError, FrameworkError
-from framework.execution.build import store_names
-from framework.execution.changelog_writer import apply_segment
-from framework.logs.partition_reader import rows
-from framework.ports import LogReader
-from framework.state.snapshots import Snapshot, segments
-from framework.stores.rocksdb import RocksStore
-from framework.stores.rocksdb_memory import RocksMemory
-from protocol.changelog import REWRITTEN, decode_data
-from protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
+from grete.api.graph import StageGraph
+from grete.core.changelog_fold import ChangelogFold, Segment
+from grete.errors import ConfigError, FrameworkError
+from grete.execution.build import store_names
+from grete.execution.changelog_writer import apply_segment
+from grete.logs.partition_reader import rows
+from grete.ports import LogReader
+from grete.protocol.changelog import REWRITTEN, decode_data
+from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
+from grete.state.snapshots import Snapshot, segments
+from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb_memory import RocksMemory
 
 EntryPlace = tuple[int, bytes]  # store id, key
 StepWrites = dict[EntryPlace, bytes | None]  # None: deleted

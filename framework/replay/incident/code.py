@@ -7,9 +7,9 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from framework.api.job import Job
-from framework.errors import ConfigError
-from framework.execution.user_traceback import in_grete
+from grete.api.job import Job
+from grete.errors import ConfigError
+from grete.execution.user_traceback import in_grete
 
 FILES_MAX = 1_000  # modules: a job that has more imports a library that lies beside it
 BYTES_MAX = 16 << 20  # likewise
@@ -28,13 +28,7 @@ def code_of(job: Job, reference: str) -> tuple[str, dict[str, bytes]]:
     files: dict[str, bytes] = {}
     for module in list(sys.modules.values()):
         origin = getattr(module, "__file__", None)
-        if (
-            origin is None
-            or getattr(module, "__name__", "") == "grete"
-            or not origin.endswith(".py")
-            or in_grete(origin)
-            or _in_library(origin)
-        ):
+        if origin is None or not origin.endswith(".py") or in_grete(origin) or _in_library(origin):
             continue
         path = Path(origin).resolve()
         if path.is_relative_to(root) and path.is_file():

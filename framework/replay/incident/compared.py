@@ -4,16 +4,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from framework.api.graph import StageGraph
-from framework.api.reader import origin_of
-from framework.execution.deterministic.numbering import theirs_of
-from framework.execution.reserved_stores import META, STREAM_TIME
-from framework.ports import LogRow
-from framework.replay.recorded import State
-from framework.state.live_entries import unexpired_of
-from protocol.envelope import MessageType, decode_header
-from protocol.frames import decode_columns, decode_headers
-from protocol.ids import TopicPartition
+from grete.api.graph import StageGraph
+from grete.api.reader import origin_of
+from grete.execution.deterministic.numbering import theirs_of
+from grete.execution.reserved_stores import META, STREAM_TIME
+from grete.ports import LogRow
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.frames import decode_columns, decode_headers
+from grete.protocol.ids import TopicPartition
+from grete.replay.recorded import State
+from grete.state.live_entries import unexpired_of
 
 
 class Sent(NamedTuple):

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from framework.errors import ConfigError, FrameworkError
-from framework.execution.user_traceback import user_traceback
-from framework.ports import LogRow
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError, FrameworkError
+from grete.execution.user_traceback import user_traceback
+from grete.ports import LogRow
+from grete.protocol.ids import TopicPartition
 
 FORMAT = 1  # of the manifest and the parts: a reader refuses a higher one
 MANIFEST = "manifest.json"

@@ -4,13 +4,13 @@ import hashlib
 import secrets
 from collections.abc import Iterable, Mapping
 
-from framework.core.damage import unreadable
-from framework.ports import LogRow
-from framework.replay.incident.file import encode
-from protocol.changelog import decode_changelog_header
-from protocol.envelope import MessageType, decode_header
-from protocol.errors import DecodeError
-from protocol.frames import frame_count
+from grete.core.damage import unreadable
+from grete.ports import LogRow
+from grete.protocol.changelog import decode_changelog_header
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.errors import DecodeError
+from grete.protocol.frames import frame_count
+from grete.replay.incident.file import encode
 
 _DIGEST = 8  # bytes: enough to tell two values of one file apart
 

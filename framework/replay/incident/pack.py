@@ -11,21 +11,21 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
 
-from framework.api.job import Job
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError, OffsetOutOfRange
-from framework.logs.partition_reader import rows as rows_between
-from framework.ports import JobLogReader, LogRow
-from framework.replay.incident.code import code_of, fingerprint_of
-from framework.replay.incident.file import Manifest, PackedCode, PackedRows, StateOf, digest_of, encode
-from framework.replay.incident.hidden import Hider
-from framework.replay.recorded import State
-from framework.settings import Settings, without_password
-from framework.state.commit_search import last_at_most
-from framework.state.commits import CommittedAt, all_wirings, newest_commit
-from framework.state.snapshots import segments, snapshot_at
-from protocol.changelog import decode_data
-from protocol.ids import TopicPartition, split_producer_id
+from grete.api.job import Job
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError, OffsetOutOfRange
+from grete.logs.partition_reader import rows as rows_between
+from grete.ports import JobLogReader, LogRow
+from grete.protocol.changelog import decode_data
+from grete.protocol.ids import TopicPartition, split_producer_id
+from grete.replay.incident.code import code_of, fingerprint_of
+from grete.replay.incident.file import Manifest, PackedCode, PackedRows, StateOf, digest_of, encode
+from grete.replay.incident.hidden import Hider
+from grete.replay.recorded import State
+from grete.settings import Settings, without_password
+from grete.state.commit_search import last_at_most
+from grete.state.commits import CommittedAt, all_wirings, newest_commit
+from grete.state.snapshots import segments, snapshot_at
 
 OUTPUT_ROWS = 20_000  # of each partition that the task writes to: the last ones, to be compared
 PINS = "guarantee", "graph", "definition"  # of the job's metadata: by them its code reads the state

@@ -11,17 +11,22 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from framework.api.calls import AnyCall
-from framework.api.job import Job
-from framework.core.task_topology import TaskWiring, wire
-from framework.errors import ConfigError, FrameworkError
-from framework.execution.calls.ports import Caller, Pending
-from framework.execution.ports import Runner
-from framework.execution.sink_targets import no_sinks
-from framework.job.topics import create_topics
-from framework.logs.memory import MemoryLogData
-from framework.ports import LogRow, MetadataReader
-from framework.replay.incident.compared import (
+from grete.api.calls import AnyCall
+from grete.api.job import Job
+from grete.core.task_topology import TaskWiring, wire
+from grete.errors import ConfigError, FrameworkError
+from grete.execution.calls.ports import Caller, Pending
+from grete.execution.ports import Runner
+from grete.execution.sink_targets import no_sinks
+from grete.job.topics import create_topics
+from grete.logs.memory import MemoryLogData
+from grete.ports import LogRow, MetadataReader
+from grete.protocol.changelog import InputDecision
+from grete.protocol.commit import Commit, decode_commit
+from grete.protocol.envelope import Header, MessageType, encode_header
+from grete.protocol.ids import TopicPartition
+from grete.protocol.notes import IdleNote
+from grete.replay.incident.compared import (
     Compared,
     EntryDifference,
     Sent,
@@ -30,19 +35,14 @@ from framework.replay.incident.compared import (
     in_stream,
     in_topic,
 )
-from framework.replay.incident.file import IncidentFile, PackedRows
-from framework.replay.recorded import State
-from framework.replay.seeded import UntrimmedLog, changelog_of, decided_after
-from framework.replay.task_host import Faults, HostedTask
-from framework.settings import Settings
-from framework.state.graph_pinning import know_graph
-from framework.state.pinning import check_readable
-from framework.state.recorded_task import RecordedTask, recorded_task
-from protocol.changelog import InputDecision
-from protocol.commit import Commit, decode_commit
-from protocol.envelope import Header, MessageType, encode_header
-from protocol.ids import TopicPartition
-from protocol.notes import IdleNote
+from grete.replay.incident.file import IncidentFile, PackedRows
+from grete.replay.recorded import State
+from grete.replay.seeded import UntrimmedLog, changelog_of, decided_after
+from grete.replay.task_host import Faults, HostedTask
+from grete.settings import Settings
+from grete.state.graph_pinning import know_graph
+from grete.state.pinning import check_readable
+from grete.state.recorded_task import RecordedTask, recorded_task
 
 STEPS_MAX = 1_000_000  # of virtual time
 STEP_MS = 5  # of virtual time, while nothing is to do

@@ -5,24 +5,24 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.batch.check import check_calls, left_out
-from framework.errors import ConfigError
-from framework.ports import JobLogReader, LogReader
-from framework.spark.backfill.backfill import Plans, Wanted, check_starts, histories_of
-from framework.spark.backfill.history_checks import tell_reports
-from framework.spark.backfill.plans import TaskInput, TaskReport
-from framework.spark.backfill.ranges import LOG, check_placed, cover
-from framework.spark.backfill.schema import STATE
-from framework.spark.backfill.stages import Stages
-from framework.spark.telling import Telling, Watching
-from framework.state.bulk_write import check_used_up
-from framework.state.commits import all_wirings
-from framework.state.pinning import output_counts
-from framework.state.snapshots import Snapshot, snapshots
-from framework.state.start_pinning import know_starts
-from protocol.ids import split_producer_id
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.batch.check import check_calls, left_out
+from grete.errors import ConfigError
+from grete.ports import JobLogReader, LogReader
+from grete.protocol.ids import split_producer_id
+from grete.spark.backfill.backfill import Plans, Wanted, check_starts, histories_of
+from grete.spark.backfill.history_checks import tell_reports
+from grete.spark.backfill.plans import TaskInput, TaskReport
+from grete.spark.backfill.ranges import LOG, check_placed, cover
+from grete.spark.backfill.schema import STATE
+from grete.spark.backfill.stages import Stages
+from grete.spark.telling import Telling, Watching
+from grete.state.bulk_write import check_used_up
+from grete.state.commits import all_wirings
+from grete.state.pinning import output_counts
+from grete.state.snapshots import Snapshot, snapshots
+from grete.state.start_pinning import know_starts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,7 +1,7 @@
 """``grete backfill``: a job's state from its history, by its own task classes, in Spark; live tasks go on from there.
 
 The driver claims every task first, so nothing moves any more; then it decides how far the history goes. Executors run
-the tasks and write their state as attempts of a bulk write (``framework.state.bulk_write``); the driver commits and
+the tasks and write their state as attempts of a bulk write (``grete.state.bulk_write``); the driver commits and
 decides. Before that nothing counts: a backfill that dies is run again.
 """
 
@@ -9,16 +9,18 @@ import shutil
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from framework.api.definition import define, encode_definition
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.errors import ConfigError
-from framework.execution.build import store_names, writes_outside
-from framework.job.directory import JobDirectory
-from framework.ports import ExternalRecord, JobLog
-from framework.settings import Settings
-from framework.spark.backfill.history import TopicHistory, read_files
-from framework.spark.backfill.history_checks import (
+from grete.api.definition import define, encode_definition
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.errors import ConfigError
+from grete.execution.build import store_names, writes_outside
+from grete.job.directory import JobDirectory
+from grete.ports import ExternalRecord, JobLog
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.spark.backfill.history import TopicHistory, read_files
+from grete.spark.backfill.history_checks import (
     Accepted,
     check_fewer,
     check_log_whole,
@@ -28,20 +30,18 @@ from framework.spark.backfill.history_checks import (
     tell_reports,
     write_covered,
 )
-from framework.spark.backfill.plans import StagePlan, TaskReport
-from framework.spark.backfill.ranges import LOG, Cover, Until, check_placed, cover
-from framework.spark.backfill.results import leave_files
-from framework.spark.backfill.schema import OUTPUT
-from framework.spark.backfill.stages import Stages, has_one_channel
-from framework.spark.format.options import Where
-from framework.spark.telling import Telling, Watching
-from framework.state.bulk_write import begin, commit
-from framework.state.bulk_write_attempt import BulkWrite
-from framework.state.pinning import output_counts
-from framework.state.snapshots import Snapshot
-from framework.state.start_pinning import Settled, know_starts
-from protocol.changelog_position import ChangelogPosition
-from protocol.ids import TopicPartition
+from grete.spark.backfill.plans import StagePlan, TaskReport
+from grete.spark.backfill.ranges import LOG, Cover, Until, check_placed, cover
+from grete.spark.backfill.results import leave_files
+from grete.spark.backfill.schema import OUTPUT
+from grete.spark.backfill.stages import Stages, has_one_channel
+from grete.spark.format.options import Where
+from grete.spark.telling import Telling, Watching
+from grete.state.bulk_write import begin, commit
+from grete.state.bulk_write_attempt import BulkWrite
+from grete.state.pinning import output_counts
+from grete.state.snapshots import Snapshot
+from grete.state.start_pinning import Settled, know_starts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framework.spark.murmur2 import partitions_of
+from grete.spark.murmur2 import partitions_of
 
 DDL = "partition int, path string, block bigint, first bigint, rows binary"
 ORDER = ("path", "block", "first")  # of the blocks of a partition; first: number of its first row in the split

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from framework import errors
-from framework.errors import FrameworkError
-from protocol.errors import DecodeError
+from grete import errors
+from grete.errors import FrameworkError
+from grete.protocol.errors import DecodeError
 
 _LINE = re.compile(r"CarriedError: (\{.*\})\s*$", re.MULTILINE)
 

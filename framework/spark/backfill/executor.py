@@ -10,28 +10,28 @@ from typing import Any
 
 import msgspec
 
-from framework.api.definition import decode_definition, take_over
-from framework.api.job import Job
-from framework.batch.channels import channels_of
-from framework.batch.frames import Frame
-from framework.batch.logical_order import LogicalOrder, recorded_order
-from framework.batch.passes import HISTORY_ALONE
-from framework.batch.record_order import Piece, piece_of_message
-from framework.batch.task import BatchTask
-from framework.core.deterministic.logical_watermarks import NEVER
-from framework.core.task_topology import wire
-from framework.execution.event_time import OUTSIDE
-from framework.job.loader import load_job
-from framework.ports import ExternalRecord
-from framework.spark.backfill.external_pieces import external_pieces
-from framework.spark.backfill.file_rows import FileRows
-from framework.spark.backfill.plans import StagePlan, TaskReport
-from framework.spark.backfill.results import Recorded, counted, handed_on, write
-from framework.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, batch
-from framework.state.recorded_task import recorded_task
-from protocol.envelope import Header, MessageType, encode_header
-from protocol.frames import encode_columns
-from protocol.ids import TopicPartition
+from grete.api.definition import decode_definition, take_over
+from grete.api.job import Job
+from grete.batch.channels import channels_of
+from grete.batch.frames import Frame
+from grete.batch.logical_order import LogicalOrder, recorded_order
+from grete.batch.passes import HISTORY_ALONE
+from grete.batch.record_order import Piece, piece_of_message
+from grete.batch.task import BatchTask
+from grete.core.deterministic.logical_watermarks import NEVER
+from grete.core.task_topology import wire
+from grete.execution.event_time import OUTSIDE
+from grete.job.loader import load_job
+from grete.ports import ExternalRecord
+from grete.protocol.envelope import Header, MessageType, encode_header
+from grete.protocol.frames import encode_columns
+from grete.protocol.ids import TopicPartition
+from grete.spark.backfill.external_pieces import external_pieces
+from grete.spark.backfill.file_rows import FileRows
+from grete.spark.backfill.plans import StagePlan, TaskReport
+from grete.spark.backfill.results import Recorded, counted, handed_on, write
+from grete.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, batch
+from grete.state.recorded_task import recorded_task
 
 _FRAME_HEADER = encode_header(Header(MessageType.FRAME, 0, 0, 0, 0))
 

@@ -6,20 +6,20 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from framework.api.job import Job
-from framework.batch.channels import channels_of
-from framework.batch.logical_order import LogicalOrder
-from framework.batch.record_order import InputPieces, Piece, before_others
-from framework.core.deterministic.logical_watermarks import NEVER
-from framework.execution.event_time import OUTSIDE
-from framework.execution.record_times import order_of
-from framework.logs.partition_reader import rows
-from framework.spark.backfill.blocks import rows_of
-from framework.spark.backfill.file_rows import FileRows
-from framework.spark.backfill.plans import StagePlan, TaskInput, TaskReport
-from framework.spark.backfill.schema import cells
-from protocol.frames import encode_headers
-from protocol.ids import TopicPartition, producer_id
+from grete.api.job import Job
+from grete.batch.channels import channels_of
+from grete.batch.logical_order import LogicalOrder
+from grete.batch.record_order import InputPieces, Piece, before_others
+from grete.core.deterministic.logical_watermarks import NEVER
+from grete.execution.event_time import OUTSIDE
+from grete.execution.record_times import order_of
+from grete.logs.partition_reader import rows
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import TopicPartition, producer_id
+from grete.spark.backfill.blocks import rows_of
+from grete.spark.backfill.file_rows import FileRows
+from grete.spark.backfill.plans import StagePlan, TaskInput, TaskReport
+from grete.spark.backfill.schema import cells
 
 
 def external_pieces(

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from framework.batch.record_order import Piece
-from protocol.ids import TopicPartition
+from grete.batch.record_order import Piece
+from grete.protocol.ids import TopicPartition
 
 EXAMPLES_MAX = 3  # of each kind: enough to find the file
 

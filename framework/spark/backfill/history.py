@@ -7,10 +7,10 @@ binary or text (a struct becomes JSON), timestamp is a timestamp or ms.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from framework.errors import ConfigError
-from framework.spark.backfill.blocks import DDL, ORDER, cutter
-from framework.spark.backfill.lake_tables import check_plain
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError
+from grete.protocol.ids import TopicPartition
+from grete.spark.backfill.blocks import DDL, ORDER, cutter
+from grete.spark.backfill.lake_tables import check_plain
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

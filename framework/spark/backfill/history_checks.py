@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from framework.api.job import Job
-from framework.errors import ConfigError
-from framework.execution.record_times import order_of
-from framework.logs.partition_reader import rows
-from framework.ports import LogReader
-from framework.spark.backfill.file_rows import EXAMPLES_MAX, FileRows, Hole, by_partition
-from framework.spark.backfill.plans import Tail, TaskInput, TaskReport
-from framework.spark.telling import Telling
-from framework.state.task_claim import Claimed
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.errors import ConfigError
+from grete.execution.record_times import order_of
+from grete.logs.partition_reader import rows
+from grete.ports import LogReader
+from grete.protocol.ids import TopicPartition
+from grete.spark.backfill.file_rows import EXAMPLES_MAX, FileRows, Hole, by_partition
+from grete.spark.backfill.plans import Tail, TaskInput, TaskReport
+from grete.spark.telling import Telling
+from grete.state.task_claim import Claimed
 
 
 class Accept(StrEnum):

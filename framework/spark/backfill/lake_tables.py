@@ -3,7 +3,7 @@
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from framework.errors import ConfigError
+from grete.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from framework.settings import Settings
-from framework.spark.backfill.file_rows import FileRows
-from framework.spark.format.options import Where
-from framework.state.bulk_write_attempt import BulkWrite, Written
-from framework.state.snapshots import Snapshot
-from framework.stores.sst_snapshot import SstFile
-from protocol.ids import TopicPartition
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.spark.backfill.file_rows import FileRows
+from grete.spark.format.options import Where
+from grete.state.bulk_write_attempt import BulkWrite, Written
+from grete.state.snapshots import Snapshot
+from grete.stores.sst_snapshot import SstFile
 
 
 class Tail(NamedTuple):

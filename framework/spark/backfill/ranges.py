@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from framework.api.job import Job
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError
-from framework.job.metadata import placed_from
-from framework.logs.open_transactions import told_all
-from framework.ports import JobLogReader, LogReader
-from framework.spark.backfill.plans import Tail, TaskInput
-from framework.state.commits import all_wirings
-from protocol.commit import Commit
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError
+from grete.job.metadata import placed_from
+from grete.logs.open_transactions import told_all
+from grete.ports import JobLogReader, LogReader
+from grete.protocol.commit import Commit
+from grete.protocol.ids import TopicPartition
+from grete.spark.backfill.plans import Tail, TaskInput
+from grete.state.commits import all_wirings
 
 NOW = "now"
 LOG = "kafka"  # where history may come from, beside files: the log's own history

@@ -4,26 +4,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from framework.api.graph import RESERVED_STORES
-from framework.api.job import Job
-from framework.batch.passes import LiveTime
-from framework.batch.task import StateRow
-from framework.execution.build import store_names
-from framework.execution.calls.kept_results import is_kept
-from framework.execution.deterministic.announced_time import AnnouncedTime
-from framework.execution.deterministic.outputs import AT, is_of_outputs, logical_time_of
-from framework.execution.floors import FLOOR
-from framework.execution.reserved_stores import EVENT_TIME, STREAM_TIME
-from framework.job.directory import JobDirectory
-from framework.spark.backfill.plans import StagePlan, TaskReport
-from framework.spark.backfill.schema import STATE, batch
-from framework.spark.telling import Telling
-from framework.state.bulk_write_attempt import Attempt, BulkWrite
-from framework.state.live_entries import event_time_of
-from framework.state.snapshots import Entries, Snapshot, contents, segments
-from framework.stores.expiring_store import horizon
-from framework.stores.sst_snapshot import Builder, SstFile, publish
-from protocol.changelog_position import ChangelogPosition
+from grete.api.graph import RESERVED_STORES
+from grete.api.job import Job
+from grete.batch.passes import LiveTime
+from grete.batch.task import StateRow
+from grete.execution.build import store_names
+from grete.execution.calls.kept_results import is_kept
+from grete.execution.deterministic.announced_time import AnnouncedTime
+from grete.execution.deterministic.outputs import AT, is_of_outputs, logical_time_of
+from grete.execution.floors import FLOOR
+from grete.execution.reserved_stores import EVENT_TIME, STREAM_TIME
+from grete.job.directory import JobDirectory
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.spark.backfill.plans import StagePlan, TaskReport
+from grete.spark.backfill.schema import STATE, batch
+from grete.spark.telling import Telling
+from grete.state.bulk_write_attempt import Attempt, BulkWrite
+from grete.state.live_entries import event_time_of
+from grete.state.snapshots import Entries, Snapshot, contents, segments
+from grete.stores.expiring_store import horizon
+from grete.stores.sst_snapshot import Builder, SstFile, publish
 
 _Difference = tuple[int, bytes, bytes | None, bytes | None]  # store id, key, found, expected
 

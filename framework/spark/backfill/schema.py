@@ -46,7 +46,7 @@ def batch(count: int, **columns: Any) -> Any:
 
 
 def cells(column: Any) -> list[bytes | None]:
-    """Return the cells of a binary column; those without nulls are cut by one call, as in protocol.frames."""
+    """Return the cells of a binary column; those without nulls are cut by one call, as in grete.protocol.frames."""
     if column.null_count or not len(column):
         listed: list[bytes | None] = column.to_pylist()
         return listed

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from framework import errors
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.batch.channels import channels_of, stages_in_order
-from framework.halts import HaltCode
-from framework.spark.backfill.carried_errors import carried, unpacked
-from framework.spark.backfill.executor import cut_pieces, run_stage
-from framework.spark.backfill.history import TopicHistory
-from framework.spark.backfill.plans import StagePlan, TaskReport
-from framework.spark.backfill.schema import DDL, FRAME, PIECE, REPORT
-from protocol.ids import TopicPartition
+from grete import errors
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.batch.channels import channels_of, stages_in_order
+from grete.halts import HaltCode
+from grete.protocol.ids import TopicPartition
+from grete.spark.backfill.carried_errors import carried, unpacked
+from grete.spark.backfill.executor import cut_pieces, run_stage
+from grete.spark.backfill.history import TopicHistory
+from grete.spark.backfill.plans import StagePlan, TaskReport
+from grete.spark.backfill.schema import DDL, FRAME, PIECE, REPORT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.api.store import Store
-from framework.errors import ConfigError
-from framework.file_lock import open_lock, try_lock
-from framework.ports import JobLogReader
-from framework.spark.export.manifest import (
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.api.store import Store
+from grete.errors import ConfigError
+from grete.file_lock import open_lock, try_lock
+from grete.ports import JobLogReader
+from grete.spark.export.manifest import (
     NAME,
     ExportFile,
     ExportManifest,
@@ -29,12 +29,12 @@ from framework.spark.export.manifest import (
     sync_directory,
     write_manifest,
 )
-from framework.spark.format.change_rows import StoreColumns, change_rows
-from framework.spark.format.columns import column
-from framework.spark.format.options import Where
-from framework.spark.format.reader import StatePlan, state
-from framework.state.changes import BEGINNING, Position, decode_position, position_at, ranges
-from framework.state.snapshots import snapshots_at
+from grete.spark.format.change_rows import StoreColumns, change_rows
+from grete.spark.format.columns import column
+from grete.spark.format.options import Where
+from grete.spark.format.reader import StatePlan, state
+from grete.state.changes import BEGINNING, Position, decode_position, position_at, ranges
+from grete.state.snapshots import snapshots_at
 
 _COLUMNS = ["key", "value", "partition", "checkpoint_id"]
 _SUFFIX = ".grete.parquet"  # files of other names are not touched

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from framework.errors import ConfigError
+from grete.errors import ConfigError
 
 NAME = "manifest.json"
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from framework.errors import ConfigError
-from framework.spark.export.manifest import read_manifest
+from grete.errors import ConfigError
+from grete.spark.export.manifest import read_manifest
 
 
 def read_export(directory: Path, store: str) -> pa.Table:

@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framework.ports import LogReader
-from framework.spark.format.columns import Column
-from framework.spark.format.latest_values import entries_of
-from framework.spark.format.reader import BATCH_ROWS
-from framework.state.changes import ChangelogRange, Changes, changes
-from framework.stores.expiring_store import EXPIRY_BYTES
+from grete.ports import LogReader
+from grete.spark.format.columns import Column
+from grete.spark.format.latest_values import entries_of
+from grete.spark.format.reader import BATCH_ROWS
+from grete.state.changes import ChangelogRange, Changes, changes
+from grete.stores.expiring_store import EXPIRY_BYTES
 
 
 class StoreColumns(NamedTuple):

@@ -15,16 +15,16 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxFiles,
 )
 
-from framework.api.graph import StageGraph
-from framework.errors import ConfigError
-from framework.ports import JobLogReader
-from framework.spark.format.change_rows import StoreColumns, change_rows
-from framework.spark.format.columns import column
-from framework.spark.format.following import FollowingReader
-from framework.spark.format.options import Options, batch_limit, find_store
-from framework.spark.format.parts import Part
-from framework.spark.format.reader import StatePlan, state
-from framework.state.changes import (
+from grete.api.graph import StageGraph
+from grete.errors import ConfigError
+from grete.ports import JobLogReader
+from grete.spark.format.change_rows import StoreColumns, change_rows
+from grete.spark.format.columns import column
+from grete.spark.format.following import FollowingReader
+from grete.spark.format.options import Options, batch_limit, find_store
+from grete.spark.format.parts import Part
+from grete.spark.format.reader import StatePlan, state
+from grete.state.changes import (
     BEGINNING,
     ChangelogRange,
     Position,
@@ -34,8 +34,8 @@ from framework.state.changes import (
     position_at,
     ranges,
 )
-from framework.state.pinning import check_readable
-from framework.state.snapshots import Snapshot, snapshots_at
+from grete.state.pinning import check_readable
+from grete.state.snapshots import Snapshot, snapshots_at
 
 STREAM_OPTIONS = {"startingcheckpoint", "maxcheckpointsperbatch"}
 _SNAPSHOT = "snapshot"  # in an offset: the first batch is a table, not changes

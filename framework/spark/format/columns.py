@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from framework.api.avro_serde import AvroCodec, avro
-from framework.api.json_numbers import has_null
-from framework.api.serdes import Codec, Serde, int64, ordered_int64, utf8
-from framework.errors import SerdeError
+from grete.api.avro_serde import AvroCodec, avro
+from grete.api.json_numbers import has_null
+from grete.api.serdes import Codec, Serde, int64, ordered_int64, utf8
+from grete.errors import SerdeError
 
 _SIGN = 1 << 63  # flipped, the bytes of negative numbers sort before those of positive ones
 _BYTES = 8  # of an INT64

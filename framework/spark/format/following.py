@@ -7,8 +7,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
-from framework.ports import JobLogReader
-from framework.spark.format.options import Options
+from grete.ports import JobLogReader
+from grete.spark.format.options import Options
 
 
 class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from framework.core.changelog_fold import Segment
-from protocol.changelog import CHANGELOG_HEADER_SIZE
+from grete.core.changelog_fold import Segment
+from grete.protocol.changelog import CHANGELOG_HEADER_SIZE
 
 _PREFIX = 9  # flags, count, crc32 (protocol/README.md, "Data")
 _NONE = pa.array([], pa.large_binary())

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from framework.api.graph import StageGraph
-from framework.api.job import Job
-from framework.api.store import Store
-from framework.errors import ConfigError
-from framework.job.loader import load_job
-from framework.job.metadata import pinned_settings
-from framework.logs.address import EMBEDDED, LogAddress, open_address, open_reader
-from framework.ports import JobLog, JobLogReader
-from framework.settings import Settings, from_environment
+from grete.api.graph import StageGraph
+from grete.api.job import Job
+from grete.api.store import Store
+from grete.errors import ConfigError
+from grete.job.loader import load_job
+from grete.job.metadata import pinned_settings
+from grete.logs.address import EMBEDDED, LogAddress, open_address, open_reader
+from grete.ports import JobLog, JobLogReader
+from grete.settings import Settings, from_environment
 
 _GROUP = "grete-spark"
 _COMMON = {"job", "log", "directory", "kafkaconfig"}

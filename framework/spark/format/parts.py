@@ -5,11 +5,11 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from framework.errors import TransientError
-from framework.logs.partition_reader import READABLE_S_MAX
-from framework.ports import LogReader
-from framework.spark.format.options import Where
-from protocol.ids import TopicPartition
+from grete.errors import TransientError
+from grete.logs.partition_reader import READABLE_S_MAX
+from grete.ports import LogReader
+from grete.protocol.ids import TopicPartition
+from grete.spark.format.options import Where
 
 _WAIT_S = 0.05  # between two looks at a broker that shows less than another one did
 

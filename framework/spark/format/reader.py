@@ -7,27 +7,27 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framework.api.job import Job
-from framework.core.changelog_fold import is_rolled_back
-from framework.core.task_topology import TaskWiring
-from framework.core.topology import Stream
-from framework.errors import ConfigError, Halted, OffsetOutOfRange
-from framework.execution.reserved_stores import META, STREAM_TIME
-from framework.halts import HaltCode
-from framework.logs.partition_reader import rows
-from framework.ports import LogReader
-from framework.spark.format.columns import Column
-from framework.spark.format.latest_values import Newest
-from framework.spark.format.options import Where
-from framework.state.commits import all_wirings, ends_of, last_commit
-from framework.state.live_entries import event_time_of
-from framework.state.snapshots import Snapshot, commits, segments
-from framework.stores.expiring_store import EXPIRY_BYTES, horizon
-from protocol.commit import Commit
-from protocol.envelope import Header, MessageType, decode_header
-from protocol.errors import DecodeError
-from protocol.frames import decode_columns
-from protocol.ids import RollbackEntry, TopicPartition, producer_id
+from grete.api.job import Job
+from grete.core.changelog_fold import is_rolled_back
+from grete.core.task_topology import TaskWiring
+from grete.core.topology import Stream
+from grete.errors import ConfigError, Halted, OffsetOutOfRange
+from grete.execution.reserved_stores import META, STREAM_TIME
+from grete.halts import HaltCode
+from grete.logs.partition_reader import rows
+from grete.ports import LogReader
+from grete.protocol.commit import Commit
+from grete.protocol.envelope import Header, MessageType, decode_header
+from grete.protocol.errors import DecodeError
+from grete.protocol.frames import decode_columns
+from grete.protocol.ids import RollbackEntry, TopicPartition, producer_id
+from grete.spark.format.columns import Column
+from grete.spark.format.latest_values import Newest
+from grete.spark.format.options import Where
+from grete.state.commits import all_wirings, ends_of, last_commit
+from grete.state.live_entries import event_time_of
+from grete.state.snapshots import Snapshot, commits, segments
+from grete.stores.expiring_store import EXPIRY_BYTES, horizon
 
 BATCH_ROWS = 65_536  # of an Arrow batch: Spark's own default is 10,000, larger ones cost less a row
 

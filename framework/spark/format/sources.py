@@ -5,18 +5,18 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
 
-from framework.core.task_topology import wire
-from framework.errors import ConfigError
-from framework.spark.format.change_stream import STREAM_OPTIONS, ChangeStreamReader
-from framework.spark.format.columns import Column, column
-from framework.spark.format.options import Options, checkpoint_of, find_store, read_options
-from framework.spark.format.parts import Part
-from framework.spark.format.reader import COMMITS_DDL, StatePlan, StreamPlan, commits_of, producers_of, state, stream
-from framework.spark.format.stream_follower import StreamFollower
-from framework.spark.format.writer import StateWriter, state_writer
-from framework.state.pinning import check_readable
-from framework.state.snapshots import id_of_all, snapshots
-from protocol.ids import TopicPartition
+from grete.core.task_topology import wire
+from grete.errors import ConfigError
+from grete.protocol.ids import TopicPartition
+from grete.spark.format.change_stream import STREAM_OPTIONS, ChangeStreamReader
+from grete.spark.format.columns import Column, column
+from grete.spark.format.options import Options, checkpoint_of, find_store, read_options
+from grete.spark.format.parts import Part
+from grete.spark.format.reader import COMMITS_DDL, StatePlan, StreamPlan, commits_of, producers_of, state, stream
+from grete.spark.format.stream_follower import StreamFollower
+from grete.spark.format.writer import StateWriter, state_writer
+from grete.state.pinning import check_readable
+from grete.state.snapshots import id_of_all, snapshots
 
 
 class _Reader(DataSourceReader):
@@ -75,11 +75,11 @@ class ChangelogSource(DataSource):
         return _StateReader(read_options(self.options, self.name(), {"store", "checkpoint"}), "checkpoint_id")
 
     def streamReader(self, schema: Any) -> ChangeStreamReader:  # noqa: N802  # Spark's name
-        """Return what reads changes (framework.spark.format.change_stream)."""
+        """Return what reads changes (grete.spark.format.change_stream)."""
         return ChangeStreamReader(read_options(self.options, self.name(), {"store"} | STREAM_OPTIONS))
 
     def writer(self, schema: Any, overwrite: bool) -> StateWriter:
-        """Claim every task of the job, and return what writes (framework.spark.format.writer)."""
+        """Claim every task of the job, and return what writes (grete.spark.format.writer)."""
         return state_writer(read_options(self.options, self.name(), {"store", "offsets"}), schema, overwrite=overwrite)
 
 
@@ -190,7 +190,7 @@ class StreamSource(DataSource):
         return _StreamReader(read_options(self.options, self.name(), {"topic"}))
 
     def streamReader(self, schema: Any) -> StreamFollower:  # noqa: N802  # Spark's name
-        """Return what reads what is committed from now on (framework.spark.format.stream_follower)."""
+        """Return what reads what is committed from now on (grete.spark.format.stream_follower)."""
         options = read_options(self.options, self.name(), {"topic", "startingoffsets"})
         return StreamFollower(options, *_topic_columns(options))
 

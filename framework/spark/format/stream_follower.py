@@ -11,20 +11,20 @@ from typing import Any, NamedTuple
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from framework.core.task_topology import TaskWiring
-from framework.core.topology import Stream
-from framework.errors import ConfigError
-from framework.logs.partition_reader import rows_left
-from framework.ports import JobLogReader
-from framework.spark.format.columns import Column
-from framework.spark.format.following import FollowingReader
-from framework.spark.format.options import Options, starting_offsets
-from framework.spark.format.parts import Part, wait_for_end
-from framework.spark.format.reader import FrameReader, Producer, StreamPlan
-from framework.state.commit_search import last_at_most
-from framework.state.commits import all_wirings, ends_of, newest_commit
-from framework.state.pinning import check_readable
-from protocol.ids import TopicPartition, producer_id
+from grete.core.task_topology import TaskWiring
+from grete.core.topology import Stream
+from grete.errors import ConfigError
+from grete.logs.partition_reader import rows_left
+from grete.ports import JobLogReader
+from grete.protocol.ids import TopicPartition, producer_id
+from grete.spark.format.columns import Column
+from grete.spark.format.following import FollowingReader
+from grete.spark.format.options import Options, starting_offsets
+from grete.spark.format.parts import Part, wait_for_end
+from grete.spark.format.reader import FrameReader, Producer, StreamPlan
+from grete.state.commit_search import last_at_most
+from grete.state.commits import all_wirings, ends_of, newest_commit
+from grete.state.pinning import check_readable
 
 NextSeqs = dict[str, dict[str, int]]  # producer id → partition → number of its next record, as JSON has it
 _FIRST_SEQ = 1  # of every producer in every partition

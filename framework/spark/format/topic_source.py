@@ -13,18 +13,18 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from framework.api.reader import origin_of
-from framework.api.topic import Topic
-from framework.errors import ConfigError, OffsetOutOfRange, SerdeError
-from framework.execution.decoding import headers_of
-from framework.logs.partition_reader import rows
-from framework.ports import JobLogReader, LogRow
-from framework.spark.format.columns import Column, column
-from framework.spark.format.following import FollowingReader
-from framework.spark.format.options import Options, Where, batch_limit, read_options, starting_offsets
-from framework.spark.format.parts import Part, wait_for_end
-from framework.state.shown import external_topics
-from protocol.ids import TopicPartition
+from grete.api.reader import origin_of
+from grete.api.topic import Topic
+from grete.errors import ConfigError, OffsetOutOfRange, SerdeError
+from grete.execution.decoding import headers_of
+from grete.logs.partition_reader import rows
+from grete.ports import JobLogReader, LogRow
+from grete.protocol.ids import TopicPartition
+from grete.spark.format.columns import Column, column
+from grete.spark.format.following import FollowingReader
+from grete.spark.format.options import Options, Where, batch_limit, read_options, starting_offsets
+from grete.spark.format.parts import Part, wait_for_end
+from grete.state.shown import external_topics
 
 _BATCH_BYTES = 8 << 20  # of keys and values in an Arrow batch
 _READ_ROWS = 1_000  # looked at together

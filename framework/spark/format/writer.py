@@ -14,19 +14,19 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from framework.errors import ConfigError
-from framework.job.metadata import pin_guarantee
-from framework.job.topics import create_topics
-from framework.settings import Settings
-from framework.spark.format.columns import Column, column
-from framework.spark.format.options import Options, Where, find_store, read_options
-from framework.state.bulk_write import abort, begin, commit
-from framework.state.bulk_write_attempt import Attempt, BulkWrite, Written
-from framework.state.commits import all_wirings
-from framework.state.graph_pinning import check_graph
-from framework.state.pinning import check_definition, pin_definition
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.errors import ConfigError
+from grete.job.metadata import pin_guarantee
+from grete.job.topics import create_topics
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.spark.format.columns import Column, column
+from grete.spark.format.options import Options, Where, find_store, read_options
+from grete.state.bulk_write import abort, begin, commit
+from grete.state.bulk_write_attempt import Attempt, BulkWrite, Written
+from grete.state.commits import all_wirings
+from grete.state.graph_pinning import check_graph
+from grete.state.pinning import check_definition, pin_definition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -158,7 +158,7 @@ def _target(options: Options, schema: Any, *, overwrite: bool) -> Target:
         resets = tuple((store_id,) if task in own else () for task in tasks)
     if found != wanted:
         raise ConfigError(
-            f"format changelog: columns {_ddl(found)}; it takes {_ddl(wanted)}: framework.spark.partitioned adds "
+            f"format changelog: columns {_ddl(found)}; it takes {_ddl(wanted)}: grete.spark.partitioned adds "
             "the partition, from the key"
         )
     if not overwrite:

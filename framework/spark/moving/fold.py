@@ -1,6 +1,6 @@
 """Folds the rows that one task gets, sorted by key, into its state: what is deleted or has expired is left out.
 
-Like ``framework.spark.moving.rows`` it holds a batch at a time, and knows what a rescale in one process knows of the
+Like ``grete.spark.moving.rows`` it holds a batch at a time, and knows what a rescale in one process knows of the
 entries: which of them count, where they belong, and with which event time the task begins.
 """
 
@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framework.errors import ConfigError
-from framework.execution.floors import FLOOR
-from framework.execution.reserved_stores import FILES_OWNER, META, OUTBOX, STREAM_TIME, TIMERS
-from framework.spark.moving.rows import EVERYWHERE, numbers_of
-from framework.state.live_entries import event_time_of
-from framework.state.routes import Route, check_floors, times_to_begin_with
-from framework.stores.expiring_store import horizon
+from grete.errors import ConfigError
+from grete.execution.floors import FLOOR
+from grete.execution.reserved_stores import FILES_OWNER, META, OUTBOX, STREAM_TIME, TIMERS
+from grete.spark.moving.rows import EVERYWHERE, numbers_of
+from grete.state.live_entries import event_time_of
+from grete.state.routes import Route, check_floors, times_to_begin_with
+from grete.stores.expiring_store import horizon
 
 FOLDED = "store int, key binary, value binary, report binary"
 _SCHEMA = pa.schema(

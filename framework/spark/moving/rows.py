@@ -1,7 +1,7 @@
 """Reads the state of a task in an executor, as rows on their way to the tasks that get them; nothing is folded yet.
 
 Each row that a commit has written goes out as it is read, so that no task's state need be in memory. Spark brings the
-rows of a key together, in order; ``framework.spark.moving.fold`` keeps the last.
+rows of a key together, in order; ``grete.spark.moving.fold`` keeps the last.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS
-from framework.spark.format.latest_values import columns_of
-from framework.spark.format.options import Where
-from framework.spark.murmur2 import partitions_of
-from framework.state.routes import Route
-from framework.state.snapshots import segments
-from protocol.partitioner import partition_of
+from grete.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS
+from grete.protocol.partitioner import partition_of
+from grete.spark.format.latest_values import columns_of
+from grete.spark.format.options import Where
+from grete.spark.murmur2 import partitions_of
+from grete.state.routes import Route
+from grete.state.snapshots import segments
 
 # ``task`` gets the row, ``source`` had it (a partition of the stage). ``place``: where it was written there, rising.
 # A row without a key says that the task emptied the store there; one without a value that it deleted the key.

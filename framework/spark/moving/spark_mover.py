@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from framework.errors import ConfigError, Halted
-from framework.halts import HaltCode
-from framework.job.directory import JobDirectory
-from framework.spark.backfill.carried_errors import carried, unpacked
-from framework.spark.backfill.results import leave_files
-from framework.spark.backfill.stages import every_task
-from framework.spark.format.options import Where
-from framework.spark.moving.fold import FOLDED, FoldReport, fold
-from framework.spark.moving.rows import ROUTED, routed
-from framework.spark.moving.write import WritePlan, WriteReport, write
-from framework.spark.session import local_session
-from framework.spark.telling import Telling, Watching
-from framework.state.bulk_write_attempt import BulkWrite, Written
-from framework.state.routes import Route, check_seen, counted
-from protocol.changelog_position import ChangelogPosition
+from grete.errors import ConfigError, Halted
+from grete.halts import HaltCode
+from grete.job.directory import JobDirectory
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.spark.backfill.carried_errors import carried, unpacked
+from grete.spark.backfill.results import leave_files
+from grete.spark.backfill.stages import every_task
+from grete.spark.format.options import Where
+from grete.spark.moving.fold import FOLDED, FoldReport, fold
+from grete.spark.moving.rows import ROUTED, routed
+from grete.spark.moving.write import WritePlan, WriteReport, write
+from grete.spark.session import local_session
+from grete.spark.telling import Telling, Watching
+from grete.state.bulk_write_attempt import BulkWrite, Written
+from grete.state.routes import Route, check_seen, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ Arrow = Iterable[Any]  # record batches
 
 
 class SparkMover:
-    """A framework.state.mover.Mover. Spark is started when there is work for it; ``with`` frees what it holds."""
+    """A grete.state.mover.Mover. Spark is started when there is work for it; ``with`` frees what it holds."""
 
     def __init__(self, cluster: str, log: Where, into: Where, work: str | None, telling: Telling) -> None:
         """``log`` is that of the job whose state it is, ``into`` that of the bulk write.

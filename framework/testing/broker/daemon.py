@@ -1,6 +1,6 @@
 """The process that owns a broker which was started for tests.
 
-``python -m framework.testing.broker.daemon DIR [keep] [loaded]``
+``python -m grete.testing.broker.daemon DIR [keep] [loaded]``
 
 Users hold a shared lock on a file, which the kernel takes from them when they end, however they end. When the daemon
 can have it for itself, no user is left: it ends the broker and itself.
@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from framework.errors import FrameworkError
-from framework.testing.broker.docker import docker_broker
-from framework.testing.broker.find import KEEP, LOADED, READY, USERS
-from framework.testing.broker.jars import jar_broker
+from grete.errors import FrameworkError
+from grete.testing.broker.docker import docker_broker
+from grete.testing.broker.find import KEEP, LOADED, READY, USERS
+from grete.testing.broker.jars import jar_broker
 
 LOOK_S = 0.25  # between two looks whether the users are gone
 

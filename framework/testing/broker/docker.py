@@ -5,8 +5,8 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from framework.errors import ConfigError
-from framework.testing.broker.settings import KAFKA, answers, free_port, settings
+from grete.errors import ConfigError
+from grete.testing.broker.settings import KAFKA, answers, free_port, settings
 
 
 @contextlib.contextmanager

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from framework import python_start
-from framework.errors import ConfigError
+from grete import python_start
+from grete.errors import ConfigError
 
 ADDRESS = "GRETE_KAFKA"
 READY_S_MAX = 300.0  # the first time, jars or an image are fetched
@@ -77,7 +77,7 @@ def _start_daemon(directory: Path, *options: str) -> "subprocess.Popen[bytes]":
     """Start the process that owns the broker: in a session of its own, so that Ctrl-C ends its users first."""
     with (directory / LOG).open("wb") as log:
         return subprocess.Popen(  # noqa: S603 - our own module
-            python_start.python("framework.testing.broker.daemon", str(directory.absolute()), *options),
+            python_start.python("grete.testing.broker.daemon", str(directory.absolute()), *options),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

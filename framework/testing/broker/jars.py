@@ -12,9 +12,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from framework.errors import ConfigError
-from framework.spark.java import FETCH_S_MAX, cache, call, find_java, made
-from framework.testing.broker.settings import KAFKA, answers, free_port, settings
+from grete.errors import ConfigError
+from grete.spark.java import FETCH_S_MAX, cache, call, find_java, made
+from grete.testing.broker.settings import KAFKA, answers, free_port, settings
 
 _WHAT = "Kafka's jars"
 CLOSE_S_MAX = 60  # then it is killed: nothing of it is needed

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from framework.errors import ConfigError
+from grete.errors import ConfigError
 
 KAFKA = "4.1.0"  # the version that the measurements in docs/ were made with; docker-compose.yml has the same
 ANSWER_S_MAX = 60.0  # a broker that has just started elects leaders

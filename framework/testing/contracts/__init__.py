@@ -3,7 +3,7 @@
 They need pytest. Subclass a contract in a test module, say how your back end is opened, and run pytest:
 
     import pytest
-    from framework.testing.contracts import StoreContract
+    from grete.testing.contracts import StoreContract
 
     class TestMyStore(StoreContract):
         @pytest.fixture
@@ -20,13 +20,13 @@ pytest.register_assert_rewrite(
     *(f"{__name__}.{name}" for name in ("fenced_log", "log", "log_world", "sink", "source", "store"))
 )
 
-from framework.testing.contracts.clauses import ContractBroken
-from framework.testing.contracts.fenced_log import FencedLogContract
-from framework.testing.contracts.log import LogContract
-from framework.testing.contracts.log_world import LogWorld
-from framework.testing.contracts.sink import EarlySinkContract, SinkContract, SinkWorld
-from framework.testing.contracts.source import SourceContract, SourceWorld
-from framework.testing.contracts.store import StoreContract
+from grete.testing.contracts.clauses import ContractBroken
+from grete.testing.contracts.fenced_log import FencedLogContract
+from grete.testing.contracts.log import LogContract
+from grete.testing.contracts.log_world import LogWorld
+from grete.testing.contracts.sink import EarlySinkContract, SinkContract, SinkWorld
+from grete.testing.contracts.source import SourceContract, SourceWorld
+from grete.testing.contracts.store import StoreContract
 
 __all__ = [
     "ContractBroken",

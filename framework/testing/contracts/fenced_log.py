@@ -1,7 +1,7 @@
 """What a log must keep that compares and appends: a lower generation is refused (C3)."""
 
-from framework.ports import Log
-from framework.testing.contracts.log_world import A0, A1, OUT, LogWorld, OnLogWorld, record, values
+from grete.ports import Log
+from grete.testing.contracts.log_world import A0, A1, OUT, LogWorld, OnLogWorld, record, values
 
 
 class FencedLogContract(OnLogWorld):

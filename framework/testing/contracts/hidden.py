@@ -1,8 +1,8 @@
 """What a log must tell of messages that no reader sees yet."""
 
-from framework.open_transaction import OpenTransaction
-from framework.ports import Log
-from framework.testing.contracts.log_world import A0, OUT, LogWorld, OnLogWorld, record, shown, values
+from grete.open_transaction import OpenTransaction
+from grete.ports import Log
+from grete.testing.contracts.log_world import A0, OUT, LogWorld, OnLogWorld, record, shown, values
 
 
 class HiddenClauses(OnLogWorld):

@@ -1,15 +1,15 @@
-"""What every log must keep: the numbered statements of framework.ports.Log."""
+"""What every log must keep: the numbered statements of grete.ports.Log."""
 
 from collections.abc import Callable
 
 import pytest
 
-from framework.errors import ConfigError, OffsetOutOfRange
-from framework.ports import Delivery, ExternalRecord, Log
-from framework.testing.contracts.hidden import HiddenClauses
-from framework.testing.contracts.log_world import A0, A1, OUT, LogWorld, record, shown, values
-from protocol.frames import encode_headers
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError, OffsetOutOfRange
+from grete.ports import Delivery, ExternalRecord, Log
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import TopicPartition
+from grete.testing.contracts.hidden import HiddenClauses
+from grete.testing.contracts.log_world import A0, A1, OUT, LogWorld, record, shown, values
 
 MiB = 1 << 20
 LOOKS_MAX = 10_000  # of 10 ms each: a log may take a while to tell one process what another has said

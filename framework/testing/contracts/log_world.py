@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from framework.ports import ExternalRecord, Log
-from framework.testing.contracts.clauses import Contract
-from protocol.ids import TopicPartition
+from grete.ports import ExternalRecord, Log
+from grete.protocol.ids import TopicPartition
+from grete.testing.contracts.clauses import Contract
 
 A0, A1, OUT = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("out", 0)
 

@@ -1,4 +1,4 @@
-"""What every sink of an outbox must keep (framework.api.sink, rule S2)."""
+"""What every sink of an outbox must keep (grete.api.sink, rule S2)."""
 
 import contextlib
 import json
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pytest
 
-from framework.api.sink import EarlySink, Entry, Owner, Released, Sink
-from framework.errors import Fenced, Halted, TransientError
-from framework.testing.contracts.clauses import Contract
+from grete.api.sink import EarlySink, Entry, Owner, Released, Sink
+from grete.errors import Fenced, Halted, TransientError
+from grete.testing.contracts.clauses import Contract
 
 OWNER = Owner("job", "stage-0", "nonce")
 

@@ -1,12 +1,12 @@
-"""What a source must keep so that each of its records comes into a topic once (framework.client.source)."""
+"""What a source must keep so that each of its records comes into a topic once (grete.clients.source)."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from framework.client.source import ExternalSource, SourceRecord
-from framework.testing.contracts.clauses import Contract
+from grete.clients.source import ExternalSource, SourceRecord
+from grete.testing.contracts.clauses import Contract
 
 READS_MAX = 1_000  # until a source that still gives records is taken for one that never ends
 

@@ -1,12 +1,12 @@
-"""What every state store must keep (framework.ports.StateStore)."""
+"""What every state store must keep (grete.ports.StateStore)."""
 
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.ports import StateStore
-from framework.testing.contracts.clauses import Contract
+from grete.errors import ConfigError
+from grete.ports import StateStore
+from grete.testing.contracts.clauses import Contract
 
 NAMES = {0: "counts", 3: "words"}
 Opener = Callable[..., StateStore]

@@ -10,7 +10,7 @@ the client ask again, waits until one half of the next transaction is in the log
 :attr:`LateEnd.code` is the broker's answer: 0 (done: the transaction is split), or an error, by which the broker has
 told the two apart: 47 INVALID_PRODUCER_EPOCH, 90 PRODUCER_FENCED.
 
-``python -m framework.testing.late_end --help`` does this between an engine of yours and a broker of yours. Clients must
+``python -m grete.testing.late_end --help`` does this between an engine of yours and a broker of yours. Clients must
 reach the broker by the line alone, so give it a listener that advertises the line's port::
 
     listeners=PLAINTEXT://:9092,LATE://:9093,CONTROLLER://:9094
@@ -21,6 +21,6 @@ reach the broker by the line alone, so give it a listener that advertises the li
 Here the line listens at 19093 and leads to 9093, and a reader of the outputs (``read_committed``) uses 9092.
 """
 
-from framework.testing.late_end.line import LateEnd, LateEndLine, LateStage
+from grete.testing.late_end.line import LateEnd, LateEndLine, LateStage
 
 __all__ = ["LateEnd", "LateEndLine", "LateStage"]

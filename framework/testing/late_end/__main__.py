@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from framework.testing.late_end.line import LateEndLine, LateStage
+from grete.testing.late_end.line import LateEndLine, LateStage
 
 EXECUTED = 0  # the code of an answer without an error
 WAITS = {
@@ -15,7 +15,7 @@ WAITS = {
 
 def main(arguments: list[str]) -> int:
     """Run the attempts; return 1 if the broker has executed a late end, which splits a transaction."""
-    parser = argparse.ArgumentParser(prog="python -m framework.testing.late_end", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m grete.testing.late_end", description=__doc__)
     parser.add_argument("--port", type=int, required=True, help="where clients connect: what the broker advertises")
     parser.add_argument("--to", type=int, required=True, help="the broker's port on this machine")
     parser.add_argument("--transactional-id", required=True, help="whose transactions: the broker's log has them")

@@ -6,8 +6,8 @@ import threading
 from enum import IntEnum
 from typing import NamedTuple
 
-from framework.testing.late_end.requests import END, PRODUCE, Request, decode, end_code
-from framework.testing.proxy import Proxy
+from grete.testing.late_end.requests import END, PRODUCE, Request, decode, end_code
+from grete.testing.proxy import Proxy
 
 STEP_S = 0.002  # of looking whether what is held may go on
 ALONE_S = 0.5  # what is held and is all of its transaction goes on after that long: the next one may have both halves

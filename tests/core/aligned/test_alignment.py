@@ -1,10 +1,10 @@
 """Alignment (A6), processing during a commit (A8), early closes (A9); the early buffer: test_early_bound.py."""
 
-from framework.core import actions as do
-from framework.core.task_topology import wire
-from framework.core.topology import Stage, Stream, Topology
-from protocol.envelope import MessageType
-from protocol.ids import TopicPartition
+from grete.core import actions as do
+from grete.core.task_topology import wire
+from grete.core.topology import Stage, Stream, Topology
+from grete.protocol.envelope import MessageType
+from grete.protocol.ids import TopicPartition
 from tests.core.scenario import Scenario, running
 from tests.core.streams import A0, A1, INNER, OUT, Log, Producer, T
 

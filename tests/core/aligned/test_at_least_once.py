@@ -2,10 +2,10 @@
 
 import pytest
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.errors import Fenced, Halted
-from protocol.envelope import MessageType
+from grete.core import actions as do
+from grete.core import events as on
+from grete.errors import Fenced, Halted
+from grete.protocol.envelope import MessageType
 from tests.core.scenario import Scenario
 from tests.core.streams import A0, A1, INNER, OUT, Log, Producer, T, frame
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from framework.core import events as on
-from framework.core.task_topology import wire
-from framework.core.topology import Stage, Stream, Topology
-from framework.errors import ConfigError, Halted
-from protocol.commit import Commit
-from protocol.control import encode_marker, encode_watermark
-from protocol.ids import TopicPartition
+from grete.core import events as on
+from grete.core.task_topology import wire
+from grete.core.topology import Stage, Stream, Topology
+from grete.errors import ConfigError, Halted
+from grete.protocol.commit import Commit
+from grete.protocol.control import encode_marker, encode_watermark
+from grete.protocol.ids import TopicPartition
 from tests.core.deterministic.scenario import Writer
 from tests.core.scenario import LIMITS, Scenario, running
 from tests.core.streams import Log, Producer, frame

@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framework.core import actions as do
+from grete.core import actions as do
 from tests.core.scenario import running
 from tests.core.streams import A0, A1, T, frame
 

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.core.actions import Process, Spill
-from framework.core.aligned.early_buffer import EarlyBuffer, EarlyFrame
-from protocol.envelope import Header, MessageType
-from protocol.ids import TopicPartition
+from grete.core.actions import Process, Spill
+from grete.core.aligned.early_buffer import EarlyBuffer, EarlyFrame
+from grete.protocol.envelope import Header, MessageType
+from grete.protocol.ids import TopicPartition
 
 P = TopicPartition("t", 0)
 FRAMES = st.lists(st.tuples(st.integers(2, 6), st.integers(1, 40)), max_size=30)  # (checkpoint, size)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.core import actions as do
-from framework.errors import Halted
-from protocol.control import encode_marker, encode_progress
+from grete.core import actions as do
+from grete.errors import Halted
+from grete.protocol.control import encode_marker, encode_progress
 from tests.core.scenario import Scenario, running
 from tests.core.streams import A0, A1, INNER, Producer, T, frame
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from framework.core import actions as do
-from framework.core.task_topology import wire
-from framework.core.topology import Stage, Stream, Topology
-from framework.errors import Halted
-from protocol.control import decode_rollback_marker, encode_rollback_marker
-from protocol.ids import RollbackEntry
+from grete.core import actions as do
+from grete.core.task_topology import wire
+from grete.core.topology import Stage, Stream, Topology
+from grete.errors import Halted
+from grete.protocol.control import decode_rollback_marker, encode_rollback_marker
+from grete.protocol.ids import RollbackEntry
 from tests.core.scenario import Scenario, running
 from tests.core.streams import A0, A1, IN, INNER, JOB, OUT, Log, Producer, T
 

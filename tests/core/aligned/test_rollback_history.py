@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.core import actions as do
-from framework.core.changelog_fold import extend_rollback_history, is_rolled_back
-from framework.core.task_topology import wire
-from framework.core.topology import Stage, Stream, Topology
-from protocol.commit import ProducerRollbacks
-from protocol.control import decode_rollback_marker
-from protocol.ids import RollbackEntry, TopicPartition
+from grete.core import actions as do
+from grete.core.changelog_fold import extend_rollback_history, is_rolled_back
+from grete.core.task_topology import wire
+from grete.core.topology import Stage, Stream, Topology
+from grete.protocol.commit import ProducerRollbacks
+from grete.protocol.control import decode_rollback_marker
+from grete.protocol.ids import RollbackEntry, TopicPartition
 from tests.core.scenario import Scenario, running
 from tests.core.streams import A0, A1, INNER, OUT, Log, Producer
 

@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from zlib import crc32
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.deterministic.task import DeterministicCore
-from framework.core.limits import Limits
-from framework.core.task_topology import TaskWiring
-from protocol.control import decode_progress, decode_watermark, encode_progress, encode_watermark
-from protocol.envelope import Header, MessageType, decode_header, encode_header
-from protocol.frames import decode_columns, digest_records, encode_columns
-from protocol.ids import TopicPartition
-from protocol.notes import CallsNote
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.deterministic.task import DeterministicCore
+from grete.core.limits import Limits
+from grete.core.task_topology import TaskWiring
+from grete.protocol.control import decode_progress, decode_watermark, encode_progress, encode_watermark
+from grete.protocol.envelope import Header, MessageType, decode_header, encode_header
+from grete.protocol.frames import decode_columns, digest_records, encode_columns
+from grete.protocol.ids import TopicPartition
+from grete.protocol.notes import CallsNote
 from tests.core.scenario import LIMITS, NONCE, Scenario
 from tests.core.streams import A0, A1, IN, INNER, Log, T, encoded
 

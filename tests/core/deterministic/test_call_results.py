@@ -1,9 +1,9 @@
 """What calls have returned is in the log before anything that was made of it leaves the task (D8)."""
 
-from framework.core import actions as do
-from framework.core.changelog_fold import ChangelogFold
-from protocol.changelog import ChangelogType, decode_changelog_header
-from protocol.notes import CallResult, CallsNote, decode_note
+from grete.core import actions as do
+from grete.core.changelog_fold import ChangelogFold
+from grete.protocol.changelog import ChangelogType, decode_changelog_header
+from grete.protocol.notes import CallResult, CallsNote, decode_note
 from tests.core.deterministic.scenario import Logical, inner
 from tests.core.streams import A0, IN, SOURCE, Log
 

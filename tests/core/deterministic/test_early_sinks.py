@@ -2,8 +2,8 @@
 
 import pytest
 
-from framework.core import actions as do
-from protocol.changelog import ChangelogType
+from grete.core import actions as do
+from grete.protocol.changelog import ChangelogType
 from tests.core.deterministic.scenario import Logical, Writer
 from tests.core.deterministic.test_task import ALONE
 from tests.core.streams import A0, SINK, SOURCE, Log

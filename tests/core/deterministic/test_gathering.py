@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.limits import BATCHES_MAX, GATHERED
-from protocol.changelog import ChangelogType
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.limits import BATCHES_MAX, GATHERED
+from grete.protocol.changelog import ChangelogType
 from tests.core.deterministic.scenario import Logical
 from tests.core.streams import SOURCE, Log
 

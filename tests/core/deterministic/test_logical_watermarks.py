@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.deterministic.logical_watermarks import STEP_US, messages, step_at
-from framework.errors import Halted
-from protocol.changelog import ChangelogType, decode_changelog_header
-from protocol.control import decode_watermark, encode_watermark
-from protocol.envelope import MessageType, decode_header
-from protocol.notes import IdleNote, decode_note
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.deterministic.logical_watermarks import STEP_US, messages, step_at
+from grete.errors import Halted
+from grete.protocol.changelog import ChangelogType, decode_changelog_header
+from grete.protocol.control import decode_watermark, encode_watermark
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.notes import IdleNote, decode_note
 from tests.core.deterministic.scenario import Logical, inner
 from tests.core.streams import A0, A1, IN, SOURCE, Log, T
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.core import actions as do
-from framework.core.deterministic.merge import Merge
-from framework.errors import Halted
-from protocol.control import decode_progress
-from protocol.envelope import MessageType, decode_header
+from grete.core import actions as do
+from grete.core.deterministic.merge import Merge
+from grete.errors import Halted
+from grete.protocol.control import decode_progress
+from grete.protocol.envelope import MessageType, decode_header
 from tests.core.deterministic.scenario import ALL, Logical, inner
 from tests.core.streams import A0, A1, INNER, OUT, SOURCE, Log, Producer, T
 

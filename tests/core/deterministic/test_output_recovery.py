@@ -1,8 +1,8 @@
 """Deterministic sinks without releases, stepped by hand: what leaves when, and what a commit waits for (D5)."""
 
-from framework.core import actions as do
-from framework.core import events as on
-from protocol.changelog import ChangelogType
+from grete.core import actions as do
+from grete.core import events as on
+from grete.protocol.changelog import ChangelogType
 from tests.core.deterministic.scenario import Logical, Writer
 from tests.core.deterministic.test_task import ALONE, kinds
 from tests.core.streams import A0, SINK, Log

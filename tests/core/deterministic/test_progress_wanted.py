@@ -1,8 +1,8 @@
 """A deterministic source that is told which time tasks beside it have observed announces it at once (D1)."""
 
-from framework.core import actions as do
-from framework.core import events as on
-from protocol.changelog import ChangelogType, decode_time_lease
+from grete.core import actions as do
+from grete.core import events as on
+from grete.protocol.changelog import ChangelogType, decode_time_lease
 from tests.core.deterministic.scenario import Logical
 from tests.core.streams import SOURCE, Log
 

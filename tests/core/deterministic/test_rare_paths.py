@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.lifecycle import TaskStatus
-from framework.errors import Fenced, Halted, TransientError
-from protocol.changelog import ChangelogType, Outcome, encode_outcome
-from protocol.commit import encode_commit
-from protocol.control import encode_marker
-from protocol.ids import TopicPartition
-from protocol.record_batch import RecordBatch
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.lifecycle import TaskStatus
+from grete.errors import Fenced, Halted, TransientError
+from grete.protocol.changelog import ChangelogType, Outcome, encode_outcome
+from grete.protocol.commit import encode_commit
+from grete.protocol.control import encode_marker
+from grete.protocol.ids import TopicPartition
+from grete.protocol.record_batch import RecordBatch
 from tests.core.deterministic.scenario import NEVER, Logical, Writer, inner
 from tests.core.streams import A0, A1, IN, INNER, SOURCE, Log, T
 

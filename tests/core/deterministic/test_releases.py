@@ -2,8 +2,8 @@
 
 from zlib import crc32
 
-from framework.core import actions as do
-from protocol.changelog import (
+from grete.core import actions as do
+from grete.protocol.changelog import (
     ChangelogType,
 )
 from tests.core.deterministic.scenario import OUTSIDE, Logical, Writer

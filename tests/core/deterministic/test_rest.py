@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.limits import REST_MS_MAX
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.limits import REST_MS_MAX
 from tests.core.deterministic.scenario import Logical
 from tests.core.scenario import LIMITS
 from tests.core.streams import SOURCE, Log

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.limits import BATCHES_MAX
-from framework.errors import ConfigError, Fenced
-from protocol.changelog import (
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.limits import BATCHES_MAX
+from grete.errors import ConfigError, Fenced
+from grete.protocol.changelog import (
     ChangelogType,
     decode_changelog_header,
     decode_time_lease,
 )
-from protocol.ids import TopicPartition
+from grete.protocol.ids import TopicPartition
 from tests.core.deterministic.scenario import Logical, Writer, inner
 from tests.core.scenario import Scenario
 from tests.core.streams import A0, INNER, SOURCE, Log

@@ -1,8 +1,8 @@
 """Wall-clock timers in deterministic mode: time passes them without a record, and the log knows first (D2, E8)."""
 
-from framework.core import actions as do
-from framework.core import events as on
-from protocol.changelog import ChangelogType, decode_time_lease
+from grete.core import actions as do
+from grete.core import events as on
+from grete.protocol.changelog import ChangelogType, decode_time_lease
 from tests.core.deterministic.scenario import Logical, Writer
 from tests.core.streams import A0, A1, ALONE, INNER, SOURCE, Log
 

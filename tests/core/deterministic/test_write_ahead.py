@@ -6,10 +6,10 @@ from zlib import crc32
 
 import pytest
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.deterministic import write_ahead
-from protocol.changelog import ChangelogHeader, ChangelogType, decode_changelog_header, encode_data
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.deterministic import write_ahead
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, decode_changelog_header, encode_data
 from tests.core.deterministic.scenario import Logical, Writer
 from tests.core.scenario import LIMITS
 from tests.core.streams import A0, SINK, Log, encoded

@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.core.members.assignor import CAUGHT_UP, Candidate, assign
-from protocol.members import HeldPartition, PartitionPlace
+from grete.core.members.assignor import CAUGHT_UP, Candidate, assign
+from grete.protocol.members import HeldPartition, PartitionPlace
 
 NAMES = ("a", "b", "c", "d", "e")
 PLACE = st.builds(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from protocol.members import HaltedPartition, JobAssignment, PartitionPlace
+from grete.protocol.members import HaltedPartition, JobAssignment, PartitionPlace
 from tests.core.members.world import DEAD_BEATS, INTERVAL, START_STEPS, SimMember, World
 
 QUIET = 900  # steps after the last fault: every bound of waiting is over, one after another

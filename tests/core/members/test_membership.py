@@ -2,11 +2,11 @@
 
 import pytest
 
-from framework.core.members.assignor import CAUGHT_UP
-from framework.core.members.membership import REPEAT_BEATS, Duties, Membership
-from framework.core.members.mover import WARM_BEATS
-from framework.core.members.view import FORGOTTEN_AFTER, MemberId
-from protocol.members import (
+from grete.core.members.assignor import CAUGHT_UP
+from grete.core.members.membership import REPEAT_BEATS, Duties, Membership
+from grete.core.members.mover import WARM_BEATS
+from grete.core.members.view import FORGOTTEN_AFTER, MemberId
+from grete.protocol.members import (
     HaltedPartition,
     Heartbeat,
     HeldPartition,

@@ -3,9 +3,9 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from framework.core.members.membership import Membership
-from framework.core.members.view import MemberId
-from protocol.members import (
+from grete.core.members.membership import Membership
+from grete.core.members.view import MemberId
+from grete.protocol.members import (
     Heartbeat,
     HeldPartition,
     MembersMessage,

@@ -4,8 +4,8 @@ import os
 import uuid
 from typing import ClassVar
 
-from framework.api.mode import Mode
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete.api.mode import Mode
 
 RUN = os.environ.get("WORDS_RUN", "")
 lines = Topic(f"lines{RUN}", key=utf8, value=utf8)

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from framework.api.reader import origin_of
-from framework.ports import Log, LogRow
 from grete import Job
-from protocol.changelog import ChangelogType, InputDecision, decode_changelog_header, decode_input_decision
-from protocol.frames import decode_headers
-from protocol.ids import TopicPartition, producer_id
-from protocol.partitioner import partition_of
+from grete.api.reader import origin_of
+from grete.ports import Log, LogRow
+from grete.protocol.changelog import ChangelogType, InputDecision, decode_changelog_header, decode_input_decision
+from grete.protocol.frames import decode_headers
+from grete.protocol.ids import TopicPartition, producer_id
+from grete.protocol.partitioner import partition_of
 
 
 class Sent(NamedTuple):

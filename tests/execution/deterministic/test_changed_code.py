@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from framework.job.directory import JobDirectory
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from protocol.ids import TopicPartition
+from grete.job.directory import JobDirectory
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
 from tests.worker.workers import LIMIT_S, WorkerUnderTest
 
 pytestmark = pytest.mark.chaos

@@ -15,15 +15,15 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from framework.errors import ConfigError, Halted
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress
-from framework.ports import ExternalRecord, Log
-from framework.settings import Settings
-from framework.testing.broker import Broker
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError, Halted
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress
+from grete.ports import ExternalRecord, Log
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.testing.broker import Broker
+from grete.worker.local_job import LocalJob
 from tests.execution.deterministic.reference import rows_of
 from tests.execution.deterministic.test_kills import DAY_MS, PATIENCE_S, all_running, poll_until
 

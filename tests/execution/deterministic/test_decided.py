@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from framework.core.actions import ProcessExternal
-from framework.errors import Halted
-from framework.execution.deterministic.decided import DecidedRows, digest_of
-from framework.logs.memory import MemoryLog, MemoryPartition
-from framework.settings import Settings
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from protocol.changelog import TakenRows
-from protocol.ids import TopicPartition
+from grete.core.actions import ProcessExternal
+from grete.errors import Halted
+from grete.execution.deterministic.decided import DecidedRows, digest_of
+from grete.logs.memory import MemoryLog, MemoryPartition
+from grete.protocol.changelog import TakenRows
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.testing import Kit
 
 LINES = Topic("lines", key=utf8, value=utf8)
 OUT = Topic("out", key=utf8, value=utf8)

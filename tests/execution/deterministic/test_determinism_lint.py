@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from framework.execution.deterministic.determinism_lint import suspicious_lines
-from framework.execution.deterministic.lint.project import Project
+from grete.execution.deterministic.determinism_lint import suspicious_lines
+from grete.execution.deterministic.lint.project import Project
 
 MODULE = """
 import os
@@ -131,7 +131,7 @@ def test_a_worker_with_random_hashes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "loose_module.py").write_text(MODULE)
     script = (
         "from loose_module import job\n"
-        "from framework.execution.deterministic.determinism_lint import check_worker\n"
+        "from grete.execution.deterministic.determinism_lint import check_worker\n"
         "try:\n    check_worker(job)\nexcept Exception as error:\n    print(type(error).__name__, error)\n"
     )
     root = Path(__file__).parents[3]

@@ -10,11 +10,11 @@ import msgspec
 import psycopg
 import pytest
 
-from framework.job.directory import JobDirectory
-from framework.logs.address import IN_DIRECTORY, LogAddress
-from framework.ports import Log
-from framework.testing.broker import Broker
 from grete import Job
+from grete.job.directory import JobDirectory
+from grete.logs.address import IN_DIRECTORY, LogAddress
+from grete.ports import Log
+from grete.testing.broker import Broker
 from tests.execution.deterministic import words
 from tests.execution.deterministic.reference import expected
 from tests.execution.deterministic.test_kills import run_with_kills, split, the_reference_is_outside

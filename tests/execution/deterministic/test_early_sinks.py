@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from framework.errors import ConfigError, Halted
-from framework.settings import Settings
-from framework.testing import Kit
 from grete import Files, Input, Job, Output, Record, Store, Table, Task, Topic, int64, json, utf8
+from grete.errors import ConfigError, Halted
+from grete.settings import Settings
+from grete.testing import Kit
 
 LINES = Topic("lines", key=utf8, value=utf8)
 WORDS = Topic("words", key=utf8, value=utf8)

@@ -9,16 +9,16 @@ from typing import Any, Literal
 
 import pytest
 
-from framework.errors import Halted
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import IN_DIRECTORY, LogAddress
-from framework.ports import ExternalRecord, Log
-from framework.settings import Settings
-from framework.testing.broker import Broker
-from framework.worker.local_job import LocalJob
 from grete import Job, Once
-from protocol.ids import TopicPartition
+from grete.errors import Halted
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import IN_DIRECTORY, LogAddress
+from grete.ports import ExternalRecord, Log
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.testing.broker import Broker
+from grete.worker.local_job import LocalJob
 from tests.execution.deterministic.reference import expected, rows_of, sent
 
 pytestmark = pytest.mark.chaos

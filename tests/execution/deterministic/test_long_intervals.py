@@ -7,16 +7,16 @@ from typing import Literal
 
 import pytest
 
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import IN_DIRECTORY, LogAddress
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.testing import Kit
-from framework.testing.broker import Broker
-from framework.worker.local_job import LocalJob
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from protocol.ids import TopicPartition
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import IN_DIRECTORY, LogAddress
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.testing import Kit
+from grete.testing.broker import Broker
+from grete.worker.local_job import LocalJob
 from tests.execution.deterministic.reference import sent
 from tests.execution.deterministic.test_kills import all_running, poll_until
 

@@ -4,15 +4,15 @@ from typing import Any, Literal
 
 import pytest
 
-from framework.api.reader import origin_of
-from framework.execution.deterministic.numbering import ONE, cell_of, content_of
-from framework.execution.deterministic.outputs import LogicalOutputs
-from framework.execution.deterministic.remade import Visible
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from protocol.ids import TopicPartition
+from grete.api.reader import origin_of
+from grete.execution.deterministic.numbering import ONE, cell_of, content_of
+from grete.execution.deterministic.outputs import LogicalOutputs
+from grete.execution.deterministic.remade import Visible
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.testing import Kit
 
 LINES = Topic("lines", key=utf8, value=utf8)
 WORDS = Topic("words", key=utf8, value=utf8)

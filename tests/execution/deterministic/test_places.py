@@ -1,11 +1,11 @@
 """A restarted task reads its outputs from a place that moves on with the partition, also if others write there (D5)."""
 
-from framework.execution.deterministic.output_recovery import OutputRecovery
-from framework.execution.limits import LOOK_MS
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.ports import ExternalRecord
-from framework.stores.memory import MemoryDisk
-from protocol.ids import TopicPartition
+from grete.execution.deterministic.output_recovery import OutputRecovery
+from grete.execution.limits import LOOK_MS
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.stores.memory import MemoryDisk
 from tests.execution.deterministic.test_processor import LogicalRig
 
 OUTSIDE = [TopicPartition(topic, partition) for topic in ("out", "letters") for partition in range(2)]

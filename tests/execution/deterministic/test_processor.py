@@ -8,30 +8,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.api.reader import origin_of
-from framework.core.actions import MergedWatermarks
-from framework.core.deterministic.logical_watermarks import NEVER, STEP_US
-from framework.core.deterministic.merge_channel import ALL
-from framework.core.events import Advance
-from framework.core.task_topology import wire
-from framework.execution.deterministic.announced_time import AnnouncedTime
-from framework.execution.deterministic.numbering import content_of
-from framework.execution.deterministic.outputs import LogicalOutputs
-from framework.execution.deterministic.processor import LogicalProcessor
-from framework.execution.deterministic.remade import Check, OutputsDiffer
-from framework.execution.event_time import AFTER_ALL, BEFORE_ALL
-from framework.execution.outputs import Outputs
-from framework.ports import ExternalRecord, LogRow
-from framework.settings import Settings
-from framework.stores.memory import MemoryDisk, MemoryStore
-from framework.stores.overlay import Overlay
 from grete import (
     Job,
 )
-from protocol.envelope import Header, MessageType, encode_header
-from protocol.frames import decode_columns, decode_headers, digest_records
-from protocol.ids import TopicPartition
-from protocol.record_batch import RecordBatch
+from grete.api.reader import origin_of
+from grete.core.actions import MergedWatermarks
+from grete.core.deterministic.logical_watermarks import NEVER, STEP_US
+from grete.core.deterministic.merge_channel import ALL
+from grete.core.events import Advance
+from grete.core.task_topology import wire
+from grete.execution.deterministic.announced_time import AnnouncedTime
+from grete.execution.deterministic.numbering import content_of
+from grete.execution.deterministic.outputs import LogicalOutputs
+from grete.execution.deterministic.processor import LogicalProcessor
+from grete.execution.deterministic.remade import Check, OutputsDiffer
+from grete.execution.event_time import AFTER_ALL, BEFORE_ALL
+from grete.execution.outputs import Outputs
+from grete.ports import ExternalRecord, LogRow
+from grete.protocol.envelope import Header, MessageType, encode_header
+from grete.protocol.frames import decode_columns, decode_headers, digest_records
+from grete.protocol.ids import TopicPartition
+from grete.protocol.record_batch import RecordBatch
+from grete.settings import Settings
+from grete.stores.memory import MemoryDisk, MemoryStore
+from grete.stores.overlay import Overlay
 from tests.execution.deterministic.stages import (
     JOB,
     Batches,

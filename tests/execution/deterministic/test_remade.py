@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.api.reader import PRODUCER, SEQ
-from framework.errors import Halted
-from framework.execution.deterministic.differing import explained
-from framework.execution.deterministic.remade import Made, OutputsDiffer, Visible, count, pack_released, unpack_released
-from framework.execution.limits import CHECKS_MAX
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Topic, utf8
-from protocol.frames import encode_headers
-from protocol.ids import TopicPartition
+from grete.api.reader import PRODUCER, SEQ
+from grete.errors import Halted
+from grete.execution.deterministic.differing import explained
+from grete.execution.deterministic.remade import Made, OutputsDiffer, Visible, count, pack_released, unpack_released
+from grete.execution.limits import CHECKS_MAX
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.ports import ExternalRecord
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.testing import Kit
 from tests.logs.lagging_log import LaggingLog
 
 LETTERS = Topic("letters", key=utf8, value=utf8)

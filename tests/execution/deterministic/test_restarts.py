@@ -4,14 +4,14 @@ from typing import Literal
 
 import pytest
 
-from framework.errors import Halted
-from framework.ports import LogRow
-from framework.replay.recorded import made_outside
-from framework.replay.replay import replay
-from framework.settings import Settings
-from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
-from protocol.ids import TopicPartition
+from grete.errors import Halted
+from grete.ports import LogRow
+from grete.protocol.ids import TopicPartition
+from grete.replay.recorded import made_outside
+from grete.replay.replay import replay
+from grete.settings import Settings
+from grete.testing import Kit
 
 LINES = Topic("lines", key=utf8, value=utf8)
 WORDS = Topic("words", key=utf8, value=utf8)

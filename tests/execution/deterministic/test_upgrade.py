@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import Halted
-from framework.ports import LogRow
-from framework.settings import Settings
-from framework.testing import Kit
-from framework.testing.job_host import START_MS
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from protocol.ids import TopicPartition
+from grete.errors import Halted
+from grete.ports import LogRow
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.testing import Kit
+from grete.testing.job_host import START_MS
 from tests.execution.deterministic.test_remade import OUTPUT_DELIVERIES, OutputDelivery
 
 LETTERS = Topic("letters", key=utf8, value=utf8)

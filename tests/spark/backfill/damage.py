@@ -7,13 +7,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from framework.core.changelog_fold import ChangelogFold, Segment
-from framework.logs.embedded.schema import OFFSET_BITS, crc_of
-from framework.logs.partition_reader import rows
-from framework.ports import JobLog
-from protocol.changelog import decode_changelog_header, decode_data, encode_data
-from protocol.commit import encode_commit
-from protocol.ids import TopicPartition
+from grete.core.changelog_fold import ChangelogFold, Segment
+from grete.logs.embedded.schema import OFFSET_BITS, crc_of
+from grete.logs.partition_reader import rows
+from grete.ports import JobLog
+from grete.protocol.changelog import decode_changelog_header, decode_data, encode_data
+from grete.protocol.commit import encode_commit
+from grete.protocol.ids import TopicPartition
 
 Entry = tuple[int, bytes]  # store id, key
 

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.spark.backfill.audit import Audited, audit
-from framework.spark.backfill.backfill import Done, Wanted, backfill, sources_of
-from framework.spark.backfill.history_checks import Accept, Accepted
-from framework.spark.backfill.ranges import parse_until
-from framework.spark.format.options import Where
-from framework.state.commits import all_wirings
-from framework.state.local_reader import LocalReader
-from framework.state.prepare import prepare
-from framework.worker.local_job import LocalJob
 from grete import Job
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.spark.backfill.audit import Audited, audit
+from grete.spark.backfill.backfill import Done, Wanted, backfill, sources_of
+from grete.spark.backfill.history_checks import Accept, Accepted
+from grete.spark.backfill.ranges import parse_until
+from grete.spark.format.options import Where
+from grete.state.commits import all_wirings
+from grete.state.local_reader import LocalReader
+from grete.state.prepare import prepare
+from grete.worker.local_job import LocalJob
 from tests.support.draining import drain
 
 if TYPE_CHECKING:

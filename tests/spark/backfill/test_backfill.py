@@ -15,16 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from framework.cli import command_line
-from framework.cli.commands.audit import tell_audit
-from framework.cli.progress import Screen
-from framework.errors import ConfigError, Fenced, Halted, TaskError
-from framework.spark.backfill.history import read_files
-from framework.state.commits import all_wirings, last_commit
-from framework.state.snapshots import settled_fold
-from framework.testing.broker import Broker
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
+from grete.cli import command_line
+from grete.cli.commands.audit import tell_audit
+from grete.cli.progress import Screen
+from grete.errors import ConfigError, Fenced, Halted, TaskError
+from grete.protocol.ids import TopicPartition
+from grete.spark.backfill.history import read_files
+from grete.state.commits import all_wirings, last_commit
+from grete.state.snapshots import settled_fold
+from grete.testing.broker import Broker
+from grete.worker.local_job import LocalJob
 from tests.cli.test_reading import unchanged
 from tests.cli.test_state_commands import grete
 from tests.spark.backfill.scene import (
@@ -147,7 +147,7 @@ def test_a_backfill_whose_driver_is_killed_is_run_again(spark: "SparkSession", t
     scene = Scene(tmp_path, "-killed", more=kill)
     history = made(300, 5)
     path = parquet(tmp_path / "history" / "0.parquet", history)
-    command = [sys.executable, "-m", "framework.cli", "backfill", scene.reference, f"--from={path}"]
+    command = [sys.executable, "-m", "grete.cli", "backfill", scene.reference, f"--from={path}"]
     driver = subprocess.Popen([*command, f"--directory={scene.job_directory.directory}", "--spark=local[1]"])
     flag.write_text(str(driver.pid))
     assert driver.wait(300) == -signal.SIGKILL
@@ -173,8 +173,8 @@ def test_a_backfill_whose_driver_is_killed_before_the_outcome_is_settled(spark: 
     scene.feed(live)
     scene.log.close()
     deadly = (
-        "import tests.state.killed_bulk_writes as k, framework.logs.address as o;"
-        "from framework.cli import command_line;"
+        "import tests.state.killed_bulk_writes as k, grete.logs.address as o;"
+        "from grete.cli import command_line;"
         "k.Deadly.left = 9; o.EmbeddedLog = k.Deadly; command_line()"  # 4 claims, 4 commits, the outcome
     )
     command = [sys.executable, "-c", deadly, "backfill", scene.reference, f"--from={path}", "--spark=local[1]"]

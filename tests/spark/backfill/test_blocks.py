@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from framework.spark.backfill.blocks import DDL, ORDER, cutter, rows_of
-from framework.spark.backfill.history import read_files
-from protocol.partitioner import partition_of
+from grete.protocol.partitioner import partition_of
+from grete.spark.backfill.blocks import DDL, ORDER, cutter, rows_of
+from grete.spark.backfill.history import read_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

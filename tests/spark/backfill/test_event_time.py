@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from framework.job.directory import JobDirectory
-from framework.ports import ExternalRecord, JobLog
-from framework.settings import Settings
-from framework.spark.backfill.audit import Audited, audit
-from framework.spark.backfill.backfill import Wanted, backfill
-from framework.spark.backfill.ranges import Until
-from framework.spark.format.options import Where
-from framework.state.local_reader import LocalReader
-from framework.state.prepare import prepare
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.job.directory import JobDirectory
+from grete.ports import ExternalRecord, JobLog
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.spark.backfill.audit import Audited, audit
+from grete.spark.backfill.backfill import Wanted, backfill
+from grete.spark.backfill.ranges import Until
+from grete.spark.format.options import Where
+from grete.state.local_reader import LocalReader
+from grete.state.prepare import prepare
+from grete.worker.local_job import LocalJob
 from tests.spark.backfill.scene import Silent
 from tests.support import delays
 from tests.support.draining import drain

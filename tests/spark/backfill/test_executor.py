@@ -8,17 +8,17 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from framework.errors import TaskError
-from framework.job.loader import load_job
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord, LogRow
-from framework.settings import Settings
-from framework.spark.backfill.executor import cut_pieces, run_stage
-from framework.spark.backfill.plans import StagePlan, Tail, TaskReport
-from framework.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, STATE
-from framework.spark.backfill.stages import has_one_channel
-from framework.spark.format.options import Where
-from protocol.ids import TopicPartition, producer_id
+from grete.errors import TaskError
+from grete.job.loader import load_job
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord, LogRow
+from grete.protocol.ids import TopicPartition, producer_id
+from grete.settings import Settings
+from grete.spark.backfill.executor import cut_pieces, run_stage
+from grete.spark.backfill.plans import StagePlan, Tail, TaskReport
+from grete.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, STATE
+from grete.spark.backfill.stages import has_one_channel
+from grete.spark.format.options import Where
 from tests.support import recommendations
 from tests.support.local_batch import run_job
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.spark.backfill.history import read_files
-from framework.spark.backfill.history_checks import Accept, Accepted
-from framework.state.commits import all_wirings
-from framework.state.snapshots import settled_fold
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError
+from grete.protocol.ids import TopicPartition
+from grete.spark.backfill.history import read_files
+from grete.spark.backfill.history_checks import Accept, Accepted
+from grete.state.commits import all_wirings
+from grete.state.snapshots import settled_fold
 from tests.spark.backfill.scene import NOW_MS, Records, Scene, external, parquet
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from framework.logs.partition_reader import rows as all_rows
-from framework.spark.backfill.backfill import backfill
-from framework.spark.backfill.ranges import Until
-from protocol.ids import TopicPartition
+from grete.logs.partition_reader import rows as all_rows
+from grete.protocol.ids import TopicPartition
+from grete.spark.backfill.backfill import backfill
+from grete.spark.backfill.ranges import Until
 from tests.spark.backfill.scene import Silent
 from tests.spark.backfill.test_event_time import Delays
 from tests.support import matches

@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from framework.api.graph import RESERVED_STORES, StageGraph
-from framework.api.mode import Mode
-from framework.errors import ConfigError
-from framework.spark.backfill.audit import Audited, audit
-from framework.spark.backfill.backfill import Wanted, backfill
-from framework.spark.backfill.history_checks import Accept, Accepted
-from framework.spark.backfill.ranges import Until
-from framework.spark.format.options import Where
-from framework.state.commits import all_wirings
-from framework.testing.broker import Broker
+from grete.api.graph import RESERVED_STORES, StageGraph
+from grete.api.mode import Mode
+from grete.errors import ConfigError
+from grete.spark.backfill.audit import Audited, audit
+from grete.spark.backfill.backfill import Wanted, backfill
+from grete.spark.backfill.history_checks import Accept, Accepted
+from grete.spark.backfill.ranges import Until
+from grete.spark.format.options import Where
+from grete.state.commits import all_wirings
+from grete.testing.broker import Broker
 from tests.spark.backfill.damage import damage
 from tests.spark.backfill.scene import NOW_MS, Silent
 from tests.support.parity import ROWS, job_of

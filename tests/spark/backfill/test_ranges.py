@@ -4,21 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from framework.core.task_topology import TaskWiring, wire
-from framework.errors import ConfigError
-from framework.logs.embedded import EmbeddedLog
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.settings import Settings
-from framework.spark.backfill.audit import check_whole
-from framework.spark.backfill.backfill import Wanted, sources_of
-from framework.spark.backfill.plans import Tail
-from framework.spark.backfill.ranges import Cover, Ends, Until, check_placed, cover, parse_until
-from framework.spark.format.options import Where
-from framework.state.commits import all_wirings
-from framework.state.rescale import rescale
-from framework.state.snapshots import settled_fold
-from protocol.commit import Commit, ExternalInput
-from protocol.ids import TopicPartition
+from grete.core.task_topology import TaskWiring, wire
+from grete.errors import ConfigError
+from grete.logs.embedded import EmbeddedLog
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.protocol.commit import Commit, ExternalInput
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.spark.backfill.audit import check_whole
+from grete.spark.backfill.backfill import Wanted, sources_of
+from grete.spark.backfill.plans import Tail
+from grete.spark.backfill.ranges import Cover, Ends, Until, check_placed, cover, parse_until
+from grete.spark.format.options import Where
+from grete.state.commits import all_wirings
+from grete.state.rescale import rescale
+from grete.state.snapshots import settled_fold
 from tasks import word_count
 from tests.state import pair_bulk_writes, pair_job
 from tests.support import recommendations

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from protocol.partitioner import partition_of
+from grete.protocol.partitioner import partition_of
 
 SECOND_MS, MINUTE_MS, HOUR_MS = 1_000, 60_000, 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from framework.api.mode import Mode
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import EMBEDDED, LogAddress
-from framework.logs.partition_reader import rows as all_rows
-from framework.ports import ExternalRecord, LogRow
-from framework.settings import Settings
-from framework.state.local_reader import LocalReader
-from framework.worker.local_job import LocalJob
-from protocol.frames import decode_headers
-from protocol.ids import TopicPartition
+from grete.api.mode import Mode
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import EMBEDDED, LogAddress
+from grete.logs.partition_reader import rows as all_rows
+from grete.ports import ExternalRecord, LogRow
+from grete.protocol.frames import decode_headers
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.local_reader import LocalReader
+from grete.worker.local_job import LocalJob
 from tests.spark.backlog.feeds import PARTITIONS, Fed
 from tests.spark.backlog.in_batch import Rows, rows_of
 from tests.support import http_server, registry

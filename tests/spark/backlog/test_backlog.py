@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from framework.api.mode import Mode
-from framework.logs.address import EMBEDDED
-from framework.testing.broker import Broker
+from grete.api.mode import Mode
+from grete.logs.address import EMBEDDED
+from grete.testing.broker import Broker
 from tests.spark.backlog.feeds import DAY_MS, FEEDS, SHARE, backlog
 from tests.spark.backlog.in_batch import in_batch
 from tests.spark.backlog.running import SEEN, run

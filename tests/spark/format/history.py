@@ -6,18 +6,18 @@ import signal
 import time
 from pathlib import Path
 
-from framework.api.job import Job
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import IN_DIRECTORY, LogAddress
-from framework.ports import ExternalRecord, JobLogReader, JobMetadata
-from framework.settings import Settings
-from framework.state.changes import BEGINNING, NOTHING, Position, later, position_at
-from framework.state.commits import all_wirings, last_commit
-from framework.state.snapshots import contents, live, segments, snapshots_at
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.api.job import Job
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import IN_DIRECTORY, LogAddress
+from grete.ports import ExternalRecord, JobLogReader, JobMetadata
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.state.changes import BEGINNING, NOTHING, Position, later, position_at
+from grete.state.commits import all_wirings, last_commit
+from grete.state.snapshots import contents, live, segments, snapshots_at
+from grete.worker.local_job import LocalJob
 from tests.state.pair_job import job
 from tests.worker.workers import LIMIT_S
 

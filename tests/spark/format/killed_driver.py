@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from framework.spark.session import local_session
+from grete.spark.session import local_session
 from tests.spark.format.queries import Query
 
 if __name__ == "__main__":

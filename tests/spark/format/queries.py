@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from framework.spark.format.sources import ChangelogSource, StreamSource
-from framework.spark.format.topic_source import TopicSource
+from grete.spark.format.sources import ChangelogSource, StreamSource
+from grete.spark.format.topic_source import TopicSource
 from tests.spark.format.history import REFERENCE, Counts
 
 if TYPE_CHECKING:

@@ -9,18 +9,21 @@ from zlib import crc32
 import pytest
 from msgspec.structs import replace
 
-from framework.api.serdes import int64
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.logs.partition_reader import rows_left
-from framework.ports import JobLog
-from framework.spark.format.change_rows import StoreColumns, change_rows
-from framework.spark.format.columns import Column
-from framework.state.bulk_write import begin, commit
-from framework.state.bulk_write_attempt import Attempt
-from framework.state.changes import (
+from grete.api.serdes import int64
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.logs.partition_reader import rows_left
+from grete.ports import JobLog
+from grete.protocol.changelog import ChangelogType, decode_changelog_header, decode_data, encode_data
+from grete.protocol.commit import decode_commit, encode_commit
+from grete.protocol.ids import TopicPartition
+from grete.spark.format.change_rows import StoreColumns, change_rows
+from grete.spark.format.columns import Column
+from grete.state.bulk_write import begin, commit
+from grete.state.bulk_write_attempt import Attempt
+from grete.state.changes import (
     BEGINNING,
     NOTHING,
     Position,
@@ -32,9 +35,6 @@ from framework.state.changes import (
     ranges,
     wirings_of,
 )
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_data, encode_data
-from protocol.commit import decode_commit, encode_commit
-from protocol.ids import TopicPartition
 from tests.spark.format.history import SETTINGS, STORE, Counts, counts_at, positions, run
 from tests.state.pair_job import job
 
@@ -116,7 +116,7 @@ def test_a_long_range_is_cut_at_commits(history: Path, monkeypatch: pytest.Monke
     log = JobDirectory(history).open_log(create=False)
     newest = positions(log)[-1]
     whole = rows(log, BEGINNING, newest)
-    monkeypatch.setattr("framework.state.changes.SPLIT_MESSAGES", 10)
+    monkeypatch.setattr("grete.state.changes.SPLIT_MESSAGES", 10)
     parts = ranges(log, job, STAGE, BEGINNING, newest)
     assert len(parts) >= 3 * len(newest.places)
     assert rows(log, BEGINNING, newest) == whole

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress
-from framework.spark.format.sources import ChangelogSource
-from framework.state.changes import Position, wirings_of
-from framework.state.rescale import rescale
-from framework.testing.broker import Broker
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress
+from grete.spark.format.sources import ChangelogSource
+from grete.state.changes import Position, wirings_of
+from grete.state.rescale import rescale
+from grete.testing.broker import Broker
 from tests.spark.format.history import SETTINGS, Counts, counts_at, positions, run
 from tests.spark.format.queries import Query, Reader
 from tests.state.pair_job import job

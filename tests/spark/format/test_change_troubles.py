@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from framework.api.job import Job
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import IN_DIRECTORY, LogAddress
-from framework.ports import JobLog
-from framework.state.bulk_write import abort, begin
-from framework.state.bulk_write_attempt import Attempt
-from framework.state.changes import wirings_of
-from framework.state.rescale import rescale
-from framework.state.snapshots import snapshots_at
+from grete.api.job import Job
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import IN_DIRECTORY, LogAddress
+from grete.ports import JobLog
+from grete.state.bulk_write import abort, begin
+from grete.state.bulk_write_attempt import Attempt
+from grete.state.changes import wirings_of
+from grete.state.rescale import rescale
+from grete.state.snapshots import snapshots_at
 from tests.spark.format.history import SETTINGS, STORE, counts_at, positions, run
 from tests.spark.format.queries import Query, code, made_of
 from tests.worker.workers import LIMIT_S

@@ -5,9 +5,9 @@ from typing import Any
 import pydantic
 import pytest
 
-from framework.errors import SerdeError
-from framework.spark.format.columns import column
 from grete import avro, json, protobuf
+from grete.errors import SerdeError
+from grete.spark.format.columns import column
 from tests.support.messages import field, message
 
 pytestmark = pytest.mark.spark

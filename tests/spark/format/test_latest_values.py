@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framework.core.changelog_fold import Segment
-from framework.spark.format import latest_values
-from framework.spark.format.latest_values import Newest
-from framework.state.snapshots import contents, live
-from protocol.changelog import ChangelogHeader, ChangelogType, encode_data
+from grete.core.changelog_fold import Segment
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, encode_data
+from grete.spark.format import latest_values
+from grete.spark.format.latest_values import Newest
+from grete.state.snapshots import contents, live
 from tests.core.test_changelog_fold import BASE
 
 ROWS = st.lists(

@@ -6,16 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from framework.api.serdes import int64
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.settings import Settings
-from framework.state.bulk_write import abort, begin
-from framework.state.commits import all_wirings
-from framework.state.snapshots import commits, contents, live, segments, snapshots
-from protocol.changelog import (
+from grete.api.serdes import int64
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
     Claim,
@@ -23,6 +19,10 @@ from protocol.changelog import (
     encode_claim,
     encode_data,
 )
+from grete.settings import Settings
+from grete.state.bulk_write import abort, begin
+from grete.state.commits import all_wirings
+from grete.state.snapshots import commits, contents, live, segments, snapshots
 from tasks.inverted_index import job
 from tests.spark.conftest import FILES, REFERENCE, FinishedJob, State
 from tests.state.pair_job import job as pair

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from framework.errors import ConfigError, SerdeError
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import IN_DIRECTORY, LogAddress
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.state.rescale import rescale
-from protocol.ids import TopicPartition
+from grete.errors import ConfigError, SerdeError
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import IN_DIRECTORY, LogAddress
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.rescale import rescale
 from tests.spark.format.history import run
 from tests.spark.format.queries import Query, Reader, code
 from tests.spark.format.test_change_troubles import roll_back

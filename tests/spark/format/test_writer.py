@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
-from framework.job.topics import create_topics
-from framework.logs.embedded import EmbeddedLog
-from framework.spark.format.columns import column
-from framework.spark.format.writer import partitioned
-from framework.state.commits import all_wirings
-from framework.state.snapshots import commits, settled_fold
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.errors import ConfigError
+from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.spark.format.columns import column
+from grete.spark.format.writer import partitioned
+from grete.state.commits import all_wirings
+from grete.state.snapshots import commits, settled_fold
 from tests.state.pair_bulk_writes import feed, run
 from tests.state.pair_job import job, observed
 
@@ -191,7 +191,7 @@ def test_what_cannot_be_written_is_refused(spark: "SparkSession", job_directory:
 @pytest.mark.parametrize("serde_column", ["key", "value"])
 def test_columns_survive(serde_column: str) -> None:
     """What is written as a column is read as it was, nulls included, for each kind of serde."""
-    from framework.api.serdes import bytes_serde, int64, json, ordered_int64, utf8
+    from grete.api.serdes import bytes_serde, int64, json, ordered_int64, utf8
 
     for serde, values in (
         (utf8, ["a", None, "ö\0"]),

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 IMPORTED = (
-    "framework.spark.backfill.audit",
-    "framework.spark.backfill.backfill",
-    "framework.spark.format.sources",
-    "framework.spark.moving.spark_mover",
+    "grete.spark.backfill.audit",
+    "grete.spark.backfill.backfill",
+    "grete.spark.format.sources",
+    "grete.spark.moving.spark_mover",
     "pandas",
     "pyarrow.pandas_compat",
     "pyspark.sql.pandas.serializers",

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from framework.logs.embedded import EmbeddedLog
-from framework.settings import Settings
-from framework.spark.moving.spark_mover import SparkMover
-from framework.spark.moving.write import WritePlan
-from framework.state.rescale import rescale
+from grete.logs.embedded import EmbeddedLog
+from grete.settings import Settings
+from grete.spark.moving.spark_mover import SparkMover
+from grete.spark.moving.write import WritePlan
+from grete.state.rescale import rescale
 from tests.spark.backfill.scene import Silent
 from tests.spark.moving.scene import Moving
 from tests.state.killed_bulk_writes import Deadly

@@ -9,23 +9,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from framework.execution.build import store_names
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress
-from framework.logs.partition_reader import rows
-from framework.ports import ExternalRecord, JobLog
-from framework.settings import Settings
-from framework.spark.format.options import Where
-from framework.spark.moving.spark_mover import SparkMover
-from framework.state.entries import Moved
-from framework.state.mover import Mover
-from framework.state.prepare import prepare
-from framework.state.rescale import rescale
-from framework.state.snapshots import Snapshot, contents, segments, snapshots
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.execution.build import store_names
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress
+from grete.logs.partition_reader import rows
+from grete.ports import ExternalRecord, JobLog
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.spark.format.options import Where
+from grete.spark.moving.spark_mover import SparkMover
+from grete.state.entries import Moved
+from grete.state.mover import Mover
+from grete.state.prepare import prepare
+from grete.state.rescale import rescale
+from grete.state.snapshots import Snapshot, contents, segments, snapshots
+from grete.worker.local_job import LocalJob
 from tests.spark.backfill.scene import NOW_MS, Silent
 from tests.support.draining import drain
 

@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from framework.api.job import Job
-from framework.errors import ConfigError
-from framework.execution.deterministic.outputs import is_of_outputs
-from framework.execution.floors import FLOOR
-from framework.execution.reserved_stores import META, STREAM_TIME, TIMERS
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.ports import ExternalRecord, JobLog
-from framework.spark.format.options import Where
-from framework.spark.moving.spark_mover import SparkMover
-from framework.state.commits import all_wirings
-from framework.state.entries import Moved
-from framework.state.fork import fork
-from framework.state.mover import Mover
-from framework.state.prepare import prepare
-from framework.state.snapshots import contents, segments, snapshots
-from framework.testing.broker import Broker
-from framework.worker.local_job import LocalJob
-from protocol.partitioner import partition_of
+from grete.api.job import Job
+from grete.errors import ConfigError
+from grete.execution.deterministic.outputs import is_of_outputs
+from grete.execution.floors import FLOOR
+from grete.execution.reserved_stores import META, STREAM_TIME, TIMERS
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.ports import ExternalRecord, JobLog
+from grete.protocol.partitioner import partition_of
+from grete.spark.format.options import Where
+from grete.spark.moving.spark_mover import SparkMover
+from grete.state.commits import all_wirings
+from grete.state.entries import Moved
+from grete.state.fork import fork
+from grete.state.mover import Mover
+from grete.state.prepare import prepare
+from grete.state.snapshots import contents, segments, snapshots
+from grete.testing.broker import Broker
+from grete.worker.local_job import LocalJob
 from tests.spark.backfill.scene import NOW_MS, Silent
 from tests.spark.moving.scene import CLUSTER, SETTINGS, Moving, Orders, Sent, State, fresh_name, made
 from tests.support.draining import drain

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from framework.cli.main import app
-from framework.errors import ConfigError, Fenced
-from framework.spark.moving.spark_mover import SparkMover
-from framework.state.bulk_write_attempt import BulkWrite, Written
-from framework.state.commits import all_wirings, last_commit
-from framework.state.routes import Route
-from framework.worker.local_job import LocalJob
+from grete.cli.main import app
+from grete.errors import ConfigError, Fenced
+from grete.spark.moving.spark_mover import SparkMover
+from grete.state.bulk_write_attempt import BulkWrite, Written
+from grete.state.commits import all_wirings, last_commit
+from grete.state.routes import Route
+from grete.worker.local_job import LocalJob
 from tests.spark.backfill.scene import Silent
 from tests.spark.moving.scene import CLUSTER, Moving, made
 from tests.worker.workers import LIMIT_S

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from framework.core.task_topology import wire
-from framework.errors import ExitCode
-from framework.state.commits import uncommitted_records
-from framework.state.local_reader import LocalReader
+from grete.core.task_topology import wire
+from grete.errors import ExitCode
+from grete.state.commits import uncommitted_records
+from grete.state.local_reader import LocalReader
 from tests.verification.chaos.chain import PARTITIONS, Chain, Given, Spread, Tail
 from tests.verification.chaos.checker import Checker
 from tests.verification.chaos.crew import Crew, Death, Member

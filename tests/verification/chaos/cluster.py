@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from framework.spark.java import find_java
-from framework.testing.broker.jars import SHORT_LIVED, classes_file, find_jars, with_classes
-from framework.testing.broker.settings import answers, free_port, settings
+from grete.spark.java import find_java
+from grete.testing.broker.jars import SHORT_LIVED, classes_file, find_jars, with_classes
+from grete.testing.broker.settings import answers, free_port, settings
 
 CLUSTER = "Z3JldGUtY2hhb3MtYnJva2Vycw"  # any 16 bytes
 # A dead broker is noticed after 2 s rather than 9 s: its controller refuses the one that comes back until then.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from framework.job.directory import JobDirectory
+from grete.job.directory import JobDirectory
 from tests.verification.chaos.chain import PARTITIONS
 from tests.verification.chaos.outside import names_at
 from tests.verification.chaos.worker import PHASES, POINT_AT, POINTS, SLOT_BYTES

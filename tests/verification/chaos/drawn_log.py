@@ -9,11 +9,11 @@ from typing import Protocol
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from framework.job.directory import JobDirectory
-from framework.logs.address import KAFKA, LogAddress
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
-from protocol.ids import TopicPartition
+from grete.job.directory import JobDirectory
+from grete.logs.address import KAFKA, LogAddress
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
 from tests.verification.chaos.cluster import NOTICED_SOON, Cluster
 
 Row = tuple[TopicPartition, bytes, bytes, int]  # to, key, value, timestamp in ms

@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from framework.feeds.folder import FolderFeed
-from framework.job.directory import JobDirectory
-from framework.settings import Settings
-from framework.state.local_reader import LocalReader
-from framework.worker.local_job import LocalJob
+from grete.feeds.folder import FolderFeed
+from grete.job.directory import JobDirectory
+from grete.settings import Settings
+from grete.state.local_reader import LocalReader
+from grete.worker.local_job import LocalJob
 from tasks.demo.kills import is_running, kill_worker, wipe_state
 from tasks.demo.recount import audit
 from tasks.inverted_index import Index, documents, job

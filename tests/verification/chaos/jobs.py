@@ -23,14 +23,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import EMBEDDED, KAFKA
-from framework.settings import Settings
-from framework.state.local_reader import LocalReader
-from framework.worker.local_job import LocalJob
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import EMBEDDED, KAFKA
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.state.local_reader import LocalReader
+from grete.worker.local_job import LocalJob
 from tests.verification.chaos.drawn_log import DrawnLog, drawn_log
 from tests.verification.chaos.random_job import HOT, KEYS, Amount, Recount, Shape, Total, drawn
 

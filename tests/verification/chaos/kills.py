@@ -27,8 +27,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.results import Kept, Run, Table, read, write
 from benchmarks.running import taken
-from framework.job.directory import JobDirectory
-from framework.testing.broker import find_broker
+from grete.job.directory import JobDirectory
+from grete.testing.broker import find_broker
 from tests.verification.chaos.campaign import Campaign
 from tests.verification.chaos.crew import JOB, Crew
 from tests.verification.chaos.outside import Outside, outside_of, place_of

@@ -9,14 +9,14 @@ from typing import Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from framework.job.directory import JobDirectory
-from framework.logs.address import KAFKA, LogAddress
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord, Log
-from framework.settings import Settings
-from framework.state.prepare import prepare
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.job.directory import JobDirectory
+from grete.logs.address import KAFKA, LogAddress
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord, Log
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+from grete.state.prepare import prepare
 from tests.verification.chaos.chain import PARTITIONS, ChainJob, chain_job
 
 READ_BYTES = 1 << 18

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from framework.testing.broker import find_broker
+from grete.testing.broker import find_broker
 from tests.verification.chaos import troubles_of_brokers, troubles_of_disks, troubles_of_workers
 from tests.verification.chaos.scene import Failed
 

@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from framework.errors import FrameworkError
-from protocol.ids import TopicPartition
+from grete.errors import FrameworkError
+from grete.protocol.ids import TopicPartition
 from tests.verification.chaos.campaign import Campaign
 from tests.verification.chaos.chain import PARTITIONS
 from tests.verification.chaos.crew import JOB, Crew

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from framework.testing.broker import Broker
+from grete.testing.broker import Broker
 from tests.verification.chaos.kills import run
 from tests.verification.chaos.outside import outside_of, place_of
 

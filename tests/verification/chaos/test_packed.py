@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from framework.settings import Settings
-from framework.state.local_reader import LocalReader
-from framework.testing.broker import Broker
-from framework.worker.assignment import Assignment, HostedState
-from framework.worker.local_job import LocalJob
+from grete.settings import Settings
+from grete.state.local_reader import LocalReader
+from grete.testing.broker import Broker
+from grete.worker.assignment import Assignment, HostedState
+from grete.worker.local_job import LocalJob
 from tests.verification.chaos.chain import PARTITIONS, Chain, Given, Spread
 from tests.verification.chaos.checker import Checker
 from tests.verification.chaos.outside import Outside, names_at, outside_of, place_of

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.testing.broker import Broker
+from grete.testing.broker import Broker
 from tests.verification.chaos import troubles_of_brokers, troubles_of_disks, troubles_of_workers
 from tests.verification.chaos.troubles_of_disks import can_mount
 

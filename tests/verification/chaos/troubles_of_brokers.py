@@ -16,8 +16,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from framework.errors import ExitCode
-from framework.logs.address import KAFKA
+from grete.errors import ExitCode
+from grete.logs.address import KAFKA
 from tests.verification.chaos.chain import PARTITIONS
 from tests.verification.chaos.cluster import NOTICED_SOON, Cluster
 from tests.verification.chaos.scene import Failed, Scene, scene

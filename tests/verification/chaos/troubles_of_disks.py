@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from framework.errors import ExitCode
+from grete.errors import ExitCode
 from tests.verification.chaos.chain import PARTITIONS
 from tests.verification.chaos.scene import Failed, Scene, scene
 
@@ -164,7 +164,7 @@ def damaged_log(directory: Path, seed: int) -> str:
 
 def _runs_or_halts(directory: Path, seed: int, fed: int, numbers: list[int]) -> bool:
     """Go on with a damaged log; return whether the damage was noticed."""
-    from framework.errors import FrameworkError
+    from grete.errors import FrameworkError
 
     try:
         with scene(directory, "embedded", seed) as stage:

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from framework.errors import ExitCode
-from protocol.ids import TopicPartition
+from grete.errors import ExitCode
+from grete.protocol.ids import TopicPartition
 from tests.verification.chaos.chain import PARTITIONS
 from tests.verification.chaos.scene import Failed, Scene, scene
 from tests.verification.chaos.worker import POINTS
@@ -126,7 +126,7 @@ def trimmed_changelog(directory: Path, log: str, seed: int, rounds: int = 1) -> 
 
 def _last_base(stage: Scene, changelog: TopicPartition) -> int:
     """Return where the last complete round of the rewrite begins (K2); 0 while there is none."""
-    from framework.state.commits import last_commit
+    from grete.state.commits import last_commit
 
     last = last_commit(stage.outside.log, changelog)
     return 0 if last is None else last.commit.base

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from framework.cli.commands.worker import work
-from framework.core import actions as do
-from framework.core.aligned.task import TaskCore
-from framework.core.lifecycle import StartupPhase, TaskStatus
-from framework.execution.driver import TaskDriver
-from framework.execution.pending_sends import CHANGELOG
-from framework.logs.address import LogAddress
+from grete.cli.commands.worker import work
+from grete.core import actions as do
+from grete.core.aligned.task import TaskCore
+from grete.core.lifecycle import StartupPhase, TaskStatus
+from grete.execution.driver import TaskDriver
+from grete.execution.pending_sends import CHANGELOG
+from grete.logs.address import LogAddress
 
 SLOT_BYTES = 8  # of a worker in the file: a phase for each of its tasks, then the point at which it died
 POINT_AT = SLOT_BYTES - 1
@@ -152,7 +152,7 @@ class CommitProgress:
 
     def _freeze_in_transaction(self) -> None:
         """Stop this process by SIGSTOP when a transaction's messages are with the broker, and its end is not."""
-        from framework.logs.kafka.transactions import Transactions
+        from grete.logs.kafka.transactions import Transactions
 
         hand_over = Transactions._hand_over
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from framework.errors import ExitCode
+from grete.errors import ExitCode
 from tests.verification.chaos.chain import PARTITIONS, Given
 from tests.verification.chaos.checker import Checker
 from tests.verification.chaos.outside import Outside

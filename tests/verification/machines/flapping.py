@@ -25,9 +25,9 @@ from rich.console import Console
 
 from benchmarks.results import Cell, Kept, Run, read, with_row, write
 from benchmarks.running import taken
-from framework.logs.kafka.members_topic import KafkaMembersTopic
-from framework.logs.patience import Patience
-from protocol.members import Heartbeat, decode_members_message
+from grete.logs.kafka.members_topic import KafkaMembersTopic
+from grete.logs.patience import Patience
+from grete.protocol.members import Heartbeat, decode_members_message
 from tests.verification.chaos.chain import Mode
 from tests.verification.machines.machine import Machine
 from tests.verification.machines.members import Members, running

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from framework.job.directory import JobDirectory
-from framework.logs.address import LogAddress
+from grete.job.directory import JobDirectory
+from grete.logs.address import LogAddress
 from tests.verification.chaos.chain import ChainJob, Mode
 from tests.verification.machines.machine import Machine
 
@@ -77,7 +77,7 @@ class Hosting:
         (machine.directory / "chain_here.py").write_text(self._reference)
         log = machine.directory / f"worker-{self.starts}-of-{partition}.log"
         place = self.job_directory(machine)
-        command = [sys.executable, "-m", "framework.cli", "worker", "chain_here.py", "--partition", str(partition)]
+        command = [sys.executable, "-m", "grete.cli", "worker", "chain_here.py", "--partition", str(partition)]
         command += ["--log", self._log, "--directory", str(place.directory)]
         command += ["--state-directory", str(state)] if state is not None else []
         reader, writer = os.pipe()

@@ -28,12 +28,12 @@ from rich.console import Console
 
 from benchmarks.results import Cell, Kept, Run, read, with_row, write
 from benchmarks.running import taken
-from framework.errors import ExitCode
-from framework.job.directory import JobDirectory
-from framework.logs.address import LogAddress
-from framework.spark.java import find_java
-from framework.testing.broker.jars import find_jars
-from framework.testing.broker.settings import free_port
+from grete.errors import ExitCode
+from grete.job.directory import JobDirectory
+from grete.logs.address import LogAddress
+from grete.spark.java import find_java
+from grete.testing.broker.jars import find_jars
+from grete.testing.broker.settings import free_port
 from tests.verification.chaos.chain import PARTITIONS, Given, Mode, chain_job
 from tests.verification.chaos.checker import Checker
 from tests.verification.chaos.cluster import Cluster
@@ -79,7 +79,7 @@ class Members:
     def start(self, machine: Machine) -> None:
         """Start the member of a machine."""
         (machine.directory / "chain_here.py").write_text(self._reference)
-        command = [sys.executable, "-m", "framework.cli", "up", "chain_here.py", "--log", self._log]
+        command = [sys.executable, "-m", "grete.cli", "up", "chain_here.py", "--log", self._log]
         command += [
             "--directory",
             "job",

@@ -2,7 +2,7 @@
 
     >>> with Network(directory, ["one", "two"]) as network:            # doctest: +SKIP
     ...     with Cluster(directory / "kafka", host=network.host) as broker:
-    ...         network.machines["one"].start([sys.executable, "-m", "framework.cli", "up", …], log)
+    ...         network.machines["one"].start([sys.executable, "-m", "grete.cli", "up", …], log)
 
 Within the block the calling thread is at the switch: its connections and the processes that it starts have the address
 ``network.host``. No namespace has a way out, so all networks have the same addresses. Linux only, as root.

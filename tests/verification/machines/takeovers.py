@@ -27,12 +27,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.results import Cell, Kept, Run, read, with_row, write
 from benchmarks.running import taken
-from framework.job.directory import JobDirectory
-from framework.logs.address import LogAddress
-from framework.spark.java import find_java
-from framework.state.local_reader import LocalReader
-from framework.testing.broker.jars import find_jars
-from framework.testing.broker.settings import free_port
+from grete.job.directory import JobDirectory
+from grete.logs.address import LogAddress
+from grete.spark.java import find_java
+from grete.state.local_reader import LocalReader
+from grete.testing.broker.jars import find_jars
+from grete.testing.broker.settings import free_port
 from tests.verification.chaos.chain import PARTITIONS, Chain, Mode, Spread, Tail, chain_job
 from tests.verification.chaos.checker import Checker
 from tests.verification.chaos.cluster import Cluster

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.testing.broker.settings import free_port
+from grete.testing.broker.settings import free_port
 from tests.support.test_far_line import HandClock, is_silent
 from tests.verification.machines.machine import CUT, DEAF, MUTE, NAMESPACES, WHOLE, Line, Machine, pids_in
 from tests.verification.machines.network import Network, remove_left

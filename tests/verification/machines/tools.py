@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from framework.errors import ConfigError
+from grete.errors import ConfigError
 from tests.support.debian import cache, unpack
 
 PACKAGES = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables"}

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from zlib import crc32
 
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim
-from protocol.commit import Commit, decode_commit
-from protocol.envelope import Header, MessageType, decode_header
-from protocol.frames import decode_columns, frame_count
-from protocol.ids import TopicPartition
+from grete.protocol.changelog import ChangelogType, decode_changelog_header, decode_claim
+from grete.protocol.commit import Commit, decode_commit
+from grete.protocol.envelope import Header, MessageType, decode_header
+from grete.protocol.frames import decode_columns, frame_count
+from grete.protocol.ids import TopicPartition
 from tests.verification.model.process import OUTSIDE, Row, Store, Witness
 from tests.verification.model.world import World
 from tests.verification.simulation.oracle import Violation

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from framework.core.actions import Action, AppendChangelog
-from framework.core.aligned.inputs import Inputs
-from framework.core.aligned.task import TaskCore
-from framework.core.events import ChangelogEnd, ChangelogRow
-from framework.core.startup import StartUp
-from framework.errors import Halted
-from protocol.changelog import ChangelogType, decode_changelog_header
-from protocol.control import encode_marker
-from protocol.ids import TopicPartition
+from grete.core.actions import Action, AppendChangelog
+from grete.core.aligned.inputs import Inputs
+from grete.core.aligned.task import TaskCore
+from grete.core.events import ChangelogEnd, ChangelogRow
+from grete.core.startup import StartUp
+from grete.errors import Halted
+from grete.protocol.changelog import ChangelogType, decode_changelog_header
+from grete.protocol.control import encode_marker
+from grete.protocol.ids import TopicPartition
 from tests.verification.model.world import CHAIN, JOINED, LONG, Bounds, World
 from tests.verification.simulation.mutants import MUTANTS
 

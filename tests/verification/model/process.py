@@ -17,17 +17,17 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.aligned.task import TaskCore
-from framework.core.graph_check import check_aligned
-from framework.core.lifecycle import StartupPhase
-from framework.core.startup import StartUp
-from protocol.changelog import ChangelogHeader, ChangelogType, decode_data, encode_data
-from protocol.changelog_position import ChangelogPosition
-from protocol.envelope import decode_header
-from protocol.frames import decode_columns, encode_columns
-from protocol.ids import TopicPartition
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.aligned.task import TaskCore
+from grete.core.graph_check import check_aligned
+from grete.core.lifecycle import StartupPhase
+from grete.core.startup import StartUp
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, decode_data, encode_data
+from grete.protocol.changelog_position import ChangelogPosition
+from grete.protocol.envelope import decode_header
+from grete.protocol.frames import decode_columns, encode_columns
+from grete.protocol.ids import TopicPartition
 from tests.verification.model.world import IN, World
 from tests.verification.simulation.oracle import Violation
 

@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeVar
 
-from framework.core.lifecycle import TaskStatus
+from grete.core.lifecycle import TaskStatus
 
 State = tuple[int, ...]  # of each partition, then of each task, then faults left, then what the dead have sent
 T = TypeVar("T", bound=Hashable)

@@ -6,8 +6,8 @@ core and remembered; exploring is then looking up. Numbers stand for rows, parti
 
 from collections.abc import Hashable
 
-from framework.core.lifecycle import TaskStatus
-from framework.errors import Fenced, FrameworkError
+from grete.core.lifecycle import TaskStatus
+from grete.errors import Fenced, FrameworkError
 from tests.verification.model.checks import Checks
 from tests.verification.model.process import Process, Row, Store
 from tests.verification.model.states import GONE, Face, Faults, Move, State, Table, Task

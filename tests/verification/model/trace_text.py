@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from protocol.changelog import ChangelogType, decode_changelog_header
-from protocol.commit import decode_commit
-from protocol.envelope import MessageType, decode_header
-from protocol.errors import DecodeError
-from protocol.frames import decode_columns
+from grete.protocol.changelog import ChangelogType, decode_changelog_header
+from grete.protocol.commit import decode_commit
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.errors import DecodeError
+from grete.protocol.frames import decode_columns
 from tests.verification.model.process import Row
 from tests.verification.model.states import Move, State
 from tests.verification.model.system import System

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from framework.core.limits import Limits
-from framework.core.task_topology import TaskWiring, wire
-from framework.core.topology import Stage, Stream, Topology
-from protocol.ids import TopicPartition, split_producer_id
+from grete.core.limits import Limits
+from grete.core.task_topology import TaskWiring, wire
+from grete.core.topology import Stage, Stream, Topology
+from grete.protocol.ids import TopicPartition, split_producer_id
 
 ROOMY = 1 << 40
 IN = "in"

@@ -18,18 +18,18 @@ from pathlib import Path
 
 import msgspec
 
-from framework.api.job import Job
-from framework.core.task_topology import wire
-from framework.errors import ExitCode
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import IN_DIRECTORY, open_reader
-from framework.ports import ExternalRecord, Log
-from framework.replay.replay import Found, replay
-from framework.settings import Settings
-from framework.state.commits import newest_commit
-from framework.worker.process_main import WorkerSpec, main
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.core.task_topology import wire
+from grete.errors import ExitCode
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import IN_DIRECTORY, open_reader
+from grete.ports import ExternalRecord, Log
+from grete.protocol.ids import TopicPartition
+from grete.replay.replay import Found, replay
+from grete.settings import Settings
+from grete.state.commits import newest_commit
+from grete.worker.process_main import WorkerSpec, main
 from tests.verification.nondeterminism.lines import ANSWERS, LINES
 
 PATIENCE_S = 180.0

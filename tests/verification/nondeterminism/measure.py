@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import results
-from framework.execution.deterministic.lint.project import Project
-from framework.replay.elsewhere import TIME_ZONE
+from grete.execution.deterministic.lint.project import Project
+from grete.replay.elsewhere import TIME_ZONE
 from tests.verification.nondeterminism.lives import package
 
 HERE = Path(__file__).parent

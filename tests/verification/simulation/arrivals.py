@@ -4,8 +4,8 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
-from framework.ports import LogRow
-from protocol.ids import TopicPartition
+from grete.ports import LogRow
+from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.idents import stamp
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.plan import Plan

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from protocol.ids import TopicPartition, split_producer_id
+from grete.protocol.ids import TopicPartition, split_producer_id
 from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.unkind import Unkind
 

@@ -5,9 +5,9 @@ A call has a name for what it means, not for the method: a send is a claim, a co
 
 from collections.abc import Callable
 
-from framework.errors import StoreCorrupted, TransientError
-from protocol.changelog import ChangelogType
-from protocol.envelope import MessageType
+from grete.errors import StoreCorrupted, TransientError
+from grete.protocol.changelog import ChangelogType
+from grete.protocol.envelope import MessageType
 
 CROSSINGS_MAX = 100_000  # in a turn; of 1,200 runs at most 498, but over 20,000 if a drain fires 7,000 timers
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from framework.core.task_topology import TaskWiring
-from framework.errors import ConfigError, FrameworkError
+from grete.core.task_topology import TaskWiring
+from grete.errors import ConfigError, FrameworkError
 from tests.verification.simulation.fault_plan import FAULTY
 from tests.verification.simulation.oracle import TaskHistory, Violation
 from tests.verification.simulation.plan import Plan

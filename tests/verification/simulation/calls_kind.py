@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from zlib import crc32
 
-from framework.api.calls import AnyCall, CallError
-from protocol.notes import CallResult
+from grete.api.calls import AnyCall, CallError
+from grete.protocol.notes import CallResult
 
 LATENCIES_MS = 0, 0, 1, 4, 15, 60
 OFTEN_FAILS = 8  # one call of as many, in deterministic tasks
@@ -75,7 +75,7 @@ class SimCall:
 
 
 class SimCaller:
-    """The framework.execution.calls.ports.Caller of one process. It draws from a generator of its own."""
+    """The grete.execution.calls.ports.Caller of one process. It draws from a generator of its own."""
 
     def __init__(self, seed: int, process: int, now: Callable[[], int], seen: Counter[str]) -> None:
         self.now = now

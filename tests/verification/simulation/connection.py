@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from framework.errors import LogAway, OffsetOutOfRange, TransientError
-from framework.logs.memory import MemoryLog
-from framework.ports import Delivery, ExternalRecord, LogRow
-from protocol.ids import TopicPartition
+from grete.errors import LogAway, OffsetOutOfRange, TransientError
+from grete.logs.memory import MemoryLog
+from grete.ports import Delivery, ExternalRecord, LogRow
+from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.boundary import Boundary, name_of
 from tests.verification.simulation.feeds import is_broadcast, value_for
 from tests.verification.simulation.log import SharedLog
@@ -13,7 +13,7 @@ from tests.verification.simulation.sends import Plain, Queue, Sent, Transactiona
 
 
 class SimLog(MemoryLog):
-    """framework.ports.Log of one process, whose tasks share it."""
+    """grete.ports.Log of one process, whose tasks share it."""
 
     def __init__(self, shared: SharedLog, boundary: Boundary, number: int) -> None:
         """``number``: of the tasks that share it, in their stages."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from framework.core.actions import Action
-from framework.core.aligned.task import TaskCore
-from framework.core.deterministic.task import DeterministicCore
-from framework.core.events import Event, Message
-from protocol.control import decode_marker, decode_rollback_marker
-from protocol.envelope import MessageType
+from grete.core.actions import Action
+from grete.core.aligned.task import TaskCore
+from grete.core.deterministic.task import DeterministicCore
+from grete.core.events import Event, Message
+from grete.protocol.control import decode_marker, decode_rollback_marker
+from grete.protocol.envelope import MessageType
 from tests.verification.simulation.oracle import Violation
 
 

@@ -3,10 +3,10 @@
 What the log's own checksums hold (headers, markers, commits) is left alone: Kafka has a CRC in each batch.
 """
 
-from protocol.changelog import ChangelogType, InputDecision
-from protocol.changelog_position import decode_changelog_position
-from protocol.envelope import HEADER_SIZE, MessageType
-from protocol.ids import TopicPartition
+from grete.protocol.changelog import ChangelogType, InputDecision
+from grete.protocol.changelog_position import decode_changelog_position
+from grete.protocol.envelope import HEADER_SIZE, MessageType
+from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.faulty_world import FaultyWorld, Rand
 from tests.verification.simulation.logical_checks import LogicalChecker
 from tests.verification.simulation.process import Process

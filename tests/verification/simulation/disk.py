@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from framework.errors import StoreCorrupted
-from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TURN
-from framework.ports import Write
-from framework.stores.memory import MemoryDisk, MemoryStore
-from framework.stores.overlay import Overlay
-from framework.stores.sorted_view import SortedView
-from framework.stores.spill import MemorySpill
+from grete.errors import StoreCorrupted
+from grete.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TURN
+from grete.ports import Write
+from grete.stores.memory import MemoryDisk, MemoryStore
+from grete.stores.overlay import Overlay
+from grete.stores.sorted_view import SortedView
+from grete.stores.spill import MemorySpill
 from tests.verification.simulation.boundary import Boundary
 from tests.verification.simulation.expiry_kind import FRESH, alive
 from tests.verification.simulation.join_kind import STORE_IDS as JOIN_STORES

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from protocol.ids import TopicPartition
+from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.oracle import TaskHistory, Violation
 from tests.verification.simulation.steps import LogicalStep, Step, TimeStep

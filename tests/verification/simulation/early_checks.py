@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from framework.api.sink import Released
-from protocol.ids import TopicPartition
+from grete.api.sink import Released
+from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.oracle import Violation
 from tests.verification.simulation.outside import Outside
 from tests.verification.simulation.plan import Plan

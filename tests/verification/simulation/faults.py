@@ -6,7 +6,7 @@ A fault counts when it hits something: those that lie in wait say so when they g
 import random
 from collections.abc import Callable
 
-from framework.stores.memory import MemoryDisk
+from grete.stores.memory import MemoryDisk
 from tests.verification.simulation.boundary import CALLS, EARLY_CALLS, LOGICAL_CALLS, SIDES
 from tests.verification.simulation.damage import (
     flipped_bit_in_data,

@@ -4,8 +4,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 
-from framework.core.topology import Topology
-from protocol.ids import TopicPartition
+from grete.core.topology import Topology
+from grete.protocol.ids import TopicPartition
 
 Rows = tuple[tuple[float, bytes], ...]  # of a partition: share of the steps after which it arrives, value
 KEYED, BROADCAST = "table", "whole"  # the first word of a table's topic

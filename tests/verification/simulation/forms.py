@@ -3,8 +3,8 @@
 import random
 from dataclasses import replace
 
-from framework.core.task_topology import wire
-from protocol.ids import split_producer_id
+from grete.core.task_topology import wire
+from grete.protocol.ids import split_producer_id
 from tests.verification.simulation.fault_plan import draw_drain_faults
 from tests.verification.simulation.feeds import as_tasks_see, expected_of, table_of
 from tests.verification.simulation.plan import NEVER_IDLE_MS, Plan, with_settings

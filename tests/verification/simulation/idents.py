@@ -2,7 +2,7 @@
 
 from zlib import crc32
 
-from framework.api.record import Record
+from grete.api.record import Record
 
 OF_A_SESSION = 9  # records, of who feeds a partition
 OF_TIMER = b"~"  # begins the ident of what a timer or a window sends; then comes its time

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from functools import partial
 from zlib import crc32
 
-from framework.ports import ExternalRecord, LogRow, Write
-from framework.stores.memory import MemoryDisk
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim
-from protocol.commit import Commit, decode_commit
-from protocol.envelope import Header, MessageType, decode_header
-from protocol.ids import TopicPartition
+from grete.ports import ExternalRecord, LogRow, Write
+from grete.protocol.changelog import ChangelogType, decode_changelog_header, decode_claim
+from grete.protocol.commit import Commit, decode_commit
+from grete.protocol.envelope import Header, MessageType, decode_header
+from grete.protocol.ids import TopicPartition
+from grete.stores.memory import MemoryDisk
 from tests.verification.simulation.checkpoint_files import CheckpointFiles
 from tests.verification.simulation.claims import Claims
 from tests.verification.simulation.drain_checks import check_ended

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
-from framework.api.interval_join import IntervalJoin
-from framework.api.joins import Pair
-from framework.api.serdes import bytes_serde
+from grete.api.interval_join import IntervalJoin
+from grete.api.joins import Pair
+from grete.api.serdes import bytes_serde
 from tests.verification.simulation.window_kinds import PlainRows, Schedule
 
 NAME = "near"

@@ -1,6 +1,6 @@
 """The simulated log: what a process sends is queued, applied later or never, acknowledged later or never, or twice.
 
-It keeps the port's contract (framework.ports.Log) and nothing more: order within a partition of one sender, no gap in a
+It keeps the port's contract (grete.ports.Log) and nothing more: order within a partition of one sender, no gap in a
 queue, one delivery per send. Everything else is up to the scheduler.
 """
 
@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.ports import Delivery, ExternalRecord, LogRow
-from protocol.changelog import decode_changelog_header
-from protocol.ids import TopicPartition
+from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.ports import Delivery, ExternalRecord, LogRow
+from grete.protocol.changelog import decode_changelog_header
+from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.behaviour import Behaviour
 from tests.verification.simulation.sends import Plain, Queue, Sent
 from tests.verification.simulation.transactions import Coordinator, SimPartition, Written

@@ -5,23 +5,23 @@ In a mixed world they hold for its deterministic tasks, those of aligned mode fo
 
 from collections.abc import Mapping, Sequence
 
-from framework.api.reader import origin_of
-from framework.core.deterministic.logical_watermarks import step_at
-from framework.core.events import Advance
-from framework.ports import ExternalRecord, LogRow
-from protocol.changelog import (
+from grete.api.reader import origin_of
+from grete.core.deterministic.logical_watermarks import step_at
+from grete.core.events import Advance
+from grete.ports import ExternalRecord, LogRow
+from grete.protocol.changelog import (
     ChangelogType,
     decode_changelog_header,
     decode_input_decision,
     decode_output_release,
     decode_time_lease,
 )
-from protocol.commit import Commit, DeterministicCommit
-from protocol.control import Watermark, decode_progress, decode_watermark
-from protocol.envelope import Header, MessageType, decode_header
-from protocol.frames import decode_columns, decode_headers, digest_records
-from protocol.ids import TopicPartition
-from protocol.notes import IdleNote, decode_note
+from grete.protocol.commit import Commit, DeterministicCommit
+from grete.protocol.control import Watermark, decode_progress, decode_watermark
+from grete.protocol.envelope import Header, MessageType, decode_header
+from grete.protocol.frames import decode_columns, decode_headers, digest_records
+from grete.protocol.ids import TopicPartition
+from grete.protocol.notes import IdleNote, decode_note
 from tests.verification.simulation.early_checks import EarlyFiles
 from tests.verification.simulation.idents import OF_TIMER
 from tests.verification.simulation.invariants import Checker

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from framework.core.events import Advance
-from protocol.control import decode_progress, decode_watermark
-from protocol.envelope import MessageType, decode_header
-from protocol.frames import decode_columns, frame_count
+from grete.core.events import Advance
+from grete.protocol.control import decode_progress, decode_watermark
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.frames import decode_columns, frame_count
 from tests.verification.simulation.reference import Record
 
 

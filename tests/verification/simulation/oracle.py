@@ -10,11 +10,11 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 
-from framework.core.task_topology import TaskWiring
-from framework.execution.timers import Due
-from framework.ports import ExternalRecord
-from protocol.commit import Commit
-from protocol.ids import TopicPartition
+from grete.core.task_topology import TaskWiring
+from grete.execution.timers import Due
+from grete.ports import ExternalRecord
+from grete.protocol.commit import Commit
+from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.plain import Content, PlainRun, Record
 from tests.verification.simulation.plain_time import PlainTime
 from tests.verification.simulation.steps import ALARM, QUIET, Step

@@ -6,7 +6,7 @@ Behind a broadcast stream it is as many records as the stream has partitions, an
 from collections import Counter
 from collections.abc import Iterable
 
-from framework.ports import ExternalRecord
+from grete.ports import ExternalRecord
 from tests.verification.simulation.idents import OF_TIMER
 from tests.verification.simulation.oracle import Violation
 from tests.verification.simulation.plan import Plan

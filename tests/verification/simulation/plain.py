@@ -8,14 +8,14 @@ from typing import Any
 
 from sortedcontainers import SortedSet
 
-from framework.api.timers import Timer
-from framework.api.windows import Window
-from framework.core.task_topology import TaskWiring
-from framework.execution.event_time import BEFORE_ALL, TimeSource
-from framework.execution.reserved_stores import META, STREAM_TIME, TIMERS, TURN
-from framework.execution.timers import WALL, Due
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.api.timers import Timer
+from grete.api.windows import Window
+from grete.core.task_topology import TaskWiring
+from grete.execution.event_time import BEFORE_ALL, TimeSource
+from grete.execution.reserved_stores import META, STREAM_TIME, TIMERS, TURN
+from grete.execution.timers import WALL, Due
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
 from tests.verification.simulation.expiry_kind import FRESH, PlainExpiring, is_expired
 from tests.verification.simulation.join_kind import HELD_MS, LEFTS, RIGHTS, BytesPair, PlainJoin
 from tests.verification.simulation.join_kind import NAME as JOIN

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from framework.core.task_topology import TaskWiring
-from framework.execution.event_time import AFTER_ALL, BEFORE_ALL, TimeSource
+from grete.core.task_topology import TaskWiring
+from grete.execution.event_time import AFTER_ALL, BEFORE_ALL, TimeSource
 from tests.verification.simulation.steps import OUTSIDE
 
 

@@ -6,12 +6,12 @@ from typing import Literal
 
 import msgspec
 
-from framework.core.limits import Limits
-from framework.core.task_topology import TaskWiring
-from framework.core.topology import Topology
-from framework.execution.build import limits_of
-from framework.settings import Settings
-from protocol.ids import TopicPartition, split_producer_id
+from grete.core.limits import Limits
+from grete.core.task_topology import TaskWiring
+from grete.core.topology import Topology
+from grete.execution.build import limits_of
+from grete.protocol.ids import TopicPartition, split_producer_id
+from grete.settings import Settings
 from tests.verification.simulation.fault_plan import Fault
 from tests.verification.simulation.feeds import Rows
 from tests.verification.simulation.unkind import KIND, Unkind

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from framework.core.lifecycle import TaskStatus
-from framework.core.task_topology import TaskWiring
-from framework.execution.driver import TaskDriver
+from grete.core.lifecycle import TaskStatus
+from grete.core.task_topology import TaskWiring
+from grete.execution.driver import TaskDriver
 from tests.verification.simulation.arrivals import Arrivals
 from tests.verification.simulation.builds import Builds
 from tests.verification.simulation.disk import Host, Hosts

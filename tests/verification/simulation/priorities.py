@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from framework.execution.input_reader import InputReader
-from framework.ports import LogRow
-from protocol.ids import TopicPartition
+from grete.execution.input_reader import InputReader
+from grete.ports import LogRow
+from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.oracle import Violation
 
 

@@ -9,14 +9,14 @@ from zlib import crc32
 
 import msgspec
 
-from framework.core.deterministic.task import DeterministicCore
-from framework.core.lifecycle import StartupPhase, TaskStatus
-from framework.core.task_topology import TaskWiring
-from framework.execution.build import TaskIO, aligned_driver, deterministic_driver, store_names
-from framework.execution.driver import TaskDriver
-from framework.execution.event_time import AFTER_ALL
-from framework.ports import Write
-from protocol.changelog_position import decode_changelog_position
+from grete.core.deterministic.task import DeterministicCore
+from grete.core.lifecycle import StartupPhase, TaskStatus
+from grete.core.task_topology import TaskWiring
+from grete.execution.build import TaskIO, aligned_driver, deterministic_driver, store_names
+from grete.execution.driver import TaskDriver
+from grete.execution.event_time import AFTER_ALL
+from grete.ports import Write
+from grete.protocol.changelog_position import decode_changelog_position
 from tests.verification.simulation.boundary import Ambush
 from tests.verification.simulation.calls_kind import SimCaller
 from tests.verification.simulation.core import SimCore, check_steps

@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from framework.api.context import LogicalContext
-from framework.core.deterministic.logical_watermarks import NEVER, step_at
-from framework.core.events import Advance
-from framework.core.task_topology import TaskWiring
-from framework.execution.calls.flight import DRAWS
-from framework.execution.event_time import BEFORE_ALL, TimeSource
-from framework.execution.timers import Due
-from framework.ports import ExternalRecord
-from protocol.changelog import InputDecision
-from protocol.ids import TopicPartition, split_producer_id
-from protocol.notes import CallResult, CallsNote, IdleNote
+from grete.api.context import LogicalContext
+from grete.core.deterministic.logical_watermarks import NEVER, step_at
+from grete.core.events import Advance
+from grete.core.task_topology import TaskWiring
+from grete.execution.calls.flight import DRAWS
+from grete.execution.event_time import BEFORE_ALL, TimeSource
+from grete.execution.timers import Due
+from grete.ports import ExternalRecord
+from grete.protocol.changelog import InputDecision
+from grete.protocol.ids import TopicPartition, split_producer_id
+from grete.protocol.notes import CallResult, CallsNote, IdleNote
 from tests.verification.simulation.calls_kind import combined
 from tests.verification.simulation.feeds import value_for
 from tests.verification.simulation.idents import stamp

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from framework.core.events import Advance
-from protocol.ids import TopicPartition
+from grete.core.events import Advance
+from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.made import Made
 from tests.verification.simulation.oracle import TaskHistory, Violation
 from tests.verification.simulation.reference import Record

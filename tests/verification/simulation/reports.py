@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from framework.ports import ExternalRecord, LogRow
-from protocol.ids import TopicPartition
+from grete.ports import ExternalRecord, LogRow
+from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.arrivals import Arrivals
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.plan import Plan

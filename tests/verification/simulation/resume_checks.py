@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from framework.ports import LogRow
-from protocol.envelope import Header, MessageType, decode_header
-from protocol.frames import frame_count
-from protocol.ids import TopicPartition
+from grete.ports import LogRow
+from grete.protocol.envelope import Header, MessageType, decode_header
+from grete.protocol.frames import frame_count
+from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.oracle import Violation
 
 _PROVE = (MessageType.MARKER, MessageType.ROLLBACK_MARKER)  # that all records of a checkpoint came before

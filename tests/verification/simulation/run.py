@@ -9,13 +9,13 @@ from functools import lru_cache
 from random import Random
 from types import ModuleType
 
-from framework.core import changelog_fold, startup
-from framework.core import standby as standby_core
-from framework.core.aligned import closing
-from framework.core.deterministic import write_ahead
-from framework.execution import changelog_writer, checkpoint_asks, firing, outbox, outputs, standby
-from framework.execution.deterministic import outputs as logical_outputs
-from protocol.commit import decode_commit
+from grete.core import changelog_fold, startup
+from grete.core import standby as standby_core
+from grete.core.aligned import closing
+from grete.core.deterministic import write_ahead
+from grete.execution import changelog_writer, checkpoint_asks, firing, outbox, outputs, standby
+from grete.execution.deterministic import outputs as logical_outputs
+from grete.protocol.commit import decode_commit
 from tests.verification.simulation import invariants
 from tests.verification.simulation.mutants import MUTANTS, applied
 from tests.verification.simulation.mutants.registry import unchanged

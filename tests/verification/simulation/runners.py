@@ -5,21 +5,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from framework.core.actions import MergedWatermarks
-from framework.execution import firing
-from framework.execution.deterministic.outputs import LogicalOutputs
-from framework.execution.deterministic.processor import LogicalProcessor
-from framework.execution.event_time import AFTER_ALL, OUTSIDE
-from framework.execution.outputs import Outputs
-from framework.execution.processor import Processor
-from framework.execution.sink_targets import MakeSinks, no_sinks
-from framework.ports import LogRow
-from framework.stores.overlay import Overlay
-from protocol.control import decode_watermark
-from protocol.envelope import MessageType, decode_header
-from protocol.ids import TopicPartition, split_producer_id
-from protocol.notes import CallResult
-from protocol.record_batch import RecordBatch
+from grete.core.actions import MergedWatermarks
+from grete.execution import firing
+from grete.execution.deterministic.outputs import LogicalOutputs
+from grete.execution.deterministic.processor import LogicalProcessor
+from grete.execution.event_time import AFTER_ALL, OUTSIDE
+from grete.execution.outputs import Outputs
+from grete.execution.processor import Processor
+from grete.execution.sink_targets import MakeSinks, no_sinks
+from grete.ports import LogRow
+from grete.protocol.control import decode_watermark
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.ids import TopicPartition, split_producer_id
+from grete.protocol.notes import CallResult
+from grete.protocol.record_batch import RecordBatch
+from grete.stores.overlay import Overlay
 from tests.verification.simulation.calls_kind import SimCaller
 from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.sink import DIRECTORY, SimSink, SlowSteps

@@ -5,11 +5,11 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable
 
-from framework.core.deterministic.task import DeterministicCore
-from framework.errors import Fenced, FrameworkError, Halted, OffsetOutOfRange, StoreCorrupted, TransientError
-from framework.execution.driver import TaskDriver
-from framework.logs.partition_reader import READABLE_S_MAX
-from framework.stores.memory import MemoryDisk
+from grete.core.deterministic.task import DeterministicCore
+from grete.errors import Fenced, FrameworkError, Halted, OffsetOutOfRange, StoreCorrupted, TransientError
+from grete.execution.driver import TaskDriver
+from grete.logs.partition_reader import READABLE_S_MAX
+from grete.stores.memory import MemoryDisk
 from tests.verification.simulation.arrivals import Arrivals
 from tests.verification.simulation.behaviour import behaviour_of
 from tests.verification.simulation.boundary import Ambush, Crashed, FailsAlone, TurnWithoutEnd

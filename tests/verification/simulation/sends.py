@@ -3,8 +3,8 @@
 from collections import deque
 from typing import NamedTuple, Protocol
 
-from framework.ports import Delivery, ExternalRecord
-from protocol.ids import TopicPartition
+from grete.ports import Delivery, ExternalRecord
+from grete.protocol.ids import TopicPartition
 
 
 class SendingProcess(Protocol):

@@ -1,7 +1,7 @@
 """What a commit says of seqs is what its task has sent and taken (A3, R3)."""
 
-from protocol.commit import Commit
-from protocol.ids import TopicPartition
+from grete.protocol.commit import Commit
+from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.oracle import TaskHistory, Violation
 
 

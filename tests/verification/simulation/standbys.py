@@ -8,13 +8,13 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from framework.core.lifecycle import StandbyPhase
-from framework.errors import TransientError
-from framework.execution.build import store_names
-from framework.execution.standby import StandbyTask
-from framework.ports import Write
-from framework.stores.memory import MemoryDisk
-from protocol.changelog_position import decode_changelog_position
+from grete.core.lifecycle import StandbyPhase
+from grete.errors import TransientError
+from grete.execution.build import store_names
+from grete.execution.standby import StandbyTask
+from grete.ports import Write
+from grete.protocol.changelog_position import decode_changelog_position
+from grete.stores.memory import MemoryDisk
 from tests.verification.simulation.boundary import Ambush, Boundary, Crashed
 from tests.verification.simulation.connection import SimLog
 from tests.verification.simulation.disk import Host, Hosts, SimStore, copy_of

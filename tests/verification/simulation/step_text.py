@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.aligned.task import TaskCore
-from framework.core.deterministic.task import DeterministicCore
-from protocol.changelog import (
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.aligned.task import TaskCore
+from grete.core.deterministic.task import DeterministicCore
+from grete.protocol.changelog import (
     ChangelogType,
     decode_changelog_header,
     decode_claim,
@@ -16,13 +16,13 @@ from protocol.changelog import (
     decode_output_release,
     decode_time_lease,
 )
-from protocol.commit import Commit, decode_commit
-from protocol.control import decode_marker, decode_progress, decode_rollback_marker, decode_watermark
-from protocol.envelope import Header, MessageType, decode_header
-from protocol.errors import DecodeError
-from protocol.frames import decode_columns
-from protocol.ids import RollbackEntry, TopicPartition
-from protocol.notes import IdleNote, decode_note
+from grete.protocol.commit import Commit, decode_commit
+from grete.protocol.control import decode_marker, decode_progress, decode_rollback_marker, decode_watermark
+from grete.protocol.envelope import Header, MessageType, decode_header
+from grete.protocol.errors import DecodeError
+from grete.protocol.frames import decode_columns
+from grete.protocol.ids import RollbackEntry, TopicPartition
+from grete.protocol.notes import IdleNote, decode_note
 
 TaskName = Callable[[int], str]  # producer id → name of the task
 NO_TEXT = (on.Processed, on.Acked, on.OutputFrames, on.DataWritten, on.Applied, on.ChangelogEnd, on.InputRead, on.Ran)

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from framework.execution.event_time import TimeSource
-from protocol.ids import TopicPartition
+from grete.execution.event_time import TimeSource
+from grete.protocol.ids import TopicPartition
 
 TOLD, QUIET = -1, -2  # instead of a draw: the step is a watermark; a source that has become idle
 ALARM = -3  # likewise: wall-clock timers have fired, up to a time; and in aligned mode at most how many

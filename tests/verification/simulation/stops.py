@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
-from framework.core.lifecycle import TaskStatus
+from grete.core.lifecycle import TaskStatus
 from tests.verification.simulation.fault_plan import FAULTY
 from tests.verification.simulation.oracle import Violation
 from tests.verification.simulation.plan import WORLDS, Plan, World

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from framework.core.changelog_fold import ChangelogFold
-from framework.errors import Halted
-from framework.ports import LogRow, Write
-from framework.stores.memory import MemoryDisk
-from protocol.changelog import decode_data
-from protocol.changelog_position import decode_changelog_position
+from grete.core.changelog_fold import ChangelogFold
+from grete.errors import Halted
+from grete.ports import LogRow, Write
+from grete.protocol.changelog import decode_data
+from grete.protocol.changelog_position import decode_changelog_position
+from grete.stores.memory import MemoryDisk
 from tests.verification.simulation.disk import content, is_seen
 from tests.verification.simulation.expiry_kind import alive, is_expired
 from tests.verification.simulation.oracle import TaskHistory, Violation

@@ -4,12 +4,12 @@ from collections import deque
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from protocol.changelog import CHANGELOG_HEADER_SIZE, ChangelogType, decode_changelog_header
-from protocol.commit import decode_commit
-from protocol.envelope import MessageType, decode_header
-from protocol.errors import DecodeError
-from protocol.frames import frame_count
-from protocol.ids import TopicPartition
+from grete.protocol.changelog import CHANGELOG_HEADER_SIZE, ChangelogType, decode_changelog_header
+from grete.protocol.commit import decode_commit
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.errors import DecodeError
+from grete.protocol.frames import frame_count
+from grete.protocol.ids import TopicPartition
 
 LINES = 80
 EPOCH_MS = 1_000_000

@@ -8,9 +8,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from framework.logs.kafka import endings
-from framework.logs.memory import MemoryPartition
-from framework.ports import ExternalRecord
+from grete.logs.kafka import endings
+from grete.logs.memory import MemoryPartition
+from grete.ports import ExternalRecord
 
 AGAIN_EVERY = 3  # transactions of which the end is asked for twice
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from framework.settings import Settings
+from grete.settings import Settings
 
 SHOWN_MS_MAX = 20_000  # a log shows what it has acknowledged by then: a task waits a minute for it
 MINUTES, MINUTES_MS = 0.1, 300_000  # share of the worlds whose checkpoints are minutes apart, and how far

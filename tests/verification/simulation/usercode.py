@@ -11,18 +11,18 @@ from functools import cached_property, lru_cache
 from typing import Any
 from zlib import crc32
 
-from framework.api.calls import Call
-from framework.api.deduplicate import ById, BySequence, Deduplicate
-from framework.api.files import Files
-from framework.api.graph import FIRST_USER_STORE, StageGraph, describe
-from framework.api.record import Record
-from framework.api.serdes import bytes_serde
-from framework.api.store import Store
-from framework.api.task import Task
-from framework.api.timers import Timer, Timers
-from framework.api.topic import DeadLetter, Input, Output, Topic
-from framework.api.windows import Window, WindowStore
-from protocol.ids import TopicPartition, split_producer_id
+from grete.api.calls import Call
+from grete.api.deduplicate import ById, BySequence, Deduplicate
+from grete.api.files import Files
+from grete.api.graph import FIRST_USER_STORE, StageGraph, describe
+from grete.api.record import Record
+from grete.api.serdes import bytes_serde
+from grete.api.store import Store
+from grete.api.task import Task
+from grete.api.timers import Timer, Timers
+from grete.api.topic import DeadLetter, Input, Output, Topic
+from grete.api.windows import Window, WindowStore
+from grete.protocol.ids import TopicPartition, split_producer_id
 from tests.verification.simulation.calls_kind import ask, combined, result_of
 from tests.verification.simulation.expiry_kind import FRESH, TTL_MS
 from tests.verification.simulation.feeds import BROADCAST

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 from zlib import crc32
 
-from framework.api.key_windows import KeyWindows, SessionWindow, SlidingWindow
-from framework.api.serdes import bytes_serde, functions_of
-from framework.api.store import Store
-from framework.api.windows import Every, HoppingWindow, Window, WindowStore
-from framework.api.windows import TumblingWindow as Tumbling
-from framework.execution.binding import bound
+from grete.api.key_windows import KeyWindows, SessionWindow, SlidingWindow
+from grete.api.serdes import bytes_serde, functions_of
+from grete.api.store import Store
+from grete.api.windows import Every, HoppingWindow, Window, WindowStore
+from grete.api.windows import TumblingWindow as Tumbling
+from grete.execution.binding import bound
 
 NAME = "panes"
 TUMBLING = "tumbling"

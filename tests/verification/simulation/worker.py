@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from framework.core.task_topology import TaskWiring
-from framework.core.topology import Topology
-from framework.errors import FrameworkError
-from framework.execution.driver import TaskDriver
-from framework.execution.pending_sends import CHANGELOG
-from framework.worker.observed_checkpoints import ObservedCheckpoints
-from framework.worker.task_loop import TaskLoop
-from protocol.changelog import ChangelogType, decode_changelog_header
-from protocol.ids import TopicPartition
+from grete.core.task_topology import TaskWiring
+from grete.core.topology import Topology
+from grete.errors import FrameworkError
+from grete.execution.driver import TaskDriver
+from grete.execution.pending_sends import CHANGELOG
+from grete.protocol.changelog import ChangelogType, decode_changelog_header
+from grete.protocol.ids import TopicPartition
+from grete.worker.observed_checkpoints import ObservedCheckpoints
+from grete.worker.task_loop import TaskLoop
 from tests.verification.simulation.boundary import Ambush, Boundary
 from tests.verification.simulation.connection import SimLog
 from tests.verification.simulation.log import SharedLog

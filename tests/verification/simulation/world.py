@@ -6,11 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from framework.core.task_topology import wire
-from framework.core.topology import Stage, Stream, Topology, stream_topic
-from framework.execution.build import limits_of
-from framework.settings import Settings
-from protocol.ids import TopicPartition
+from grete.core.task_topology import wire
+from grete.core.topology import Stage, Stream, Topology, stream_topic
+from grete.execution.build import limits_of
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
 from tests.verification.simulation.fault_plan import (
     DAMAGED,
     DAMAGES,

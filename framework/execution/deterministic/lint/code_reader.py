@@ -4,13 +4,13 @@ import ast
 import random
 from types import FunctionType, ModuleType
 
-from framework.api.store import Store
-from framework.execution.deterministic.lint import names
-from framework.execution.deterministic.lint.order import in_any_order, set_in_order
-from framework.execution.deterministic.lint.patterns import logs, missing
-from framework.execution.deterministic.lint.reading import CodeReading, Suspicion
-from framework.execution.deterministic.lint.scope import UNKNOWN, Code
-from framework.execution.deterministic.lint.state import (
+from grete.api.store import Store
+from grete.execution.deterministic.lint import names
+from grete.execution.deterministic.lint.order import in_any_order, set_in_order
+from grete.execution.deterministic.lint.patterns import logs, missing
+from grete.execution.deterministic.lint.reading import CodeReading, Suspicion
+from grete.execution.deterministic.lint.scope import UNKNOWN, Code
+from grete.execution.deterministic.lint.state import (
     MUTATORS,
     REMOVERS,
     Effect,
@@ -234,7 +234,7 @@ class CodeReader:
 
     def _suspect_foreign(self, call: ast.Call, function: FunctionType, name: str) -> None:
         own = self.code.source.module.__name__.partition(".")[0]
-        if function.__module__.partition(".")[0] not in (own, "grete", "framework") and self.code.runs:
+        if function.__module__.partition(".")[0] not in (own, "grete") and self.code.runs:
             self._suspect(call, name, names.LIBRARY)
 
     def _state_call(self, call: ast.Call, function: object, *, used: bool) -> None:

@@ -3,7 +3,7 @@
 import ast
 from typing import Final
 
-from framework.execution.deterministic.lint.scope import Code
+from grete.execution.deterministic.lint.scope import Code
 
 ANY_ORDER: Final = {"any", "all", "set", "frozenset", "len", "sorted", "min", "max", "fsum", "sum", "bool"}
 IN_ORDER: Final = {"list", "tuple", "enumerate", "iter", "next", "zip", "map", "filter", "str", "repr", "format", "sum"}

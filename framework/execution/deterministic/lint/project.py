@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import NamedTuple
 
-from framework.api.task import Task
-from framework.execution.deterministic.lint.code_reader import STATE, CodeReader
-from framework.execution.deterministic.lint.patterns import unwrapped
-from framework.execution.deterministic.lint.reading import CodeReading
-from framework.execution.deterministic.lint.scope import Code
-from framework.execution.deterministic.lint.source import ModuleSource, Sources
-from framework.execution.deterministic.lint.state import Effect, StateKey, StateWrite
+from grete.api.task import Task
+from grete.execution.deterministic.lint.code_reader import STATE, CodeReader
+from grete.execution.deterministic.lint.patterns import unwrapped
+from grete.execution.deterministic.lint.reading import CodeReading
+from grete.execution.deterministic.lint.scope import Code
+from grete.execution.deterministic.lint.source import ModuleSource, Sources
+from grete.execution.deterministic.lint.state import Effect, StateKey, StateWrite
 
 FOR_RECORDS = ("process", "process_batch", "on_timer", "on_window", "on_join")
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from framework.execution.deterministic.lint.state import StateKey, StateWrite
+from grete.execution.deterministic.lint.state import StateKey, StateWrite
 
 
 class Suspicion(NamedTuple):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Final
 
-from framework.execution.deterministic.lint.source import Function, ModuleSource, Sources
+from grete.execution.deterministic.lint.source import Function, ModuleSource, Sources
 
 UNKNOWN: Final = object()
 SETS = ("set", "Set", "frozenset", "FrozenSet", "AbstractSet", "MutableSet")

@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 
-OURS = {"grete", "framework", "protocol"}
+OURS = {"grete"}
 SILENCED = re.compile(r"#\s*deterministic:\s*\S")
 _LIBRARIES = tuple(path for key, path in sysconfig.get_paths().items() if key.endswith("lib"))
 

@@ -7,7 +7,7 @@ from enum import Enum
 from types import FunctionType, ModuleType
 from typing import NamedTuple
 
-from framework.execution.deterministic.lint.scope import UNKNOWN, Code
+from grete.execution.deterministic.lint.scope import UNKNOWN, Code
 
 MUTATORS = (
     {"append", "add", "update", "extend", "insert", "setdefault", "appendleft", "extendleft", "sort", "reverse"}
@@ -43,7 +43,7 @@ class StateWrite:
 
 def is_ours(value: object) -> bool:
     """Tell whether an object is of the framework: a topic, a store, an output."""
-    return type(value).__module__.partition(".")[0] == "framework"
+    return type(value).__module__.partition(".")[0] == "grete"
 
 
 def is_declared(code: Code, attribute: str) -> bool:

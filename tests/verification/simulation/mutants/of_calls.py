@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from framework.execution.calls import flight
-from framework.execution.deterministic.processor import LogicalProcessor
+from grete.execution.calls import flight
+from grete.execution.deterministic.processor import LogicalProcessor
 from tests.verification.simulation.forms import with_calls
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.plan import Plan

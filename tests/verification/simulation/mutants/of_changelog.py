@@ -6,18 +6,18 @@ They concern ownership, validity, rewrite, trim and changelog position (C1 to C6
 from dataclasses import replace
 from typing import Any
 
-from framework.core.actions import Action, WipeStore, WriteData
-from framework.core.aligned.task import TaskCore
-from framework.core.changelog_fold import ChangelogFold
-from framework.core.changelog_rewrite import ChangelogRewrite
-from framework.core.commit_pipeline import CommitPipeline
-from framework.core.events import ChangelogRow
-from framework.core.ownership import Ownership
-from framework.core.startup import StartUp
-from framework.execution.driver import TaskDriver
-from framework.stores.overlay import Overlay
-from framework.stores.overlay_store import OverlayStore
-from framework.stores.rewrite_slice import BEGUN
+from grete.core.actions import Action, WipeStore, WriteData
+from grete.core.aligned.task import TaskCore
+from grete.core.changelog_fold import ChangelogFold
+from grete.core.changelog_rewrite import ChangelogRewrite
+from grete.core.commit_pipeline import CommitPipeline
+from grete.core.events import ChangelogRow
+from grete.core.ownership import Ownership
+from grete.core.startup import StartUp
+from grete.execution.driver import TaskDriver
+from grete.stores.overlay import Overlay
+from grete.stores.overlay_store import OverlayStore
+from grete.stores.rewrite_slice import BEGUN
 from tests.verification.simulation.builds import Builds
 from tests.verification.simulation.mutants.registry import busier, full_of, mutant
 from tests.verification.simulation.plan import Plan, with_settings

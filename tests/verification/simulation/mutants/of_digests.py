@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from framework.core.actions import ProcessExternal
-from framework.execution.deterministic.decided import DecidedRows
-from framework.execution.deterministic.remade import Made
-from framework.ports import ExternalRecord, LogRow
+from grete.core.actions import ProcessExternal
+from grete.execution.deterministic.decided import DecidedRows
+from grete.execution.deterministic.remade import Made
+from grete.ports import ExternalRecord, LogRow
 from tests.verification.simulation.mutants.registry import full_of, mutant
 
 _thinned = full_of("crash", "thinned input", damaged=True)

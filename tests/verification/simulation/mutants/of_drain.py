@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from framework.core.deterministic.source import Source
-from framework.execution.deterministic.announced_time import AnnouncedTime
-from framework.execution.event_time import EventTime
-from framework.execution.task_time import TaskTime
-from framework.execution.watermarks import EventTimeOut
-from protocol.notes import IdleNote
+from grete.core.deterministic.source import Source
+from grete.execution.deterministic.announced_time import AnnouncedTime
+from grete.execution.event_time import EventTime
+from grete.execution.task_time import TaskTime
+from grete.execution.watermarks import EventTimeOut
+from grete.protocol.notes import IdleNote
 from tests.verification.simulation.fault_plan import draw_drain_faults
 from tests.verification.simulation.forms import with_drain, with_wall_timers
 from tests.verification.simulation.mutants.registry import mutant

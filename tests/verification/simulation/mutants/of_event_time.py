@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from framework.core.aligned.early_buffer import EarlyFrame
-from framework.core.aligned.inputs import Inputs
-from framework.core.aligned.task import TaskCore
-from framework.execution.event_time import BEFORE_ALL, EventTime
-from framework.execution.timers import TimerQueue
-from framework.stores.expiring_store import ExpiringStore
+from grete.core.aligned.early_buffer import EarlyFrame
+from grete.core.aligned.inputs import Inputs
+from grete.core.aligned.task import TaskCore
+from grete.execution.event_time import BEFORE_ALL, EventTime
+from grete.execution.timers import TimerQueue
+from grete.stores.expiring_store import ExpiringStore
 from tests.verification.simulation.forms import with_wall_timers
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.plan import NEVER_IDLE_MS, Plan, with_settings

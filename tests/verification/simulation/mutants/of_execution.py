@@ -3,15 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
-from framework.execution import deduplication as module
-from framework.execution.deduplication import Deduplicator
-from framework.execution.deterministic.outputs import LogicalOutputs
-from framework.execution.deterministic.processor import CALLS
-from framework.execution.outputs import Outputs
-from framework.execution.own_entries import OwnEntries
-from framework.execution.reserved_stores import TURN
-from framework.execution.timers import TimerQueue
-from framework.stores.overlay import Overlay
+from grete.execution import deduplication as module
+from grete.execution.deduplication import Deduplicator
+from grete.execution.deterministic.outputs import LogicalOutputs
+from grete.execution.deterministic.processor import CALLS
+from grete.execution.outputs import Outputs
+from grete.execution.own_entries import OwnEntries
+from grete.execution.reserved_stores import TURN
+from grete.execution.timers import TimerQueue
+from grete.stores.overlay import Overlay
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan
 

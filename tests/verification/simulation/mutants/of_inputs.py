@@ -7,17 +7,17 @@ from typing import Any
 
 from msgspec import structs
 
-from framework.core.aligned import rollbacks as module
-from framework.core.aligned.channel import Channel
-from framework.core.aligned.channel_totals import ChannelTotals
-from framework.core.aligned.early_buffer import EarlyBuffer
-from framework.core.aligned.inputs import Inputs
-from framework.core.aligned.rollbacks import Rollbacks
-from framework.core.aligned.task import TaskCore
-from framework.core.limits import Limits
-from framework.core.task_topology import TaskWiring
-from protocol.commit import InputCommit
-from protocol.ids import RollbackEntry, TopicPartition, split_producer_id
+from grete.core.aligned import rollbacks as module
+from grete.core.aligned.channel import Channel
+from grete.core.aligned.channel_totals import ChannelTotals
+from grete.core.aligned.early_buffer import EarlyBuffer
+from grete.core.aligned.inputs import Inputs
+from grete.core.aligned.rollbacks import Rollbacks
+from grete.core.aligned.task import TaskCore
+from grete.core.limits import Limits
+from grete.core.task_topology import TaskWiring
+from grete.protocol.commit import InputCommit
+from grete.protocol.ids import RollbackEntry, TopicPartition, split_producer_id
 from tests.verification.simulation.builds import Builds
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan, with_settings

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from framework.core.aligned.task import TaskCore
-from framework.core.lifecycle import CommitStep
-from framework.stores.overlay_store import OverlayStore
+from grete.core.aligned.task import TaskCore
+from grete.core.lifecycle import CommitStep
+from grete.stores.overlay_store import OverlayStore
 from tests.verification.simulation.forms import with_many_keys
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan, with_settings

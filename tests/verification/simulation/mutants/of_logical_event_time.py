@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from framework.core.actions import MergedWatermarks, ProcessIdle
-from framework.core.deterministic.logical_watermarks import ReceivedWatermarks
-from framework.core.deterministic.merge import Merge
-from framework.core.deterministic.outputs import LogicalSender
-from framework.core.deterministic.source import Batch
-from framework.core.deterministic.task import DeterministicCore
-from framework.core.events import InputIdle
-from framework.execution.deterministic.announced_time import AnnouncedTime
-from framework.execution.event_time import EventTime
-from protocol.notes import IdleNote
+from grete.core.actions import MergedWatermarks, ProcessIdle
+from grete.core.deterministic.logical_watermarks import ReceivedWatermarks
+from grete.core.deterministic.merge import Merge
+from grete.core.deterministic.outputs import LogicalSender
+from grete.core.deterministic.source import Batch
+from grete.core.deterministic.task import DeterministicCore
+from grete.core.events import InputIdle
+from grete.execution.deterministic.announced_time import AnnouncedTime
+from grete.execution.event_time import EventTime
+from grete.protocol.notes import IdleNote
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan, with_settings
 

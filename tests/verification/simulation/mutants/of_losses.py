@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from framework.core.deterministic.merge import Merge
-from protocol.ids import TopicPartition
+from grete.core.deterministic.merge import Merge
+from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from framework.core.changelog_rewrite import ChangelogRewrite
-from framework.logs.partition_reader import PartitionReader
+from grete.core.changelog_rewrite import ChangelogRewrite
+from grete.logs.partition_reader import PartitionReader
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan, with_settings
 from tests.verification.simulation.unkind import MINUTES_MS, SHOWN_MS_MAX

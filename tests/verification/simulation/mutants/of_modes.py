@@ -4,13 +4,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from framework.core.aligned.deterministic_channel import LogicalChannel
-from framework.core.aligned.inputs import Inputs
-from framework.core.aligned.task import TaskCore
-from framework.core.deterministic.source import Source
-from framework.core.events import DataWritten
-from protocol.envelope import HEADER_SIZE
-from protocol.frames import last_logical
+from grete.core.aligned.deterministic_channel import LogicalChannel
+from grete.core.aligned.inputs import Inputs
+from grete.core.aligned.task import TaskCore
+from grete.core.deterministic.source import Source
+from grete.core.events import DataWritten
+from grete.protocol.envelope import HEADER_SIZE
+from grete.protocol.frames import last_logical
 from tests.verification.simulation.mutants.registry import busier, full_of, mutant
 from tests.verification.simulation.plan import Plan
 

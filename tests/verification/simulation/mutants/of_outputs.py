@@ -5,11 +5,11 @@ from typing import Any
 
 from msgspec import structs
 
-from framework.core.deterministic.task import DeterministicCore
-from framework.core.events import Ran
-from framework.execution.deterministic.output_recovery import OutputRecovery
-from framework.execution.deterministic.outputs import LogicalOutputs
-from protocol.ids import split_producer_id
+from grete.core.deterministic.task import DeterministicCore
+from grete.core.events import Ran
+from grete.execution.deterministic.output_recovery import OutputRecovery
+from grete.execution.deterministic.outputs import LogicalOutputs
+from grete.protocol.ids import split_producer_id
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan, with_settings
 

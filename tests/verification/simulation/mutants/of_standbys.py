@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from framework.core.actions import Action, ApplySegment, WriteChangelogPosition
-from framework.core.standby import StandbyCore
-from framework.execution.standby import StandbyTask
-from protocol.changelog import ChangelogType, decode_changelog_header
-from protocol.changelog_position import encode_changelog_position
+from grete.core.actions import Action, ApplySegment, WriteChangelogPosition
+from grete.core.standby import StandbyCore
+from grete.execution.standby import StandbyTask
+from grete.protocol.changelog import ChangelogType, decode_changelog_header
+from grete.protocol.changelog_position import encode_changelog_position
 from tests.verification.simulation.forms import with_standbys
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.plan import Plan

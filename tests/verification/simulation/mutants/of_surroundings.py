@@ -2,20 +2,20 @@
 
 from typing import Any
 
-from framework.core import actions as do
-from framework.core import events as on
-from framework.core.aligned.task import TaskCore
-from framework.core.lifecycle import StartupPhase
-from framework.core.startup import StartUp
-from framework.errors import Halted, TransientError
-from framework.execution.driver import TaskDriver
-from framework.execution.outbox import Outbox
-from framework.logs.memory import MemoryLog
-from framework.ports import LogRow
-from framework.stores.overlay_store import OverlayStore
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_data
-from protocol.envelope import decode_header
-from protocol.ids import TopicPartition
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.aligned.task import TaskCore
+from grete.core.lifecycle import StartupPhase
+from grete.core.startup import StartUp
+from grete.errors import Halted, TransientError
+from grete.execution.driver import TaskDriver
+from grete.execution.outbox import Outbox
+from grete.logs.memory import MemoryLog
+from grete.ports import LogRow
+from grete.protocol.changelog import ChangelogType, decode_changelog_header, decode_data
+from grete.protocol.envelope import decode_header
+from grete.protocol.ids import TopicPartition
+from grete.stores.overlay_store import OverlayStore
 from tests.verification.simulation.boundary import name_of
 from tests.verification.simulation.mutants.registry import busier, full_of, mutant
 from tests.verification.simulation.plan import Plan

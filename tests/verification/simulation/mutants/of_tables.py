@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from framework.core.external_inputs import Bounds, ExternalInputs
-from framework.execution.input_reader import InputReader
-from framework.execution.outputs import Outputs
-from protocol.commit import Commit, ExternalInput
+from grete.core.external_inputs import Bounds, ExternalInputs
+from grete.execution.input_reader import InputReader
+from grete.execution.outputs import Outputs
+from grete.protocol.commit import Commit, ExternalInput
 from tests.verification.simulation.forms import with_broadcast, with_table
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.plan import Plan

@@ -4,16 +4,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from framework.core.actions import DropOpen, Trim
-from framework.core.aligned.task import TaskCore
-from framework.core.commit_pipeline import CommitPipeline
-from framework.core.events import DataWritten, ExternalProcessed
-from framework.core.idleness import Idleness
-from framework.errors import Halted
-from framework.execution.driver import TaskDriver
-from framework.execution.pending_sends import PendingSends
-from protocol.control import encode_marker
-from protocol.ids import TopicPartition
+from grete.core.actions import DropOpen, Trim
+from grete.core.aligned.task import TaskCore
+from grete.core.commit_pipeline import CommitPipeline
+from grete.core.events import DataWritten, ExternalProcessed
+from grete.core.idleness import Idleness
+from grete.errors import Halted
+from grete.execution.driver import TaskDriver
+from grete.execution.pending_sends import PendingSends
+from grete.protocol.control import encode_marker
+from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.plan import Plan
 

@@ -5,18 +5,18 @@ from typing import Any
 
 from msgspec import structs
 
-from framework.core.changelog_fold import ChangelogFold
-from framework.core.deterministic import merge
-from framework.core.deterministic.logical_clock import LogicalClock
-from framework.core.deterministic.logical_watermarks import NEVER
-from framework.core.deterministic.merge import Merge
-from framework.core.deterministic.merge_channel import ALL
-from framework.core.deterministic.processing import Processing
-from framework.core.deterministic.source import Source
-from framework.core.deterministic.task import DeterministicCore
-from framework.core.ownership import Ownership
-from framework.execution.deterministic.outputs import LogicalOutputs
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_input_decision
+from grete.core.changelog_fold import ChangelogFold
+from grete.core.deterministic import merge
+from grete.core.deterministic.logical_clock import LogicalClock
+from grete.core.deterministic.logical_watermarks import NEVER
+from grete.core.deterministic.merge import Merge
+from grete.core.deterministic.merge_channel import ALL
+from grete.core.deterministic.processing import Processing
+from grete.core.deterministic.source import Source
+from grete.core.deterministic.task import DeterministicCore
+from grete.core.ownership import Ownership
+from grete.execution.deterministic.outputs import LogicalOutputs
+from grete.protocol.changelog import ChangelogType, decode_changelog_header, decode_input_decision
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan, with_settings
 

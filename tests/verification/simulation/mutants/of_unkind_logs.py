@@ -3,18 +3,18 @@
 from dataclasses import replace
 from typing import Any
 
-from framework.core.events import ChangelogAppended, ChangelogEnd
-from framework.core.ownership import Ownership
-from framework.core.task_changelog import TaskChangelog
-from framework.errors import Fenced, LogAway, OffsetOutOfRange
-from framework.execution.aligned_mode import AlignedMode
-from framework.execution.driver import TaskDriver
-from framework.execution.own_changelog import OwnChangelog
-from framework.logs.kafka import endings
-from framework.logs.partition_reader import PartitionReader
-from framework.ports import LogRow
-from protocol.changelog import ChangelogType
-from protocol.ids import TopicPartition
+from grete.core.events import ChangelogAppended, ChangelogEnd
+from grete.core.ownership import Ownership
+from grete.core.task_changelog import TaskChangelog
+from grete.errors import Fenced, LogAway, OffsetOutOfRange
+from grete.execution.aligned_mode import AlignedMode
+from grete.execution.driver import TaskDriver
+from grete.execution.own_changelog import OwnChangelog
+from grete.logs.kafka import endings
+from grete.logs.partition_reader import PartitionReader
+from grete.ports import LogRow
+from grete.protocol.changelog import ChangelogType
+from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.connection import SimLog
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan, with_settings

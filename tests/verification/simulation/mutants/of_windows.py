@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from framework.execution.task_time import TaskTime
-from framework.execution.timers import TimerQueue, _encode
+from grete.execution.task_time import TaskTime
+from grete.execution.timers import TimerQueue, _encode
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.plan import Plan
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, Literal, Self, TypeVar
 
-from framework.api.job import Job
-from framework.api.topic import Topic
-from framework.client.drain import Drain
-from framework.errors import ConfigError
-from framework.feeds.spool import Spool, Spooled
-from framework.job.directory import JobDirectory, directory_of
-from framework.logs.address import LogAddress, check_address
-from framework.ports import JobLog
-from framework.settings import MiB
+from grete.api.job import Job
+from grete.api.topic import Topic
+from grete.clients.drain import Drain
+from grete.errors import ConfigError
+from grete.feeds.spool import Spool, Spooled
+from grete.job.directory import JobDirectory, directory_of
+from grete.logs.address import LogAddress, check_address
+from grete.ports import JobLog
+from grete.settings import MiB
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from framework.api.job import Job
-from framework.api.topic import Topic
-from framework.core.damage import entry
-from framework.errors import ConfigError, TransientError
-from framework.job.directory import JobDirectory
-from framework.ports import ExternalRecord, JobLog, JobMetadata
-from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
+from grete.api.job import Job
+from grete.api.topic import Topic
+from grete.core.damage import entry
+from grete.errors import ConfigError, TransientError
+from grete.job.directory import JobDirectory
+from grete.ports import ExternalRecord, JobLog, JobMetadata
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -1,7 +1,7 @@
 """For programs outside of a job: writing to its topics, reading its outputs and its state."""
 
-from framework.client.client import Client
-from framework.client.source import ExternalSource, SourceRecord
-from framework.client.writer import Writer
+from grete.clients.client import Client
+from grete.clients.source import ExternalSource, SourceRecord
+from grete.clients.writer import Writer
 
 __all__ = ["Client", "ExternalSource", "SourceRecord", "Writer"]

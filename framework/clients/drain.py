@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from framework.errors import ConfigError, FrameworkError, TransientError
-from framework.feeds.spool import Spool, Spooled
-from framework.logs.patience import EVERY_S, Patience
-from framework.ports import JobLog
+from grete.errors import ConfigError, FrameworkError, TransientError
+from grete.feeds.spool import Spool, Spooled
+from grete.logs.patience import EVERY_S, Patience
+from grete.ports import JobLog
 
 AGAIN_S = 1.0  # after an error that passes, as a full disk, until the log is opened again
 MISSING_S = 15.0  # until a topic is taken for missing: a broker that has just started may not know it yet

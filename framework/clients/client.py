@@ -9,24 +9,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from framework.api.job import Job
-from framework.api.reader import OUTPUT, Once
-from framework.api.record import Record
-from framework.api.stateful import no_store
-from framework.api.store import Store
-from framework.api.topic import Topic
-from framework.client.source import ExternalSource, feed
-from framework.client.writer import Writer
-from framework.errors import ConfigError
-from framework.execution.decoding import headers_of, reader_of
-from framework.job.directory import JobDirectory, directory_of
-from framework.logs.address import LogAddress, check_address, open_reader
-from framework.logs.partition_reader import PartitionFollower, rows_left
-from framework.ports import JobLogReader, LogRow
-from framework.state.graph_pinning import know_graph
-from framework.state.newest import NewestReader
-from framework.state.pinning import check_readable
-from protocol.ids import TopicPartition
+from grete.api.job import Job
+from grete.api.reader import OUTPUT, Once
+from grete.api.record import Record
+from grete.api.stateful import no_store
+from grete.api.store import Store
+from grete.api.topic import Topic
+from grete.clients.source import ExternalSource, feed
+from grete.clients.writer import Writer
+from grete.errors import ConfigError
+from grete.execution.decoding import headers_of, reader_of
+from grete.job.directory import JobDirectory, directory_of
+from grete.logs.address import LogAddress, check_address, open_reader
+from grete.logs.partition_reader import PartitionFollower, rows_left
+from grete.ports import JobLogReader, LogRow
+from grete.protocol.ids import TopicPartition
+from grete.state.graph_pinning import know_graph
+from grete.state.newest import NewestReader
+from grete.state.pinning import check_readable
 
 K = TypeVar("K")
 V = TypeVar("V")

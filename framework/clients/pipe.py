@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from framework.api.topic import Topic
-from framework.client.writer import Writer
-from framework.feeds.lines import read_lines
-from framework.feeds.spool import Spooled
+from grete.api.topic import Topic
+from grete.clients.writer import Writer
+from grete.feeds.lines import read_lines
+from grete.feeds.spool import Spooled
 
 
 def spool_lines(writer: Writer[Any, Any], topic: Topic[Any, Any], handle: int, *, keys: bool) -> Iterator[int]:
