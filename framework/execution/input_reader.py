@@ -136,8 +136,9 @@ class InputReader:
         return self._position[partition]
 
     def drained(self, partition: TopicPartition) -> bool:
-        """Whether everything that is in the log now was read."""
-        return self._position[partition] >= self._log.bounds(partition)[1]
+        """Whether everything that is in the log now was read; False before the first position is known."""
+        position = self._position.get(partition)
+        return position is not None and position >= self._log.bounds(partition)[1]
 
     def where(self, partition: TopicPartition) -> tuple[int, int] | None:
         """Return the position in a partition and its end; None if rows of it are held, or the log does not answer."""

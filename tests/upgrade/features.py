@@ -1,6 +1,6 @@
-"""The jobs of ``features.tar.xz``: what release 0.2.0 had of ``tests.support.parity``.
+"""The jobs of ``features-RELEASE.tar.xz``: what release 0.2.0 had of ``tests.support.parity``.
 
-A change of these tasks must fit what the archive holds, or the archive is made again by the first commit that has it.
+A change of these tasks must fit what the archives hold, or they are made again by the first commit that has it.
 """
 
 from grete import Job, Task

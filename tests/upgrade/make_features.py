@@ -1,7 +1,9 @@
-"""Makes ``features.tar.xz``: jobs that use all of release 0.2.0, which its workers ran until they were killed.
+"""Makes ``features-RELEASE.tar.xz``: jobs that use all of release 0.2.0, which workers ran until they were killed.
 
     git worktree add --detach ../before 2cb97088
-    python tests/upgrade/make_features.py ../before tests/upgrade/features.tar.xz
+    python tests/upgrade/make_features.py ../before tests/upgrade/features-0.2.0.tar.xz
+
+Commit 2cb97088 is release 0.2.0, 8c49a178 the last one of 0.3.0.
 
 A commit before 0.4.0 has the modules `framework` and `protocol`, and this script is taken as it was at 8c49a178.
 

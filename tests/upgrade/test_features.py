@@ -1,6 +1,6 @@
-"""Jobs that release 0.2.0 has run with all that it had, and lost to a kill: this build goes on with their directories.
+"""Jobs that an earlier release has run and lost to a kill: this build goes on with their directories.
 
-``features.tar.xz`` was made by ``make_features.py`` with the code of commit 2cb97088.
+They use all that release 0.2.0 had. ``make_features.py`` made the archives, each with the code of its release.
 """
 
 import tarfile
@@ -16,17 +16,18 @@ from grete.state.commits import all_wirings, end_of, uncommitted_records
 from tests.support.parity_job import Outputs, ParityJob, State
 from tests.upgrade.features import CLOCK, EXPECTED, MODES, MORE
 
-ARCHIVE = Path(__file__).with_name("features.tar.xz")
+RELEASES = ("0.2.0", "0.3.0")
 Found = tuple[
     list[tuple[tuple[str, int, int, bytes], bytes]],
     list[tuple[str, list[tuple[tuple[int, bytes | None, bytes | None, int], int]]]],
 ]
 
 
+@pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_job_of_0_2_0_goes_on_after_a_kill(tmp_path: Path, mode: str) -> None:
-    """State to the byte and each output once, as 0.2.0 itself made them without a kill: joins, calls, timers."""
-    with tarfile.open(ARCHIVE) as packed:
+def test_a_job_goes_on_after_a_kill(tmp_path: Path, mode: str, release: str) -> None:
+    """State to the byte and each output once, as the release made them without a kill: joins, calls, timers."""
+    with tarfile.open(Path(__file__).with_name(f"features-{release}.tar.xz")) as packed:
         packed.extractall(tmp_path, [each for each in packed if each.name.split("/")[0] == mode], filter="data")
     job = ParityJob(tmp_path / mode)
     expected_state, expected_outputs = expected(tmp_path / mode)
