@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from grete.logs.kafka.group_positions import GroupPositions
+from grete.logs.kafka.question import Question
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker
 from tests.worker.workers import LIMIT_S
@@ -34,9 +36,11 @@ class _Coordinator:
         failed.set_exception(KafkaException(KafkaError(KafkaError.NOT_COORDINATOR)))
         return {groups[0].group_id: failed}
 
-    def list_consumer_group_offsets(self, groups: list[ConsumerGroupTopicPartitions], **named: Any) -> dict[str, Any]:
-        """Ask the broker."""
-        return self._client.list_consumer_group_offsets(groups, **named)
+
+def asks(broker: Broker, group: str) -> Callable[[Sequence[KafkaPartition]], Question]:
+    """Return what asks the broker for the offsets of a group."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    return lambda partitions: Question(lambda: consumer.committed(list(partitions), timeout=LIMIT_S))
 
 
 def test_a_position_that_the_group_did_not_take_goes_again(kafka_broker: Broker) -> None:
@@ -45,7 +49,8 @@ def test_a_position_that_the_group_did_not_take_goes_again(kafka_broker: Broker)
     client.create_topics([NewTopic(topic, 1)])[topic].result()
     coordinator = _Coordinator(client)
     partition = TopicPartition(topic, 0)
-    positions = GroupPositions(lambda: cast("AdminClient", coordinator), f"group-{topic}")
+    group = f"group-{topic}"
+    positions = GroupPositions(lambda: cast("AdminClient", coordinator), asks(kafka_broker, group), group)
     positions.publish({partition: 3}, 7)
     deadline = time.monotonic() + LIMIT_S
     while (dict(positions.published([partition])), positions.asked([partition])) != ({partition: 3}, 7):
@@ -62,7 +67,7 @@ def test_consumers_of_others_in_the_group_are_told_and_do_no_harm(
     client, topic = AdminClient({"bootstrap.servers": kafka_broker.bootstrap}), f"t{os.urandom(6).hex()}"
     client.create_topics([NewTopic(topic, 1)])[topic].result()
     group, partition = f"group-{topic}", TopicPartition(topic, 0)
-    positions = GroupPositions(lambda: client, group)
+    positions = GroupPositions(lambda: client, asks(kafka_broker, group), group)
     foreign = Consumer({"bootstrap.servers": kafka_broker.bootstrap, "group.id": group})
     foreign.subscribe([topic])
     deadline = time.monotonic() + LIMIT_S
@@ -86,17 +91,15 @@ def test_consumers_of_others_in_the_group_are_told_and_do_no_harm(
         time.sleep(0.01)
 
 
-class _Refusing(_Coordinator):
-    """Answers with an error."""
+def refused(code: int) -> Question:
+    """Return a question that is answered with an error."""
 
-    def __init__(self, code: int) -> None:
-        self.code = code
+    def ask() -> None:
+        raise KafkaException(KafkaError(code))
 
-    def list_consumer_group_offsets(self, groups: list[ConsumerGroupTopicPartitions], **_: Any) -> dict[str, Any]:
-        """Fail."""
-        failed = Future[Any]()
-        failed.set_exception(KafkaException(KafkaError(self.code)))
-        return {groups[0].group_id: failed}
+    question = Question(ask)
+    assert question.over(LIMIT_S)
+    return question
 
 
 @pytest.mark.parametrize(
@@ -113,7 +116,7 @@ class _Refusing(_Coordinator):
 )
 def test_only_a_right_that_is_missing_is_called_so(code: int, said: str, caplog: pytest.LogCaptureFixture) -> None:
     """A coordinator that moves, as when a broker starts again, is asked again without a word."""
-    positions = GroupPositions(lambda: cast("AdminClient", _Refusing(code)), "g")
+    positions = GroupPositions(lambda: pytest.fail("it publishes nothing"), lambda _: refused(code), "g")
     for _ in range(2):
         positions.published([TopicPartition("t", 0)])
     assert len(caplog.records) == bool(said)

@@ -3,14 +3,15 @@
 import sys
 import threading
 
-from grete.logs.kafka import KafkaLog, group_positions
+from grete.logs.kafka import KafkaLog, group_positions, metadata_client
 from grete.logs.patience import Patience
 from grete.protocol.ids import TopicPartition
 
 
 def ask(bootstrap: str, topic: str) -> None:
     """Publish a higher position each time that one is known, and say so."""
-    group_positions.ANSWER_S_MAX = 0.5  # it is 60 s: the broker is away for longer
+    # these are 60 and 10 s: the broker is away for longer
+    group_positions.ANSWER_S_MAX = metadata_client.ANSWER_S = 0.5
     log, partition, position = KafkaLog(bootstrap, group=topic, patience=Patience()), TopicPartition(topic, 0), 0
     end = threading.Thread(target=sys.stdin.read, daemon=True)
     end.start()

@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from grete.logs.kafka.errors import AWAY, PASSING, logger
+from grete.logs.kafka.question import Question
 from grete.protocol.ids import TopicPartition
 
 ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well within
@@ -24,16 +25,27 @@ class GroupPositions:
 
     Not by a consumer's commit: where the group has no coordinator, that consumer would not close for 45 s.
 
-    By an admin client of its own, which is given up, and another one made, where an answer takes too long. No request
-    ever times out in the client: librdkafka sends one that has timed out all the same once the group's coordinator can
-    be reached again, fails to, and answers it a second time, which aborts the process.
+    It publishes by an admin client of its own, which is given up, and another one made, where an answer takes too long.
+    No request ever times out in the client: librdkafka sends one that has timed out all the same once the group's
+    coordinator can be reached again, fails to, and answers it a second time, which aborts the process.
+
+    It asks by a consumer: an admin client that is told "not the coordinator", as by a broker that starts up, looks for
+    the consumer's part of itself, which it does not have, and the process ends with SIGSEGV.
     """
 
-    def __init__(self, connect: Callable[[], AdminClient], group: str) -> None:
-        """``connect`` returns a new admin client: it is called when there is something to publish or to ask."""
-        self._connect = connect
+    def __init__(
+        self,
+        connect: Callable[[], AdminClient],
+        ask: Callable[[Sequence[KafkaPartition]], Question],
+        group: str,
+    ) -> None:
+        """``connect`` returns a new admin client: it is called when there is something to publish.
+
+        ``ask`` asks the coordinator of ``group`` for offsets. The answers are the same partitions with their offsets.
+        """
+        self._connect, self._ask = connect, ask
         self._client: AdminClient | None = None
-        self._asked_s = self._published_s = 0.0  # when the requests that are under way were sent
+        self._published_s = 0.0  # when the request that is under way was sent
         self._group = group
         self._positions: dict[TopicPartition, tuple[int, int]] = {}  # and what is asked for: to be published
         self._publishing: Future[Any] | None = None
@@ -41,7 +53,7 @@ class GroupPositions:
         self._not_before_s = 0.0
         self._found: dict[TopicPartition, int] = {}  # as the group's coordinator has told last
         self._asked: dict[TopicPartition, int] = {}  # checkpoints, likewise
-        self._asking: Future[Any] | None = None
+        self._asking: Question | None = None
         self._warned = False
 
     def publish(self, positions: Mapping[TopicPartition, int], asked: int = 0) -> None:
@@ -59,25 +71,22 @@ class GroupPositions:
         return max((self._asked.get(partition, 0) for partition in partitions), default=0)
 
     def _look(self, partitions: Sequence[TopicPartition]) -> None:
-        if self._asking is not None and self._asking.done():
-            for at in self._answer(self._asking):
+        if self._asking is not None and self._asking.over(0):
+            for at in self._told(self._asking.answer):
                 if at.offset >= 0:
                     partition = TopicPartition(at.topic, at.partition)
                     self._found[partition] = at.offset
                     self._asked[partition] = _checkpoint_in(at.metadata)
             self._asking = None
-        self._give_up_late()
         if self._asking is None:
-            wanted = [KafkaPartition(*partition) for partition in partitions]
-            asked = [ConsumerGroupTopicPartitions(self._group, wanted)]
-            self._asked_s = time.monotonic()
-            answers = self._admin().list_consumer_group_offsets(asked, request_timeout=REQUEST_S_MAX)
-            self._asking = answers[self._group]
+            self._asking = self._ask([KafkaPartition(*partition) for partition in partitions])
 
     def poll(self) -> None:
         """Send what was asked for, once what was sent before is answered; what was not taken goes again."""
         if self._publishing is not None and self._publishing.done():
-            self._took({TopicPartition(at.topic, at.partition) for at in self._answer(self._publishing)})
+            publishing = self._publishing
+            told = self._told(lambda: publishing.result().topic_partitions)
+            self._took({TopicPartition(at.topic, at.partition) for at in told})
         self._give_up_late()
         if self._positions and self._publishing is None and time.monotonic() >= self._not_before_s:
             offsets = [
@@ -100,13 +109,9 @@ class GroupPositions:
 
     def _give_up_late(self) -> None:
         """Begin afresh, with another client, where an answer takes too long: it may be lost."""
-        begun_s = [(self._asking, self._asked_s), (self._publishing, self._published_s)]
-        if all(future is None or time.monotonic() - at_s < ANSWER_S_MAX for future, at_s in begun_s):
-            return
-        self._asking = None
-        if self._publishing is not None:
+        if self._publishing is not None and time.monotonic() - self._published_s >= ANSWER_S_MAX:
             self._took(())
-        self._let_go()
+            self._let_go()
 
     def _admin(self) -> AdminClient:
         if self._client is None:
@@ -126,12 +131,14 @@ class GroupPositions:
             if self._publishing is not None:
                 wait((self._publishing,), max(0.0, deadline - time.monotonic()))
 
-    def _answer(self, future: Future[Any]) -> Sequence[KafkaPartition]:
+    def _told(self, answer: Callable[[], Sequence[KafkaPartition]]) -> Sequence[KafkaPartition]:
         """Return the partitions of an answer that have no error; warn once of one that does not pass by itself."""
-        error = future.exception()
-        told = [] if error is not None else future.result().topic_partitions
-        found = error or next((at.error for at in told if at.error is not None), None)
-        found = found.args[0] if isinstance(found, KafkaException) else found
+        try:
+            told = answer()
+        except KafkaException as error:
+            told, found = [], error.args[0]
+        else:
+            found = next((at.error for at in told if at.error is not None), None)
         passes = isinstance(found, KafkaError) and found.code() in AWAY | PASSING  # it is asked again
         if found is not None and not self._warned and not passes:
             self._warned = True

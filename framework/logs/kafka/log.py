@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from grete.errors import ConfigError, OffsetOutOfRange, TransientError
@@ -16,6 +17,7 @@ from grete.logs.kafka.group_positions import GroupPositions
 from grete.logs.kafka.job_metadata import KafkaJobMetadata
 from grete.logs.kafka.metadata_client import SPREAD_S_MAX
 from grete.logs.kafka.producer import KafkaWriter
+from grete.logs.kafka.question import Question
 from grete.logs.kafka.reader import KafkaReader
 from grete.logs.kafka.refusals import TimestampLimits
 from grete.logs.kafka.transactions import Transactions
@@ -61,7 +63,8 @@ class KafkaLog(KafkaReader):
         self._writers = [self._writer]  # a second one, for plain records, is made when there are some
         self._topics = Topics(admin, troubles, patience)
         self._timestamps = TimestampLimits(self._topics.timestamp_limits)
-        self._positions = GroupPositions(partial(troubles.made, AdminClient, admin), group)
+        connect = partial(troubles.made, AdminClient, admin)
+        self._positions = GroupPositions(connect, self._ask_group, group)
         self._transactions: dict[TopicPartition, Transactions] = {}
         self._ends: dict[tuple[int, int], TopicPartition] = {}  # of what goes to changelogs, by owner and token
         self._committed: dict[TopicPartition, int] = {}  # what predecessors have committed ends there or later
@@ -312,6 +315,9 @@ class KafkaLog(KafkaReader):
             for writer in self._writers:
                 writer.close()
             super().close()
+
+    def _ask_group(self, partitions: Sequence[KafkaPartition]) -> Question:
+        return self._metadata_client.group_offsets(partitions)  # which is there a moment later than the positions
 
     def _senders(self) -> list[KafkaWriter | Transactions]:
         return [*self._writers, *self._transactions.values()]

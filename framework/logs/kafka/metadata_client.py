@@ -38,6 +38,7 @@ class MetadataClient:
         self._found: set[str] = set()  # topics that were there when somebody asked
         self._asking: Question | None = None  # the last one that took long
         self._probe: Question | None = None  # of ``answers``
+        self._positions: Question | None = None  # of ``group_offsets``
         self._late = False  # whether the last answer took longer than a slice, or did not come
 
     def answers(self) -> bool:
@@ -135,6 +136,11 @@ class MetadataClient:
         answer: int = self._ask(question, f"looking for a time in {partition}", f"Describe on topic {partition.topic}")
         return answer
 
+    def group_offsets(self, partitions: Sequence[KafkaPartition]) -> Question:
+        """Ask the coordinator of the consumer's group for its offsets; return the question, and wait for nothing."""
+        self._positions = Question(lambda: self._consumer.committed(list(partitions), timeout=ANSWER_S))
+        return self._positions
+
     def waits(self) -> None:
         """Note that a broker owes an answer: it is said once a minute."""
         self._patience.waits(f"Kafka at {self._bootstrap}", self._troubles.last)
@@ -152,7 +158,7 @@ class MetadataClient:
     def close(self) -> None:
         """Disconnect; questions that are still asked need the client to their end."""
         close: Callable[[], None] = self._consumer.close
-        for question in (self._asking, self._probe):
+        for question in (self._asking, self._probe, self._positions):
             if question is not None and not question.over(0):
                 close = partial(question.then, close)
         close()
