@@ -41,7 +41,6 @@ RENAMED = {  # what settings were called in release 0.1
     "backoff_ms_max": "restart_backoff_ms_max",
     "crashes_max": "restarts_max",
 }
-AT_MOST_ONCE = "at-most-once"  # what the processing guarantee none was called until release 0.3
 RENAMED_VALUES = {"transaction": "transactional", "read-back": "sequenced"}  # of output_delivery
 
 
@@ -68,8 +67,9 @@ def without_password(text: str) -> str:
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How a job runs; the same for all of its workers."""
 
-    processing_guarantee: Literal["exactly-once", "at-least-once", "none"] = "exactly-once"
-    """What a crash may do: nothing, repeat records, or anything. At least once, outputs do not wait for a commit.
+    processing_guarantee: Literal["exactly-once", "at-most-once", "at-least-once", "none"] = "exactly-once"
+    """What a crash may do: nothing, skip records, repeat records, or anything. At least once, outputs do not wait for
+    a commit. At most once, a checkpoint that fails is not done again: its records are skipped, in all stages alike.
 
     None: each task processes a record once or not at all, when a commit has its position, and results have
     no guarantee: a crash may take a record from the state whose output was seen, or from a later stage only.
@@ -189,6 +189,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     Fewer while there are not as many other members. All members should have the same value: the leader's holds.
     """
 
+    @property
+    def aligned(self) -> bool:
+        """Whether the tasks of an aligned job have their checkpoints in common."""
+        return self.processing_guarantee in ("exactly-once", "at-most-once")
+
+    @property
+    def loses(self) -> bool:
+        """Whether tasks hold what they read until a commit has its position: what a crash then takes is not redone."""
+        return self.processing_guarantee in ("at-most-once", "none")
+
     def __post_init__(self) -> None:
         """Raise ConfigError on a value that cannot work."""
         for name in self.__struct_fields__:
@@ -307,12 +317,6 @@ def _check_known(name: str, text: str) -> None:
         )
     if name == "output_delivery" and text in RENAMED_VALUES:
         raise ConfigError(f"setting {name} = {text!r} of release 0.1: write {_renamed(name, text)}", setting=name)
-    if name == "processing_guarantee" and text == AT_MOST_ONCE:
-        raise ConfigError(
-            f"setting {name} = {text!r} is called none now: write {name}=none. No task processes a record twice, as "
-            "before; but a crash may take a record from the state whose output was seen, which at most once forbids",
-            setting=name,
-        )
     if name not in Settings.__struct_fields__:
         raise ConfigError(f"unknown setting {name!r}: {nearest(name, Settings.__struct_fields__)}", setting=name)
 

@@ -183,6 +183,7 @@ def test_clients_have_their_names() -> None:
         ("aligned", Settings(), b"exactly-once"),
         ("aligned", Settings(processing_guarantee="at-least-once"), b"at-least-once"),
         ("aligned", Settings(processing_guarantee="none"), b"at-most-once"),
+        ("aligned", Settings(processing_guarantee="at-most-once"), b"at-most-once-aligned"),
         ("deterministic", Settings(), b"exactly-once (deterministic)"),
         (
             "deterministic",

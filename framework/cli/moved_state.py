@@ -27,8 +27,7 @@ from grete.stores.store_directory import StoreDirectory
 
 def at_checkpoint(job: Job, log: JobLogReader, checkpoint_id: int | None) -> list[Snapshot]:
     """Return every task at a checkpoint, None: the newest that all have. Raises ConfigError: there is none such."""
-    guarantee = pinned_settings(job, log, Settings()).processing_guarantee
-    return snapshots(log, job, checkpoint_id, aligned=guarantee == "exactly-once")
+    return snapshots(log, job, checkpoint_id, aligned=pinned_settings(job, log, Settings()).aligned)
 
 
 @contextlib.contextmanager

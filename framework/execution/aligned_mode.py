@@ -1,4 +1,4 @@
-"""Aligned mode, at least once, and no guarantee: frames are processed one by one, outputs leave with their commit."""
+"""Aligned mode, at most and at least once, no guarantee: frames come one by one, outputs leave with their commit."""
 
 from collections import deque
 from functools import partial
@@ -18,10 +18,17 @@ from grete.ports import Delivery, ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition
 
 
+def _holds(parts: TaskParts) -> bool:
+    """Tell whether a task holds what it reads until a commit covers it."""
+    guarantee = parts.settings.processing_guarantee
+    return guarantee == "none" or (guarantee == "at-most-once" and parts.wiring.is_source)
+
+
 class AlignedMode:
     """The Mode of one task. Once told, an external record is processed at once; a frame waits for the core.
 
     Without a guarantee the core is told so as well, and what it takes for processed waits until a commit covers it.
+    At most once it is so in sources: what fails then is a checkpoint whose input is behind the committed positions.
     """
 
     awaits_answers = True  # a commit waits for the frames before it
@@ -37,11 +44,13 @@ class AlignedMode:
         self._batch_of: TopicPartition | None = None
         self._held: list[ExternalRecord] = []  # records that a sink holds back for the checkpoint being committed (S1)
         self._unflushed = False  # something was processed since the outputs were flushed
-        self._uncovered = HeldInput() if parts.settings.processing_guarantee == "none" else None
-        self._stopping = False  # without a guarantee: nothing more is read
+        self._uncovered = HeldInput() if _holds(parts) else None
+        if self._uncovered is not None:
+            parts.event_time.holds = self._uncovered.holds
+        self._stopping = False  # of a task that holds what it reads: nothing more is read
         self._stop_waits = False  # for what was read; then the core is told
         self._fired = False  # wall-clock timers have, since input was last looked for
-        self._fired_in = -1  # the checkpoint that holds what they did last
+        self._done_in = -1  # the checkpoint that holds what they, or input that was held, did last
         self.held_up = False
 
     def observe(self, t: int) -> None:
@@ -59,7 +68,11 @@ class AlignedMode:
 
     @property
     def _in_work(self) -> bool:
-        return self._batch_of is not None or self._unflushed
+        return self._holds_rows or self._batch_of is not None or self._unflushed
+
+    @property
+    def _holds_rows(self) -> bool:
+        return self._uncovered is not None and not self._uncovered.empty
 
     def observe_checkpoint(self, checkpoint_id: int, *, sees_next: bool) -> None:
         """Tell the core what tasks beside this one have observed (A1)."""
@@ -73,11 +86,13 @@ class AlignedMode:
         return None
 
     def stop(self) -> None:
-        """Tell the core to stop: without a guarantee not before all that was read has run, as no successor reads it."""
+        """Tell the core to stop: where input is held not before all of it has run, as no successor reads it."""
         self._stopping = self._uncovered is not None
-        self._stop_waits = self._uncovered is not None and not self._uncovered.empty
-        if not self._stop_waits:
-            self._parts.tell(on.Stop())
+        parts, self._stop_waits = self._parts, self._holds_rows
+        if self._stop_waits:  # a commit lets it run: not by the timer, which may be minutes away
+            parts.tell(on.Tick(int(parts.mono_ms()), parts.overlay.open_bytes, asked=parts.asked, requested=True))
+        else:
+            parts.tell(on.Stop())
 
     @property
     def settled(self) -> bool:
@@ -88,9 +103,9 @@ class AlignedMode:
         parts, held, in_flight = self._parts, self._uncovered, self._parts.runner.in_flight
         if in_flight is not None and in_flight.count:
             return False
-        if held is None:
-            last = parts.core.commits.committed
-            return parts.wall_timer_in_ms > 0 and (last is None or last.checkpoint_id >= self._fired_in)
+        if held is None or self._aligned:
+            last, rests = parts.core.commits.committed, held is None or held.empty
+            return rests and parts.wall_timer_in_ms > 0 and (last is None or last.checkpoint_id >= self._done_in)
         at_rest = parts.core.commits.pending is None and parts.overlay.open_bytes == 0 and not self._unflushed
         return held.empty and at_rest and parts.pending_sends.bytes == 0
 
@@ -99,7 +114,7 @@ class AlignedMode:
     def on_time(self) -> bool:
         """Tell the core that time has passed, if that may do something; True if it did."""
         parts = self._parts
-        if self._stop_waits and self._uncovered is not None and self._uncovered.empty:
+        if self._stop_waits and not self._holds_rows:
             self.stop()
             return True
         now = parts.mono_ms()
@@ -127,7 +142,7 @@ class AlignedMode:
         parts = self._parts
         now = parts.mono_ms()
         if parts.wall_timer_in_ms <= 0 and parts.core.wants_input and not (self.held_up or self._fired):
-            self._fired, self._fired_in = True, parts.core.idleness.closed(parts.core.frozen) + 1
+            self._fired, self._done_in = True, self._open_checkpoint
             parts.runner.fire_wall(parts.wall_ms)
             return self._unflushed_at(now)
         idle = parts.event_time.next_idle(now) if parts.core.wants_input else None
@@ -136,6 +151,10 @@ class AlignedMode:
         partition, ended = idle
         parts.runner.input_is_idle(partition, ended=ended)
         return self._unflushed_at(now)
+
+    @property
+    def _open_checkpoint(self) -> int:
+        return self._core.idleness.closed(self._core.frozen) + 1
 
     def _unflushed_at(self, now: float) -> bool:
         """Tell the core that no record, but time has done something."""
@@ -160,7 +179,7 @@ class AlignedMode:
                 parts.tell_input_gone(error)
                 return True
             if batch is None:
-                return parts.tell_ends()
+                return not self._holds_rows and parts.tell_ends()
             partition, rows = batch
             if partition not in parts.internal:
                 parts.event_time.active(partition, parts.mono_ms())
@@ -183,11 +202,20 @@ class AlignedMode:
     def _run_covered(self, held: HeldInput) -> bool | None:
         """Run what a commit covers; None: there is nothing of it, and more may be read."""
         if held.may_run:
-            held.run(self._parts.settings.batch_bytes_max)
+            # aligned, a batch at a time: the core closes a checkpoint near the write batch's bound (A9)
+            held.run(1 if self._aligned else self._parts.settings.batch_bytes_max)
             self._unflushed = True
+            if self._aligned:
+                self._tell_run()
             return True
         full = held.uncovered_bytes > self._parts.settings.early_memory_bytes_max
         return False if self._stopping or full else None
+
+    def _tell_run(self) -> None:
+        """Tell the core, which knows the positions, that something was done in the open checkpoint."""
+        parts, external, self._done_in = self._parts, self._core.external, self._open_checkpoint
+        partition, position = next(iter(external.position.items()))
+        parts.tell(on.ExternalProcessed(partition, position, external.ended[partition], parts.overlay.open_bytes))
 
     def _run(self, work: HeldWork) -> None:
         work()
@@ -200,7 +228,7 @@ class AlignedMode:
         if self._uncovered is None:
             self._run(work)
         else:
-            self._uncovered.take(sum(len(row.value or b"") for row in rows), work)
+            self._uncovered.take(partition, sum(len(row.value or b"") for row in rows), work)
         parts.counters["external records"] += len(rows)
         parts.end_due_ms = parts.mono_ms() + END_CHECK_MS
         parts.tell(on.ExternalProcessed(partition, rows[-1].offset + 1, False, parts.overlay.open_bytes))
@@ -284,7 +312,7 @@ class AlignedMode:
         if self._uncovered is None:
             self._run(work)
         else:
-            self._uncovered.take(len(value), work)
+            self._uncovered.take(action.partition, len(value), work)
         parts.counters["frames"] += 1
         parts.tell(on.Processed(parts.overlay.open_bytes))
 

@@ -70,7 +70,7 @@ def _connect(
         log.produce(owner, COVERED, ())
 
 
-def check_stage(graph: StageGraph, settings: Settings) -> None:
+def check_stage(graph: StageGraph, topology: Topology, settings: Settings) -> None:
     """Raise ConfigError for a stage that cannot keep the processing guarantee."""
     guarantee = settings.processing_guarantee
     if graph.mode == "deterministic" and guarantee != "exactly-once":
@@ -88,6 +88,30 @@ def check_stage(graph: StageGraph, settings: Settings) -> None:
             stage=graph.name,
             setting="processing_guarantee",
         )
+    if guarantee == "at-most-once" and (why := _reads_in_parts(graph, topology)):
+        raise ConfigError(
+            f"stage {graph.name!r} {why}. Read the topic in a first stage of its own, which sends its records on, or "
+            "drop the setting processing_guarantee = at-most-once",
+            stage=graph.name,
+            setting="processing_guarantee",
+        )
+
+
+def _reads_in_parts(graph: StageGraph, topology: Topology) -> str:
+    """Return why a crash could not skip a record as a whole; empty: it can."""
+    topics = topology.externals_of(graph.ordinal)
+    if whole := topology.broadcast.get(graph.ordinal):
+        return f"reads all of topic {min(whole)} in each task, and a crash would skip a record in one task alone"
+    for other in topology.stages if topics else ():
+        both = {*topics} & {*topology.externals_of(other.ordinal)}
+        if both and other.ordinal != graph.ordinal:
+            return f"reads topic {min(both)}, as {other.name!r} does, and a crash would skip a record in one alone"
+    if topics and topology.streams_into(graph.ordinal):
+        return (
+            f"reads topic {topics[0]} beside what other stages send: when it rolls back with them, what it has read "
+            "from outside would be skipped without a failure of its own"
+        )
+    return ""
 
 
 def _overlay(graph: StageGraph, store: StateStore, settings: Settings) -> Overlay:
@@ -161,7 +185,7 @@ class TaskIO:
 
 
 def aligned_driver(owner: int, core: TaskCore, runner: Runner, io: TaskIO) -> TaskDriver:
-    """Return the driver of a task in aligned mode, or at least once."""
+    """Return the driver of a task in aligned mode, at least once or without a guarantee."""
     parts, early = io.parts(owner, core, runner), SpilledFrames(io.spill)
     return TaskDriver(parts, AlignedMode(parts, core, early), store=io.store, early=early)
 
@@ -196,9 +220,9 @@ def assemble(
     ``check_keys`` sees the keys of external inputs before they are processed. ``caller`` makes the calls of an async
     process: by default at the pace of ``mono_ms``.
     """
-    check_stage(graph, settings)
+    check_stage(graph, topology, settings)
     overlay = _overlay(graph, store, settings)
-    wiring, aligned = wire(topology, graph.ordinal, partition), settings.processing_guarantee == "exactly-once"
+    wiring, aligned = wire(topology, graph.ordinal, partition), settings.aligned
     at_once = graph.mode == "deterministic" and settings.output_delivery == "sequenced"
     outside = writes_outside(graph, topology)
     releases = outside and not at_once

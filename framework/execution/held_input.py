@@ -1,9 +1,12 @@
-"""Without a guarantee: what is read waits here until a valid commit has its position (decision 0048)."""
+"""At most once, and without a guarantee: what is read waits here until a valid commit has its position (0048, 0111)."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
+from grete.protocol.ids import TopicPartition
+
 HeldWork = Callable[[], None]  # runs user code over a batch of records, or over a frame
+_HeldRead = tuple[TopicPartition, int, HeldWork]
 
 
 class HeldInput:
@@ -14,13 +17,15 @@ class HeldInput:
 
     def __init__(self) -> None:
         self.uncovered_bytes = 0  # read, and in no valid commit yet
-        self._read: deque[tuple[int, HeldWork]] = deque()
-        self._frozen: deque[tuple[int, HeldWork]] = deque()
-        self._covered: deque[tuple[int, HeldWork]] = deque()
+        self._read: deque[_HeldRead] = deque()
+        self._frozen: deque[_HeldRead] = deque()
+        self._covered: deque[_HeldRead] = deque()
+        self._counts = Counter[TopicPartition]()  # of all three
 
-    def take(self, size: int, work: HeldWork) -> None:
+    def take(self, partition: TopicPartition, size: int, work: HeldWork) -> None:
         """Keep what was just read; ``size`` in bytes."""
-        self._read.append((size, work))
+        self._read.append((partition, size, work))
+        self._counts[partition] += 1
         self.uncovered_bytes += size
 
     def froze(self) -> None:
@@ -30,7 +35,7 @@ class HeldInput:
 
     def committed(self) -> None:
         """The commit is valid: what it covers may run."""
-        self.uncovered_bytes -= sum(size for size, _ in self._frozen)
+        self.uncovered_bytes -= sum(size for _, size, _ in self._frozen)
         self._covered += self._frozen
         self._frozen.clear()
 
@@ -38,6 +43,10 @@ class HeldInput:
     def empty(self) -> bool:
         """Whether all that was read has run."""
         return not (self._read or self._frozen or self._covered)
+
+    def holds(self, partition: TopicPartition) -> bool:
+        """Tell whether something that was read of a partition has not run."""
+        return self._counts[partition] > 0
 
     @property
     def may_run(self) -> bool:
@@ -48,6 +57,7 @@ class HeldInput:
         """Run what is covered, in order: about ``bytes_max`` bytes of it."""
         done = 0
         while self._covered and done < bytes_max:
-            size, work = self._covered.popleft()
+            partition, size, work = self._covered.popleft()
+            self._counts[partition] -= 1
             work()
             done += size

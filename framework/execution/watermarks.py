@@ -43,6 +43,7 @@ class EventTimeOut:
         self._external = task.external
         self._draining = self._ends_told = False
         self._told: TimeAndIdle = BEFORE_ALL, False
+        self.holds: Callable[[TopicPartition], bool] = lambda _: False  # whether what was read of an input has not run
         external = [each for each in task.external if task.keeps_time and each.topic not in times.silent]
         self._idle = IdleInputs({p: times.idle_ms.get(p.topic, settings.event_time_idle_ms) for p in external})
 
@@ -89,11 +90,16 @@ class EventTimeOut:
         if now_ms >= self._idle.due_ms and not self._ends_told:
             idle = self._idle.idle_partitions(now_ms, self._where)
             self._found_idle.extend((partition, False) for partition in idle)
-        return self._found_idle.popleft() if self._found_idle else None
+        return self._found_idle.popleft() if self._may_tell_idle else None
+
+    @property
+    def _may_tell_idle(self) -> bool:
+        return bool(self._found_idle) and not self.holds(self._found_idle[0][0])
 
     def _where(self, partition: TopicPartition) -> tuple[int, int] | None:
-        """Return where an input is; None: its records come later, because it waits for others (A2c)."""
-        return None if self._core.external.waits(partition) else self._input_reader.where(partition)
+        """Return where an input is; None: records of it come later: it waits for others (A2c), or some are held."""
+        later = self._core.external.waits(partition) or self.holds(partition)
+        return None if later else self._input_reader.where(partition)
 
     @property
     def all_idle(self) -> bool:
@@ -119,7 +125,7 @@ class EventTimeOut:
 
     def due_in_ms(self, now_ms: float) -> float:
         """Return in how many ms there is something to tell or to look for."""
-        if self._found_idle or (self._draining and not self._ends_told):
+        if self._may_tell_idle or (self._draining and not self._ends_told):
             return 0.0
         due_ms = min(self._idle.due_ms, self._told_ms + self._every_ms if self.has_news else NEVER_MS)
         return max(0.0, due_ms - now_ms)

@@ -8,10 +8,12 @@ from grete.errors import ConfigError
 from grete.job.key_metadata import rescale_entry, rescaled
 from grete.ports import JobLog, JobLogReader, JobMetadata, MetadataReader
 from grete.protocol.ids import TopicPartition
-from grete.settings import AT_MOST_ONCE, Settings, with_texts
+from grete.settings import Settings, with_texts
 
 _SEQUENCED = "read-back"  # as it is pinned: logs of earlier builds say so
-_NONE = AT_MOST_ONCE  # as it is pinned, too
+# as they are pinned: until release 0.3 the guarantee none was called at-most-once
+_PINNED = {"none": "at-most-once", "at-most-once": "at-most-once-aligned"}
+_GUARANTEES = {pinned: guarantee for guarantee, pinned in _PINNED.items()}
 _GUARANTEE = "guarantee"  # the entry that pins it, and the modes behind it if they are not the usual one
 
 
@@ -41,7 +43,7 @@ def check_guarantee(metadata: MetadataReader, job: str, settings: Settings, mode
     described = modes
     if "deterministic" in modes and settings.output_delivery == "sequenced":
         described = f"{modes}, {_SEQUENCED}"
-    ours_pinned = _NONE if settings.processing_guarantee == "none" else settings.processing_guarantee
+    ours_pinned = _PINNED.get(settings.processing_guarantee, settings.processing_guarantee)
     text = ours_pinned if described == "aligned" else f"{ours_pinned} ({described})"
     raw = metadata.meta_get(_GUARANTEE)
     if raw is None:
@@ -53,22 +55,28 @@ def check_guarantee(metadata: MetadataReader, job: str, settings: Settings, mode
     if guarantee != settings.processing_guarantee or not same or (both and delivery != settings.output_delivery):
         raise ConfigError(
             f"the log of job {job!r} was made with guarantee {_told(pinned)}, not {_told(text)}: put that back, or "
-            "choose another --directory; on Kafka, another name for the job"
+            f"choose another --directory; on Kafka, another name for the job{_renamed(guarantee, settings)}"
         )
     return text if len(ours) > len(stages) else None
 
 
 def _told(pinned: str) -> str:
     """Return a pinned text with the word of the setting."""
-    return "none" if pinned == _NONE else pinned
+    return _GUARANTEES.get(pinned, pinned)
+
+
+def _renamed(pinned: str, settings: Settings) -> str:
+    """Return what a job is to be told whose guarantee has another name since release 0.4."""
+    is_old = pinned == "none" and settings.processing_guarantee == "at-most-once"
+    return ". Until release 0.3 none was called at-most-once: write processing_guarantee=none" if is_old else ""
 
 
 def _parsed(pinned: str) -> tuple[str, str, str]:
     """Return guarantee, modes and output delivery that a pinned text says."""
     guarantee, _, rest = pinned.partition(" ")
     modes, _, delivery = rest.strip("()").partition(", ")
-    guarantee = "none" if guarantee == _NONE else guarantee
-    return guarantee, modes or "aligned", "sequenced" if delivery == _SEQUENCED else "transactional"
+    delivery = "sequenced" if delivery == _SEQUENCED else "transactional"
+    return _GUARANTEES.get(guarantee, guarantee), modes or "aligned", delivery
 
 
 def pinned_settings(job: Job, log: JobLogReader, settings: Settings) -> Settings:

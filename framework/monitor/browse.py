@@ -155,7 +155,7 @@ class Browse:
             return
         if not checkpoint.isdecimal():
             raise ConfigError(f"checkpoint {checkpoint!r}: give its number, as in the tasks' table")
-        aligned = pinned_settings(self._job, log, Settings()).processing_guarantee == "exactly-once"
+        aligned = pinned_settings(self._job, log, Settings()).aligned
         yield SnapshotReader(log, self._job, snapshots(log, self._job, int(checkpoint), aligned=aligned))
 
     def _entry(self, store: Store[Any, Any], partition: int, key: bytes, value: bytes) -> dict[str, Any]:

@@ -222,5 +222,5 @@ def check_used_up(tasks: Sequence[tuple[TaskWiring, Commit | None]]) -> None:
 def _claim(log: Log, wiring: TaskWiring, job: Job, settings: Settings, *, outputs: bool) -> Claimed:
     """Claim one task; in a transaction where its workers use them, or if it carries the bulk write's outputs (S1)."""
     graph = next(stage for stage in job.stages if wiring.name.rpartition("-")[0] == stage.name)
-    outside = settings.processing_guarantee == "exactly-once" and writes_outside(graph, job.topology())
+    outside = settings.aligned and writes_outside(graph, job.topology())
     return claim(log, wiring, transactional=outside or (outputs and wiring.changelog == wiring.outcome_changelog))

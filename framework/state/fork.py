@@ -6,6 +6,7 @@ from grete.api.job import Job
 from grete.core.task_topology import TaskWiring
 from grete.errors import ConfigError, OffsetOutOfRange
 from grete.job.key_metadata import pin_like, placed_by
+from grete.job.metadata import pinned_settings
 from grete.logs.open_transactions import stable_ends
 from grete.logs.partition_reader import rows
 from grete.ports import ExternalRecord, JobLog, JobLogReader, JobMetadata
@@ -53,6 +54,7 @@ def fork(
         check_inputs(log, [snapshot.commit for snapshot in snapshots])
         mover.check(routes, assume_keyed=assume_keyed)
         unchecked = check_origin(log, job, routes)
+    _tell_skipped(log, job, target, settings)
     check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), snapshots, strict=True)])
     for wiring in all_wirings(target):
         if target_log.bounds(wiring.changelog)[1] and fold_to_end(target_log, wiring).last is not None:
@@ -73,6 +75,19 @@ def fork(
         raise
     mover.committed(changelog_positions)
     return Moved(bulk_write.checkpoint_id, entries, unchecked)
+
+
+def _tell_skipped(log: JobLogReader, job: Job, target: Job, settings: Settings) -> None:
+    """Say that a fork begins as a successor does behind a crash, if tasks of the first job hold what they read."""
+    pinned = pinned_settings(job, log, settings)
+    if pinned.loses:
+        logger.warning(
+            "%s runs %s: what its tasks had read and not processed at the checkpoint is skipped by %s. A graceful stop "
+            "leaves nothing of that",
+            job.name,
+            pinned.processing_guarantee,
+            target.name,
+        )
 
 
 def _counts(job: Job) -> list[int]:

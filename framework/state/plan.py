@@ -141,8 +141,9 @@ def _keeps_graph(pinned: Topology, job: Job, log: JobLogReader) -> str:
             "a deterministic stage keeps its graph: what it makes again after a crash must be what it sent before; "
             f"put the graph back; or {_OTHER_NAME}"
         )
-    guarantee = pinned_settings(job, log, Settings()).processing_guarantee
-    if guarantee != "exactly-once":
+    settings = pinned_settings(job, log, Settings())
+    if not settings.aligned:
+        guarantee = settings.processing_guarantee
         return f"a job {guarantee} has no checkpoint of all its tasks: put the graph back; or {_OTHER_NAME}"
     return ""
 

@@ -51,7 +51,7 @@ def prepare(
     found = log.read_metadata(job.name)
     check_guarantee(found, job.name, settings, job.modes)
     for graph in job.stages:
-        check_stage(graph, settings)
+        check_stage(graph, job.topology(), settings)
     check_broadcast(job, log)
     check_graph(job, log, tasks)
     if check_definition(job, log) is None and state_of is not None:

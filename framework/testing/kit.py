@@ -44,7 +44,7 @@ class Kit:
         job: Job,
         *,
         partitions: int | None = None,
-        processing_guarantee: Literal["exactly-once", "at-least-once", "none"] | None = None,
+        processing_guarantee: Literal["exactly-once", "at-most-once", "at-least-once", "none"] | None = None,
         settings: Settings | None = None,
         discard_sinks: bool = False,
     ) -> None:

@@ -96,8 +96,8 @@ class LocalJob:
 
     @property
     def aligned(self) -> bool:
-        """Whether the job runs exactly once."""
-        return self.settings.processing_guarantee == "exactly-once"
+        """Whether the tasks have their checkpoints in common."""
+        return self.settings.aligned
 
     def poll(self, timeout_ms: float) -> None:
         """Let the supervisor work. Raises Halted, Fenced, FrameworkError if a worker is gone and will not come back.

@@ -6,7 +6,7 @@ import pytest
 
 from grete import Job
 from grete.api.mode import Mode
-from grete.settings import Settings
+from grete.settings import Settings, with_texts
 from grete.testing import Kit
 from tests.event_time.jobs import MINUTE, counting, joining, topic_of, windows_in_a_row
 
@@ -14,7 +14,8 @@ SMALL = Settings(batch_bytes_max=500, uncommitted_state_bytes_max=1 << 20)
 START = 1_600_000_000_000
 
 
-WAYS = ["exactly-once", "at-least-once", "deterministic"]  # the third is exactly once, too
+WAYS = ["exactly-once", "at-most-once", "at-least-once", "deterministic"]  # the last one is exactly once, too
+GUARANTEES = WAYS[:3]
 EXACTLY_ONCE = pytest.mark.parametrize("mode", ["aligned", "deterministic"])
 
 
@@ -23,7 +24,8 @@ def _mode(way: str) -> Mode:
 
 
 def _kit(job: Job, way: str = "exactly-once") -> Kit:
-    return Kit(job, settings=SMALL, processing_guarantee="at-least-once" if way == "at-least-once" else None)
+    settings = with_texts(SMALL, {"processing_guarantee": way}) if way in GUARANTEES else SMALL
+    return Kit(job, settings=settings)
 
 
 def _feed_join(kit: Kit, minutes: int) -> int:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -176,9 +177,10 @@ def test_a_partition_without_records_ends_too(mode: Mode) -> None:
     assert kit.pairs(OUT) == [("k", 7)]
 
 
-def test_at_least_once_drains() -> None:
-    """There are no markers: the job is drained when all is used up."""
-    kit = Kit(sums_of("aligned"), processing_guarantee="at-least-once")
+@pytest.mark.parametrize("guarantee", ["at-least-once", "at-most-once"])
+def test_other_guarantees_drain(guarantee: Literal["at-least-once", "at-most-once"]) -> None:
+    """At least once has no markers, so the job is drained when all is used up; at most once no input is held then."""
+    kit = Kit(sums_of("aligned"), processing_guarantee=guarantee)
     expected = feed(kit, 3)
     kit.drain()
     assert totals(kit) == expected

@@ -83,7 +83,7 @@ def _counts(local: LocalJob) -> dict[str, int]:
     return counts
 
 
-@pytest.mark.parametrize("way", ["exactly-once", "at-least-once", "deterministic"])
+@pytest.mark.parametrize("way", ["exactly-once", "at-most-once", "at-least-once", "deterministic"])
 def test_what_a_worker_said_before_its_end_does_not_end_a_run(tmp_path: Path, way: str) -> None:
     """Killed behind its last windows, ahead of their commit: its successor's first commit, without them, is not it."""
     (file := tmp_path / "job.py").write_text(
@@ -121,8 +121,8 @@ def _mode(way: str) -> Mode:
     return "deterministic" if way == "deterministic" else "aligned"
 
 
-def _guarantee(way: str) -> Literal["exactly-once", "at-least-once"]:
-    return "at-least-once" if way == "at-least-once" else "exactly-once"
+def _guarantee(way: str) -> Literal["exactly-once", "at-most-once", "at-least-once"]:
+    return "at-least-once" if way == "at-least-once" else "at-most-once" if way == "at-most-once" else "exactly-once"
 
 
 def _drain(local: LocalJob) -> None:
@@ -146,7 +146,7 @@ def _drain(local: LocalJob) -> None:
         local.poll(20)
 
 
-@pytest.mark.parametrize("way", ["exactly-once", "deterministic"])
+@pytest.mark.parametrize("way", ["exactly-once", "at-most-once", "deterministic"])
 def test_a_drained_job_closes_each_window_once(tmp_path: Path, way: str) -> None:
     """Workers are killed by SIGKILL while the end goes through the stages: each record counts once, none is left."""
     records = [_record(partition, f"v{tick % 5}", tick / 100) for tick in range(1_000) for partition in range(2)]
@@ -155,7 +155,7 @@ def test_a_drained_job_closes_each_window_once(tmp_path: Path, way: str) -> None
     assert sum(late.values()) == 0
 
 
-@pytest.mark.parametrize("way", ["exactly-once", "at-least-once", "deterministic"])
+@pytest.mark.parametrize("way", ["exactly-once", "at-most-once", "at-least-once", "deterministic"])
 def test_a_run_waits_until_an_empty_partition_is_idle(tmp_path: Path, way: str) -> None:
     """Else its result would lack what the records that are there have long completed."""
     records = [_record(0, "v", minute) for minute in range(4)]

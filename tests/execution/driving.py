@@ -229,7 +229,7 @@ class Driven:
             read_cache_bytes_max=1 << 20,
         )
         self.runner = KeyRunner(overlay, wiring.outputs, self.trace)
-        self.core = _Checked(wiring, limits, aligned=settings.processing_guarantee == "exactly-once")
+        self.core = _Checked(wiring, limits, aligned=settings.aligned)
         io = TaskIO(self.log, self.store, overlay, MemorySpill(), settings, lambda: float(self.now_ms))
         self.driver = aligned_driver(0, self.core, self.runner, io)
 

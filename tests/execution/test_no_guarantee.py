@@ -1,6 +1,5 @@
 """Without a guarantee: no record is processed twice, whatever dies or wakes up; a crash loses one interval at most."""
 
-import random
 from collections import Counter
 from functools import partial
 
@@ -20,16 +19,18 @@ from grete import (
     int64,
     utf8,
 )
-from grete.errors import ConfigError, Fenced
+from grete.errors import ConfigError
 from grete.execution.held_input import HeldInput
-from grete.replay.task_host import HostedTask, TaskProcess
+from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing.kit import Kit
+from tests.execution.struck_world import World
 
 INTERVAL_MS = 20
 lines = Topic("lines", key=utf8, value=utf8)
 words = Topic("words", key=utf8, value=utf8)
 marks = Topic("marks", key=utf8, value=utf8)
+LINES, WORDS = TopicPartition("lines", 0), TopicPartition("words", 0)
 ran: list[tuple[str, str]] = []  # (stage, record), by all processes: effects that no crash takes back
 
 
@@ -65,71 +66,21 @@ def a_kit() -> Kit:
     return Kit(Job("marking", [Split, Mark], partitions=2), settings=settings)
 
 
-class World:
-    """Processes that die, or sleep while a successor takes over, between any two steps of any of them."""
-
-    def __init__(self, seed: int) -> None:
-        self.kit, self.draw = a_kit(), random.Random(seed)
-        self.tasks = list(self.kit._tasks.values())
-        self.sleepers: list[TaskProcess] = []
-        self.fed = 0
-        self.seen: Counter[str] = Counter()
-
-    def feed(self) -> None:
-        for _ in range(self.draw.randint(0, 4)):
-            self.kit.feed(lines, f"k{self.draw.randrange(5)}", f"r{self.fed}")
-            self.fed += 1
-
-    def strike(self, task: HostedTask) -> None:
-        if task.process is not None and self.draw.random() < 0.5:
-            self.sleepers.append(task.process)
-            task.process = None
-        else:
-            task.crash(other_host=self.draw.random() < 0.3)
-        self.seen["strikes"] += 1
-
-    def steps(self, process: TaskProcess, count: int) -> bool:
-        """Let a process take some steps; return whether it has ended."""
-        try:
-            for _ in range(count):
-                if not process.driver.tick():
-                    for delivery in process.log.poll():
-                        process.driver.delivered(delivery)
-        except Fenced:
-            return True
-        return False
+class Marking(World):
+    """Counts what is processed behind a successor's back."""
 
     def wake(self) -> None:
-        """Let one that slept go on, behind its successor's back."""
-        sleeper, before = self.draw.choice(self.sleepers), len(ran)
-        if self.steps(sleeper, self.draw.randint(1, 40)):
-            self.sleepers.remove(sleeper)
+        """Let one that slept go on."""
+        before = len(ran)
+        super().wake()
         self.seen["records processed by sleepers"] += len(ran) - before
-
-    def run(self) -> None:
-        for _ in range(150):
-            self.feed()
-            task = self.draw.choice(self.tasks)
-            if self.draw.random() < 0.06:
-                self.strike(task)
-            if self.sleepers and self.draw.random() < 0.2:
-                self.wake()
-            process = task.process or task.start(self.kit._data)
-            if self.steps(process, self.draw.randint(1, 60)):
-                task.crash()
-            self.kit.now_ms += self.draw.choice((0, 1, 5, 12))
-        for _ in range(30):
-            if self.sleepers:
-                self.wake()
-            self.kit.now_ms += 1
-        self.kit.run()
 
 
 def test_no_record_is_processed_twice_whatever_dies_or_wakes_up() -> None:
     """Nor does it count twice in a store, nor leave twice. What is lost was in a process that died or was fenced."""
     seen: Counter[str] = Counter()
     for seed in range(40):
-        world = World(seed)
+        world = Marking(a_kit(), lines, seed)
         world.run()
         twice = [each for each, count in Counter(ran).items() if count > 1]
         assert twice == [], seed
@@ -267,17 +218,19 @@ def test_work_is_held_until_its_commit_is_valid() -> None:
     """In the order of reading, by commits: what was read since the freeze waits for the next one."""
     held, done = HeldInput(), list[int]()
     for number in (1, 2):
-        held.take(10, partial(done.append, number))
+        held.take(LINES, 10, partial(done.append, number))
     held.froze()
-    held.take(5, partial(done.append, 3))
+    held.take(WORDS, 5, partial(done.append, 3))
     assert not held.may_run
     assert held.uncovered_bytes == 25
     held.committed()
     assert held.uncovered_bytes == 5
     held.run(1)
     assert done == [1]
+    assert held.holds(LINES)
     held.run(1 << 20)
     assert done == [1, 2]
+    assert (held.holds(LINES), held.holds(WORDS)) == (False, True)
     assert not held.empty
     held.froze()
     held.committed()

@@ -100,6 +100,10 @@ def test_a_job_keeps_its_partitions_and_its_guarantee(tmp_path: Path) -> None:
     pin_guarantee(log, job.name, Settings())
     with pytest.raises(ConfigError, match="made with guarantee exactly-once, not at-least-once"):
         pin_guarantee(log, job.name, Settings(processing_guarantee="at-least-once"))
+    log.produce_with_meta([], {"guarantee": b"at-most-once"})  # as release 0.3 has pinned what is none now
+    with pytest.raises(ConfigError, match=r"made with guarantee none, not at-most-once: .*write .*=none"):
+        pin_guarantee(log, job.name, Settings(processing_guarantee="at-most-once"))
+    pin_guarantee(log, job.name, Settings(processing_guarantee="none"))
     path = tmp_path / "three_partitions.py"
     path.write_text(GOOD.replace('"found"', '"word-count"').replace('"lines"', '"sentences"'))
     with pytest.raises(ConfigError, match="topic sentences has 1 partitions, not 3"):

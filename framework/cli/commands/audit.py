@@ -17,6 +17,7 @@ from grete.cli.tables import print_table
 from grete.job.directory import JobDirectory, directory_of
 from grete.job.metadata import pinned_settings
 from grete.logs.address import LogAddress
+from grete.replay.audit.refused import refuse_losses
 from grete.settings import Settings
 from grete.spark.backfill.audit import Audited, StateDifference, audit
 from grete.spark.backfill.history_checks import Accepted
@@ -47,7 +48,8 @@ def compare(
         try:
             settings = pinned_settings(job, log, settings)
             found = JobTarget(job, reference, job_directory, settings)
-            aligned = settings.processing_guarantee == "exactly-once"
+            refuse_losses(job, settings)
+            aligned = settings.aligned
             wanted = wanted_of(found, sources or [LOG], work)._replace(accepted=accepted)
             spark = local_session(cluster)
             with screen:

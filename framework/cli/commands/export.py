@@ -34,8 +34,7 @@ def export(
         if not stores:
             raise ConfigError(f"job {job.name!r} has no stores: there is no state to export")
         settings = pinned_settings(job, log, from_environment(dict(os.environ)))
-        aligned = settings.processing_guarantee == "exactly-once"
-        done = export_job(log, job, where, to, stores, checkpoint_id, aligned=aligned)
+        done = export_job(log, job, where, to, stores, checkpoint_id, aligned=settings.aligned)
     for name, reason in done.full.items():
         print(f"{name}: all entries, because {reason}")
     print(f"{to} holds checkpoint {done.checkpoint_id}; {done.rows:,} rows written")

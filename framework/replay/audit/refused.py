@@ -9,12 +9,23 @@ from grete.settings import Settings
 _BATCH = "grete audit without --follow recomputes it from its history, and a deterministic job can be followed"
 
 
+def refuse_losses(job: Job, settings: Settings) -> None:
+    """Refuse a job that may have skipped records of its inputs: which ones, no log holds. Raises ConfigError."""
+    if settings.loses:
+        raise ConfigError(
+            f"job {job.name!r} runs {settings.processing_guarantee}: a crash skips records, which an audit would tell "
+            "as differences",
+            setting="processing_guarantee",
+        )
+
+
 def check_follow(job: Job, settings: Settings, *, draws: bool) -> None:
     """Refuse a job whose steps its inputs alone do not tell; ``draws``: only records of drawn keys are made again.
 
     Raises ConfigError.
     """
-    if settings.processing_guarantee != "exactly-once":
+    refuse_losses(job, settings)
+    if not settings.aligned:
         raise ConfigError(
             f"job {job.name!r} runs {settings.processing_guarantee}: its tasks have no checkpoint in common, and "
             "repeat records after a crash, which an audit would tell as differences",

@@ -62,6 +62,14 @@ def pack(
 
     Raises ConfigError: nothing is committed, not this checkpoint, its inputs are gone, the state is too large.
     """
+    settings = wanted.settings
+    if settings.loses and (wiring.is_source or not settings.aligned):
+        raise ConfigError(
+            f"job {job.name!r} runs {settings.processing_guarantee}: task {wiring.name} processes what it has read "
+            "after the commit that has its position, so a commit's state and what is read behind it do not go together",
+            task=wiring.name,
+            setting="processing_guarantee",
+        )
     while True:
         newest = newest_commit(log, wiring)
         if newest is None:

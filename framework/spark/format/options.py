@@ -56,8 +56,8 @@ class Options(NamedTuple):
     own: dict[str, str]  # those of one format
 
     def is_aligned(self, log: JobLogReader) -> bool:
-        """Whether the job's checkpoints hold for all tasks together (exactly once)."""
-        return self.settings(log).processing_guarantee == "exactly-once"
+        """Whether the job's checkpoints hold for all tasks together."""
+        return self.settings(log).aligned
 
     def settings(self, log: JobLogReader) -> Settings:
         """Return the settings of the environment, with the processing guarantee that the job was made with."""

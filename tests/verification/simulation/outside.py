@@ -19,6 +19,7 @@ class Outside:
         self.missing = set(plan.expected)
         self._plan, self._seen = plan, seen
         self._found: Counter[bytes] = Counter()
+        self._gone = set[bytes]()
         streams = plan.topology.streams
         self._copied = {b"%d%d" % (s.producer, s.consumer): s.partitions for s in streams if s.broadcast}
 
@@ -34,6 +35,14 @@ class Outside:
         for value in values:
             if not value.startswith(OF_TIMER):
                 self._leaves(_mark(value), file)
+
+    def skipped(self, value: bytes) -> None:
+        """Take what no task will process any more: nothing of it may be outside, now or later."""
+        for mark in [each for each in self._plan.expected if each.startswith(value.split(b";")[0] + b";")]:
+            if self._found[mark]:
+                raise Violation("at most once", f"{mark!r} is outside, and its record was skipped at its source")
+            self.missing.discard(mark)
+            self._gone.add(mark)
 
     def unmade(self, records: Iterable[ExternalRecord]) -> None:
         """Forget records that were lost with the power: no commit relies on them."""
@@ -65,6 +74,8 @@ class Outside:
         return [(way, self._copies(way) // self._copies(mark + stage)) for way in ways] or [(mark, 1)]
 
     def _leaves(self, mark: bytes, where: str, copies: int = 1) -> None:
+        if mark in self._gone:
+            raise Violation("at most once", f"{mark!r} is in {where}, and its record was skipped at its source")
         if mark not in self._plan.expected:
             raise Violation("exactly once", f"{mark!r} is in {where} and should not exist")
         self._found[mark] += copies

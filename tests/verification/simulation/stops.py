@@ -23,6 +23,8 @@ GAP_STEPS_MAX = 40  # between two processes that are asked: signals and turns of
 class StoppedWorld(Simulation):
     """Records come, all tasks run, then each process is asked to stop, in any order. Each must end soon."""
 
+    halves_max = HALVES_MAX
+
     def __init__(self, plan: Plan, tell: Callable[[str], None] | None = None) -> None:
         unkind = replace(plan.unkind, late_ms=0)  # a log that shows late what it has takes its own time
         quiet = replace(plan, faults=(), drained=False, unkind=unkind)
@@ -61,7 +63,7 @@ class StoppedWorld(Simulation):
         self._halves, limit = 0, self.time.step + self.plan.steps * REST
         while self.population.all:
             self._one_step()
-            if self._halves > HALVES_MAX or self.time.step > limit:
+            if self._halves > self.halves_max or self.time.step > limit:
                 stuck = {p.name: (p.core.status.name, p.core.frozen) for p in self.population.all}
                 raise Violation("liveness", f"asked to stop, and all alive, these go on: {stuck}")
         self.population.restart = restart
