@@ -202,18 +202,19 @@ class AlignedMode:
     def _run_covered(self, held: HeldInput) -> bool | None:
         """Run what a commit covers; None: there is nothing of it, and more may be read."""
         if held.may_run:
-            # aligned, a batch at a time: the core closes a checkpoint near the write batch's bound (A9)
-            held.run(1 if self._aligned else self._parts.settings.batch_bytes_max)
+            held.run()
             self._unflushed = True
-            if self._aligned:
-                self._tell_run()
+            self._tell_run()
             return True
         full = held.uncovered_bytes > self._parts.settings.early_memory_bytes_max
         return False if self._stopping or full else None
 
     def _tell_run(self) -> None:
-        """Tell the core, which knows the positions, that something was done in the open checkpoint."""
+        """Tell the core, which knows the positions, that something was done in the open checkpoint (A9)."""
         parts, external, self._done_in = self._parts, self._core.external, self._open_checkpoint
+        if not external.position:  # of a stage behind others, without a guarantee
+            parts.tell(on.Tick(int(parts.mono_ms()), parts.overlay.open_bytes, asked=parts.asked))
+            return
         partition, position = next(iter(external.position.items()))
         parts.tell(on.ExternalProcessed(partition, position, external.ended[partition], parts.overlay.open_bytes))
 

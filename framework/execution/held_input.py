@@ -53,11 +53,8 @@ class HeldInput:
         """Whether something is covered and has not run."""
         return bool(self._covered)
 
-    def run(self, bytes_max: int) -> None:
-        """Run what is covered, in order: about ``bytes_max`` bytes of it."""
-        done = 0
-        while self._covered and done < bytes_max:
-            partition, size, work = self._covered.popleft()
-            self._counts[partition] -= 1
-            work()
-            done += size
+    def run(self) -> None:
+        """Run the batch, or the frame, that was covered first."""
+        partition, _, work = self._covered.popleft()
+        self._counts[partition] -= 1
+        work()

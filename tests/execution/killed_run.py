@@ -57,7 +57,8 @@ def run_killed(
         with LocalJob(job, file, job_directory, settings, fed=[lines]) as run:
             for kill in range(KILLS + 1):
                 records = [(TopicPartition(lines, n % 2), b"%d" % n) for n in range(fed, fed + EACH)]
-                log.produce(0, kill, [ExternalRecord(at, each, each, 1_600_000_000_000) for at, each in records])
+                now = int(time.time() * 1_000)  # a broker deletes what is older than its retention
+                log.produce(0, kill, [ExternalRecord(at, each, each, now) for at, each in records])
                 fed += EACH
                 while not log.poll():
                     log.wait(100)

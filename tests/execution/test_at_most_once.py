@@ -236,7 +236,11 @@ def test_what_a_crash_would_skip_in_part_is_refused(stages: Sequence[type[Task]]
 def test_a_stopped_job_moves_to_other_numbers_of_partitions() -> None:
     """A rescale and a fork of it skip nothing; a fork says that one of a job that was killed does."""
     job = Job("concatenating", [Concat, Show], partitions=2)
-    settings = Settings(processing_guarantee="at-most-once", checkpoint_interval_ms=INTERVAL_MS)
+    settings = Settings(
+        processing_guarantee="at-most-once",
+        checkpoint_interval_ms=INTERVAL_MS,
+        idle_checkpoint_interval_ms=INTERVAL_MS,  # a rescale looks as long for workers of other machines
+    )
     fed = [(b"k%d" % (number % 5), b"r%d" % number, 1_600_000_000_000) for number in range(60)]
     moving = MovableJob(job, settings).feed("letters", fed[:20]).run()
     moving = moving.moved(3).feed("letters", fed[20:40]).run()

@@ -225,15 +225,15 @@ def test_work_is_held_until_its_commit_is_valid() -> None:
     assert held.uncovered_bytes == 25
     held.committed()
     assert held.uncovered_bytes == 5
-    held.run(1)
+    held.run()
     assert done == [1]
     assert held.holds(LINES)
-    held.run(1 << 20)
+    held.run()
     assert done == [1, 2]
     assert (held.holds(LINES), held.holds(WORDS)) == (False, True)
     assert not held.empty
     held.froze()
     held.committed()
-    held.run(1)
+    held.run()
     assert done == [1, 2, 3]
     assert held.empty

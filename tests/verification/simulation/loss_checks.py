@@ -1,4 +1,4 @@
-"""What must hold at most once: a source commits positions first, and only what its successors skip is missing."""
+"""What must hold where input is held: positions are committed first, and only what successors skip is missing."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.oracle import TaskHistory, Violation
+from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.steps import OUTSIDE, Step
 
 
@@ -15,6 +16,8 @@ class LossChecker(Checker):
 
     ``history.external`` is how far that is, and skipped. The committed positions are ahead of it.
     """
+
+    whole = True  # what a source skips leaves nothing behind
 
     def _commit(self, history: TaskHistory, commit: Commit, offset: int, outputs: Sequence[ExternalRecord]) -> None:
         last = history.commit
@@ -25,7 +28,7 @@ class LossChecker(Checker):
 
     def _skip(self, history: TaskHistory, partition: TopicPartition, position: int) -> None:
         log = self._log.partition(partition)
-        for row in log.rows:
+        for row in log.rows if self.whole else ():
             if history.external[partition] <= row.offset < position:
                 self.marks.skipped(row.value or b"")
                 self.seen["records skipped"] += 1
@@ -54,6 +57,36 @@ class LossChecker(Checker):
                 and self._log.partition(partition).has_rows(history.external[partition])
             ):
                 raise Violation("at end", f"{name}: says that its inputs have ended, and has done {history.external}")
+
+
+class NoGuaranteeChecker(LossChecker):
+    """Likewise of each task by itself: a state is that of its own steps, and nothing is taken or outside twice.
+
+    Outputs of what a state lacks may be outside. Where nothing goes wrong nothing is missing.
+    """
+
+    whole = False
+
+    @property
+    def missing(self) -> set[bytes]:
+        """The marks that are not outside yet and have to come."""
+        return set() if self.plan.faults else self.marks.missing
+
+    def nothing_missing(self) -> bool:
+        """Tell whether the commits have the positions of all that the tasks read."""
+        return all(self._used_up(history.commit) for history in self.histories.values())
+
+    def _used_up(self, commit: Commit | None) -> bool:
+        if commit is None:
+            return False
+        rest = any(self._log.partition(partition).has_rows(at) for partition, at in _positions(commit).items())
+        streams = ((self._log.partition(TopicPartition(each.topic, each.partition)), each) for each in commit.inputs)
+        return not rest and all(each.resume >= stream.end for stream, each in streams)
+
+
+def checker_of(plan: Plan) -> type[LossChecker]:
+    """Return the checker of a world whose tasks hold what they read."""
+    return NoGuaranteeChecker if plan.settings.processing_guarantee == "none" else LossChecker
 
 
 def _positions(commit: Commit) -> dict[TopicPartition, int]:

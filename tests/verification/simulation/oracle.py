@@ -18,6 +18,7 @@ from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.plain import Content, PlainRun, Record
 from tests.verification.simulation.plain_time import PlainTime
 from tests.verification.simulation.steps import ALARM, QUIET, Step
+from tests.verification.simulation.steps import OUTSIDE as NO_TASK
 from tests.verification.simulation.usercode import FILES, StageCode
 
 
@@ -38,7 +39,16 @@ class Recorder:
 
     def __init__(self) -> None:
         self._frozen: dict[tuple[bytes, int, int], list[Step]] = {}
+        self._taken = set[object]()
         self.closed: dict[tuple[int, int], set[int]] = {}  # (task, generation) -> checkpoints that it has frozen
+
+    def took(self, task: int, step: Step) -> None:
+        """Keep that some process of a task has processed a record. Raises Violation: another has, or this one."""
+        record = step.value.split(b";")[:2]
+        what = (step.partition, step.offset) if step.producer == NO_TASK else (step.producer, *record)
+        if (task, what) in self._taken:
+            raise Violation("at most once", f"task {task} processes {step.value!r} of {step.partition} again")
+        self._taken.add((task, what))
 
     def froze(self, task: int, nonce: bytes, generation: int, checkpoint_id: int, steps: list[Step]) -> None:
         """Keep what a process did for a checkpoint, as one of its generations."""

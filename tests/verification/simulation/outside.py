@@ -83,7 +83,7 @@ class Outside:
             self.missing.discard(mark)
         if self._found[mark] > self._copies(mark):
             self._seen["repeated in at-least-once mode"] += 1
-            if self._plan.aligned:
+            if self._plan.aligned or self._plan.settings.loses:
                 raise Violation("exactly once", f"{mark!r} is outside once too often, now in {where}")
 
 

@@ -29,6 +29,7 @@ from tests.verification.simulation.priorities import check_priorities
 from tests.verification.simulation.runners import Recording, aligned_processor, logical_processor
 from tests.verification.simulation.sink import SimEarlySink, SimSink, SlowSteps
 from tests.verification.simulation.step_text import tell_steps
+from tests.verification.simulation.steps import Step
 from tests.verification.simulation.usercode import StageCode, stage_code, stage_graph
 from tests.verification.simulation.worker import Worker
 
@@ -135,7 +136,7 @@ class Process:
     @property
     def _recording(self) -> Recording:
         suffix = b"!" if self.task in self._around.changed else b""
-        return Recording(self._froze, self._around.draw, self._seen, suffix)
+        return Recording(self._froze, self._around.draw, self._seen, suffix, self._took)
 
     def _io(self, code: StageCode) -> TaskIO:
         """Return what the task reads and writes; at a limit of outputs it would halt, and ask for a higher one."""
@@ -148,6 +149,10 @@ class Process:
 
     def _mono_ms(self) -> int:
         return self._around.now() - self._born
+
+    def _took(self, step: Step) -> None:
+        if self._around.plan.settings.processing_guarantee == "none":
+            self._around.recorder.took(self.task, step)
 
     def _froze(self, checkpoint_id: int, steps: list[Any]) -> None:
         self._around.recorder.froze(self.task, self.nonce, self.core.generation, checkpoint_id, steps)

@@ -26,7 +26,8 @@ INVARIANTS = {
     "timestamp": "a record has the timestamp of the record that it was made of, or of its timer (E1)",
     "sink": "nothing becomes visible without a valid commit, and with it what its checkpoint holds (S1, S2)",
     "exactly once": "each record leaves each of its marks in the external topics once",
-    "at most once": "a record that its source skips after a failure leaves nothing behind, in any stage or outside",
+    "at most once": "a record that its source skips after a failure leaves nothing behind, in any stage or outside; "
+    "without a guarantee no process of a task takes what another has taken",
     "uncommitted": "nothing reaches a store before its commit is valid (A9)",
     "store": "a store with a changelog position is the committed state of that checkpoint",
     "standby": "the store of a standby is the committed state of the commit that it names, and in the end the last one "

@@ -35,6 +35,7 @@ class Recording:
     draw: Callable[[], int]
     seen: Counter[str]
     suffix: bytes  # of all that goes to the outside
+    took: Callable[[Step], None]  # gets each record before it is processed
 
 
 class Kept(Processor):
@@ -97,7 +98,8 @@ class AlignedKept(Kept):
         for index, (key, cell, timestamp) in enumerate(columns):
             offset, value = batch.offset_at(index), cell or b""
             draw, more = task.drawn(offset, value), index < last
-            self.steps.append(Step(batch.source, producer, offset, value, draw, timestamp, key, more))
+            self.steps.append(step := Step(batch.source, producer, offset, value, draw, timestamp, key, more))
+            self.recording.took(step)
         self.recording.seen["batches in one turn"] += last > 0
         super().process_batch(producer, batch)
 

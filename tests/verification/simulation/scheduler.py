@@ -21,7 +21,7 @@ from tests.verification.simulation.faults import FAULTS, WAITING, own_rand
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.logical_checks import LogicalChecker
-from tests.verification.simulation.loss_checks import LossChecker
+from tests.verification.simulation.loss_checks import checker_of
 from tests.verification.simulation.oracle import Recorder, Violation
 from tests.verification.simulation.plan import NEVER_IDLE_MS, Plan
 from tests.verification.simulation.population import Population
@@ -55,7 +55,7 @@ class Simulation:
         self.rand = random.Random(f"run {plan.seed}").random
         self.log = SharedLog(lambda: self.time.now, self.rand, behaviour_of(plan))
         recorder = Recorder()
-        make = LossChecker if plan.settings.loses else LogicalChecker if plan.deterministic else Checker
+        make = checker_of(plan) if plan.settings.loses else LogicalChecker if plan.deterministic else Checker
         self.checker = make(plan, self.log, recorder)
         self.around = Surroundings(
             plan,
