@@ -263,10 +263,12 @@ def apply(world: World, kind: str, which: int, size: int) -> None:
 
 
 FENCED_IN_PASSING = [("join", 0, 1, 1), ("freeze", 0, 1, 1), ("kill", 0, 1, 34), ("junk", 3, 1, 2), ("leave", 0, 1, 1)]
+NAMED_UNSEEN = [("cut", 0, 7, 1), ("junk", 0, 1, 1)]  # an assignment names a session that has said nothing yet
 FAULT = st.tuples(st.sampled_from(FAULTS), st.integers(0, 9), st.integers(1, 80), st.integers(1, 40))
 
 
 @example(faults=FENCED_IN_PASSING, partitions=2, first=2, standbys=1)
+@example(faults=NAMED_UNSEEN, partitions=1, first=1, standbys=None)
 @settings(max_examples=60, deadline=None)
 @given(
     faults=st.lists(FAULT, max_size=12),

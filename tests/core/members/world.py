@@ -135,7 +135,7 @@ class World:
         news = self._follow(member)
         if self.now % INTERVAL == member.phase and not member.unread:
             self._beat(member, member.core.heartbeat(self._held(member)))
-        elif news:
+        elif news and member.core.beat >= 0:  # as MembersClient: the first heartbeat has them, too
             self._beat(member, member.core.report(self._held(member)))
         made = member.core.decide()
         if made is not None:
