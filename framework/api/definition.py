@@ -12,6 +12,7 @@ import msgspec
 from grete.api.changes import Change
 from grete.api.dropped import define_dropped, dropped_of
 from grete.api.graph import StageGraph
+from grete.api.input_arguments import times_of
 from grete.api.job import Job
 from grete.api.joins import Join
 from grete.api.protobuf_serde import RESERVE
@@ -168,7 +169,14 @@ def take_over(definition: Definition, job: Job) -> None:
         of_stage = ids[stage["name"]] = {}
         for entry in _entries(stage):
             of_stage.update(entry.get("ids") or {entry["name"]: entry["id"]})
-    job.pin(ids, definition["outputs"], dropped_of(definition))
+    job.pin(ids, definition["outputs"], dropped_of(definition), times_before(definition))
+
+
+def times_before(definition: Definition) -> dict[str, dict[str, str]]:
+    """Return by stage and topic which time the records of each input have had."""
+    return {
+        each["name"]: dict.fromkeys(each["inputs"], "record") | each.get("times", {}) for each in definition["stages"]
+    }
 
 
 def changes_of_job(definition: Definition, job: Job) -> list[Change]:
@@ -331,7 +339,8 @@ def _time_changes(definition: Definition, job: Job) -> list[Change]:
         stage = stages.get(before["name"])
         if stage is None:
             continue
-        was, now = before.get("times", {}), stage.topics_timed()
+        was = times_before(definition)[stage.name]
+        now = times_of(stage.inputs.values(), was)
         for topic in sorted(set(before["inputs"]) & {topic.name for topic in stage.topics_read()}):
             had, has = was.get(topic, "record"), now.get(topic, "record")
             if had != has:

@@ -9,7 +9,7 @@ from grete.api.calls import AnyCall, BatchCall, Call, check_calls
 from grete.api.external import External
 from grete.api.files import Files
 from grete.api.http import Http
-from grete.api.input_arguments import check_arguments, refuse_silence
+from grete.api.input_arguments import check_arguments, refuse_silence, times_of
 from grete.api.joins import Join
 from grete.api.methods import is_async, refuse_deferred
 from grete.api.mode import MODES, Mode
@@ -52,6 +52,7 @@ class StageGraph:
     pinned_ids: Mapping[str, int] = field(default_factory=dict)  # store or window name → the id that its state has
     dropped_ids: Mapping[str, int] = field(default_factory=dict)  # likewise, of stores that grete apply has dropped
     pinned_counts: Mapping[str, int] = field(default_factory=dict)  # topic outside → partitions that the job writes to
+    pinned_times: Mapping[str, str] = field(default_factory=dict)  # topic → the time that its records have had
 
     def store_ids(self) -> dict[str, int]:
         """Return store name → id: those reserved, those pinned; new ones follow in order of declaration."""
@@ -140,8 +141,7 @@ class StageGraph:
 
     def topics_timed(self) -> dict[str, str]:
         """Return topic → which time its records have, of those that have another than their timestamp."""
-        times = {declared.topic.name: declared.time for declared in self.inputs.values()}
-        return {name: time if isinstance(time, str) else "value" for name, time in times.items() if time != "record"}
+        return times_of(self.inputs.values(), self.pinned_times)
 
     def topics_written(self) -> list[Topic[Any, Any]]:
         """Return the topics of all outputs but files, tables and dead letters."""

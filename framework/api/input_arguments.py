@@ -1,6 +1,6 @@
 """What the arguments of an input may be, wherever its topic comes from."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -38,10 +38,28 @@ def check_arguments(where: str, source: Input[Any, Any], stage: str) -> None:
         raise GraphError(f"{where}: idle_ms={source.idle_ms!r}: need an int of 1 ms or more", stage=stage)
 
 
-def refuse_silence(sources: Iterable[Input[Any, Any]], stage: str) -> None:
+def refuse_silence(sources: Collection[Input[Any, Any]], stage: str) -> None:
     """Raise GraphError if none of a stage's inputs tells the time."""
     if all(source.time == "none" for source in sources):
         raise GraphError(
             f"stage {stage!r}: each of its inputs has time='none': event time would never move on. Leave it out of one",
             stage=stage,
         )
+
+
+def times_of(sources: Collection[Input[Any, Any]], pinned: Mapping[str, str]) -> dict[str, str]:
+    """Return topic → which time its records have, of those that have another than their timestamp.
+
+    Where its author says nothing, an input goes on as its job began (``pinned``). A new one that is read first tells no
+    time beside one that does: its rows are mostly newer than a stream that is behind the clock.
+    """
+    others = any(each.time != "none" if each.says_time else not each.bootstrap for each in sources)
+    times: dict[str, str] = {}
+    for each in sources:
+        name = each.topic.name
+        time: str = each.time if isinstance(each.time, str) else "value"
+        if not each.says_time:
+            known = pinned.get(name)
+            time = known if known in ("record", "none") else "none" if each.bootstrap and others else time
+        times[name] = time
+    return {name: time for name, time in times.items() if time != "record"}

@@ -7,6 +7,7 @@ from typing import Any
 
 from grete.api.dropped import Dropped
 from grete.api.graph import StageGraph, checked_count, checked_name, describe, refuse_clashes
+from grete.api.log_names import check_log_names
 from grete.api.mode import Mode
 from grete.api.outside_arguments import refuse_outside_arguments
 from grete.api.serdes import refuse_unread
@@ -15,8 +16,6 @@ from grete.api.topic import Topic
 from grete.core.topology import Stage, Stream, Topology, stream_topic
 from grete.errors import GraphError
 from grete.protocol.ids import TopicPartition
-
-TOPIC_CHARS_MAX = 249  # Kafka's limit on a topic name
 
 
 class Job:
@@ -52,7 +51,7 @@ class Job:
         self._join()
         self._refuse_cycles()
         self._check_modes()
-        self._check_log_names()
+        check_log_names(self._topology, self.external_sinks())
 
     def topology(self) -> Topology:
         """Return the graph by number, as the protocol needs it."""
@@ -153,10 +152,15 @@ class Job:
         return tuple(stage for stage in self.stages if stage.partitions)
 
     def pin(
-        self, ids: Mapping[str, Mapping[str, int]], counts: Mapping[str, int], dropped: Dropped | None = None
+        self,
+        ids: Mapping[str, Mapping[str, int]],
+        counts: Mapping[str, int],
+        dropped: Dropped | None = None,
+        times: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         """Take over what a job's first start has settled: ``ids`` by stage and store, partition counts by topic.
 
+        ``times``: by stage and topic, which time the records of an input have.
         ``dropped``: what grete apply has taken out, whose numbers are kept. What was pinned before is replaced. Call
         this before reading or writing state of a job that has run. Raises ConfigError: the code has what was dropped.
         """
@@ -164,7 +168,13 @@ class Job:
         self.dropped.refuse_again(self.stages)
         placed, before = self.dropped.placed(self.stages), [stage.name for stage in self.stages]
         self.stages = tuple(
-            replace(stage, pinned_ids=dict(ids.get(stage.name, {})), pinned_counts=dict(counts)) for stage in placed
+            replace(
+                stage,
+                pinned_ids=dict(ids.get(stage.name, {})),
+                pinned_counts=dict(counts),
+                pinned_times=dict((times or {}).get(stage.name, {})),
+            )
+            for stage in placed
         )
         if [stage.name for stage in placed] != before:
             self._join()
@@ -320,26 +330,3 @@ class Job:
                 f"{where}, reads a stream and has process_batch: how a stream is cut into batches depends on the "
                 "moment. Define process(self, record)"
             )
-
-    def _check_log_names(self) -> None:
-        """Refuse log topics that Kafka would refuse, or that an external topic of the job already has."""
-        topology = self._topology
-        internal = [
-            *(stream.topic for stream in topology.streams),
-            *(topology.changelog(stage.ordinal) for stage in self.stages),
-        ]
-        for topic in internal:
-            if len(topic) > TOPIC_CHARS_MAX:
-                raise GraphError(
-                    f"internal topic {topic!r} has {len(topic)} characters, over {TOPIC_CHARS_MAX}: use shorter names",
-                    topic=topic,
-                )
-        external = {topic for topics in topology.external_inputs.values() for topic in topics} | set(
-            self.external_sinks()
-        )
-        refuse_clashes("log topic", [*sorted(external), *internal], "rename one", fold=_kafka_fold)
-
-
-def _kafka_fold(topic: str) -> str:
-    """Return the name as Kafka compares it: '.' and '_' are one in its metrics, so it refuses a second such topic."""
-    return topic.replace(".", "_").casefold()

@@ -127,7 +127,8 @@ class Input(Generic[K, V]):
     ``time``: which time a record has: the timestamp that its producer gave it ("record"), what a function makes of its
     value (ms since 1970; a null value keeps the timestamp), or the moment at which the task takes it in ("intake").
     "none": a record keeps its timestamp, and event time does not go by it: it neither moves on nor waits for this
-    topic, a table beside a stream for instance.
+    topic. That is the default with ``bootstrap``, for a table beside a stream; else "record" is. A job keeps the
+    default that it began with.
     ``out_of_order_ms``: by how much a record may be older than another before it in its partition: the partition holds
     event time that far back. ``idle_ms``: for the setting event_time_idle_ms. All three are for a topic that others
     write.
@@ -143,7 +144,7 @@ class Input(Generic[K, V]):
         bootstrap: bool = False,
         priority: int = 0,
         broadcast: bool = False,
-        time: Time[V] = "record",
+        time: Time[V] | None = None,
         out_of_order_ms: int = 0,
         idle_ms: int | None = None,
     ) -> None:
@@ -160,7 +161,8 @@ class Input(Generic[K, V]):
                 f"topic {topic.name}: time= with a function reads the value alone, and its schema id is in a header: "
                 'SchemaRegistry(…, schema_id="payload")'
             )
-        self.time: Time[V] = time
+        self.time: Time[V] = "record" if time is None else time
+        self.says_time = time is not None
         self.out_of_order_ms = out_of_order_ms
         self.idle_ms = idle_ms
 

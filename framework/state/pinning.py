@@ -23,6 +23,7 @@ from grete.core.task_topology import TaskWiring, wire
 from grete.core.topology import changelog_topic
 from grete.errors import ConfigError
 from grete.execution.reserved_stores import META, pin_key
+from grete.job.metadata import has_pins
 from grete.ports import JobLogReader, JobMetadata, MetadataReader
 from grete.protocol.ids import TopicPartition
 from grete.state.commits import all_wirings, ends_of, last_commit
@@ -46,7 +47,7 @@ def check_definition(job: Job, log: JobLogReader) -> Definition | None:
     """
     definition = _definition_of(job, log)
     if definition is None:
-        job.pin(_ids_of_state(job, log), {})
+        job.pin(_ids_of_state(job, log), {}, times=_times_of_state(job, log))
         return None
     definition = _without_unused(definition, job, log)
     refuse_changes(job, changes_of_job(definition, job))
@@ -72,7 +73,7 @@ def check_readable(job: Job, log: JobLogReader) -> Definition | None:
     """
     definition = _definition_of(job, log)
     if definition is None:
-        job.pin(_ids_of_state(job, log), {})
+        job.pin(_ids_of_state(job, log), {}, times=_times_of_state(job, log))
         return None
     refuse_changes(job, changes_of_state(definition, job))
     take_over(definition, job)
@@ -244,6 +245,15 @@ def _ids_of_state(job: Job, log: JobLogReader) -> dict[str, dict[str, int]]:
     return ids
 
 
+def _times_of_state(job: Job, log: JobLogReader) -> dict[str, dict[str, str]]:
+    """Return the times that all inputs had in those releases; nothing of a job that has not run, or has lost its pins.
+
+    Another process may pin the definition meanwhile: before it runs.
+    """
+    ran = has_pins(log.read_metadata(job.name)) and _has_run(job, log) and pin_of(log, job.name, DEFINED) is None
+    return {s.name: {topic.name: "record" for topic in s.topics_read()} for s in job.stages} if ran else {}
+
+
 def _pinned_ids(job: Job, log: JobLogReader, ordinal: int) -> dict[str, int]:
     """Return store name → id as the first task of a stage that has committed names it; one task's state is read."""
     tasks = job.topology().stages[ordinal].partitions
@@ -267,4 +277,5 @@ def _last_snapshot(log: JobLogReader, wiring: TaskWiring) -> Snapshot | None:
 
 def _has_run(job: Job, log: JobLogReader) -> bool:
     """Tell whether a task has been started: its claim is in its changelog."""
-    return any(end for _, end in log.all_bounds(wiring.changelog for wiring in all_wirings(job)).values())
+    changelogs = [each.changelog for each in all_wirings(job) if log.partitions(each.changelog.topic) is not None]
+    return any(end for _, end in log.all_bounds(changelogs).values())

@@ -13,7 +13,9 @@ from grete.api.definition import (
     changes_of_broadcast,
     changes_of_job,
     define,
+    times_before,
 )
+from grete.api.input_arguments import times_of
 from grete.api.job import Job
 from grete.core.topology import Topology
 from grete.errors import ConfigError
@@ -78,6 +80,7 @@ def plan_of(job: Job, log: JobLogReader, settings: Settings) -> list[Planned]:
         *_inputs(stages, definition, pinned, job),
         *_outputs(definition, job),
         *_stores(definition, job),
+        *_times(definition, job),
         *_others(without_dropped(definition, stages, job), job),
     ]
     if not rows:
@@ -277,6 +280,21 @@ def _entry(where: str, before: Definition | None, now: Definition) -> Iterator[P
 
 def _entries(stage: Definition) -> list[Definition]:
     return [*stage["stores"], *stage["windows"], *stage.get("composed", ())]
+
+
+def _times(definition: Definition, job: Job) -> Iterator[Planned]:
+    """Yield the inputs that say nothing of their time and keep another one than a new job's would have."""
+    before = times_before(definition)
+    for stage in job.live:
+        kept, new = (times_of(stage.inputs.values(), pins) for pins in (before.get(stage.name, {}), {}))
+        for each in stage.inputs.values():
+            topic = each.topic.name
+            if kept.get(topic) == new.get(topic):
+                continue
+            goes, time = ("does not go", "none") if topic in kept else ("goes", "record")
+            what = f"stage {stage.name!r}: event time {goes} by topic {topic!r}, as it did when the job began; "
+            what += "a new job's would be the other way"
+            yield Planned(what, By.START, _STAYS, _NOTHING, f'write time="{time}", and nothing differs')
 
 
 def _others(kept: Definition, job: Job) -> Iterator[Planned]:

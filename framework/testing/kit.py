@@ -332,7 +332,7 @@ class Kit:
                 kit.run()
                 return Played(kit.text() if result is None else result(kit), kit.steps, kit.crashed)
 
-        return check_crashes(play, at_most)
+        return check_crashes(play, at_most, self.job)
 
     def check_determinism(self) -> int:
         """Run, then replay as `grete check-determinism` does; return how many outputs were compared.

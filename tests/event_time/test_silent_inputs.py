@@ -1,12 +1,19 @@
 """Inputs by which event time does not go: tables beside a stream (E1)."""
 
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, TumblingWindow, Window, int64, utf8
 from grete.api.mode import Mode
-from grete.errors import GraphError
+from grete.api.topic import Time
+from grete.errors import ConfigError, GraphError
+from grete.job.directory import JobDirectory
+from grete.settings import Settings
+from grete.state.plan import By, plan_of
+from grete.state.prepare import prepare
 from grete.testing import Kit
 
 MINUTE = 60_000
@@ -20,7 +27,7 @@ class Count(Task):
     """Counts views by the hour, beside a table of names."""
 
     views = Input(VIEWS)
-    names = Input(NAMES, bootstrap=True, time="none")
+    names = Input(NAMES, bootstrap=True)
     named = Store("name", key=utf8, value=utf8)
     hours = TumblingWindow("hours", 60 * MINUTE, key=utf8, value=int64)
     out = Output(COUNTED)
@@ -53,11 +60,66 @@ def test_a_pause_of_the_stream_lets_no_table_set_the_time(mode: Mode, pause_ms: 
     assert kit.pairs(COUNTED) == [("home", 6)] * 4
 
 
+def count_job(**names: Any) -> Job:
+    """Return the job with other arguments for its table."""
+    return Job("count", stages=[type("Count", (Count,), {"names": Input(NAMES, **names), "name": "count"})])
+
+
+def start(directory: Path, job: Job) -> Job:
+    """Start a job on its log, as a worker does, and return it."""
+    place = JobDirectory(directory)
+    with closing(place.open_log(create=True)) as log:
+        prepare(job, log, place, Settings())
+    return job
+
+
+def test_a_job_keeps_the_time_that_it_began_with(tmp_path: Path) -> None:
+    """A definition of a release before lets its table tell the time, also with code that says nothing of it."""
+    start(tmp_path, count_job(bootstrap=True, time="record"))
+    assert start(tmp_path, count_job(bootstrap=True)).stages[0].topics_timed() == {}
+    with closing(JobDirectory(tmp_path).open_log()) as log:
+        rows = plan_of(count_job(bootstrap=True), log, Settings())
+        assert not plan_of(count_job(bootstrap=True, time="record"), log, Settings())
+    assert [(row.by, row.way) for row in rows] == [(By.START, 'write time="record", and nothing differs')]
+    assert "event time goes by topic 'names', as it did when the job began" in rows[0].what
+    with pytest.raises(ConfigError, match="had time 'record', now 'none'"):
+        start(tmp_path, count_job(bootstrap=True, time="none"))
+
+
+def test_a_new_job_keeps_the_default_without_bootstrap(tmp_path: Path) -> None:
+    """What is read first may change at any start: the table goes on to tell no time."""
+    assert start(tmp_path, count_job(bootstrap=True)).stages[0].topics_timed() == {"names": "none"}
+    assert start(tmp_path, count_job()).stages[0].topics_timed() == {"names": "none"}
+    assert count_job().stages[0].topics_timed() == {}
+
+
+def test_a_table_alone_tells_the_time() -> None:
+    """Somebody has to: its windows would never close."""
+
+    class Alone(Task):
+        names = Input(NAMES, bootstrap=True)
+
+        def process(self, record: Record[str, str]) -> None: ...
+
+    assert Job("alone", stages=[Alone]).stages[0].topics_timed() == {}
+
+
+@pytest.mark.parametrize(("time", "said"), [("record", True), ("none", False)])
+def test_late_records_are_named_as_a_cause(time: Time[str], said: bool) -> None:
+    """A crash is a pause: where a table tells the time, not only the code may have made another result."""
+    kit, results = Kit(count_job(bootstrap=True, time=time)), iter([1, 1, 2])
+    kit.feed(VIEWS, "home", 1)
+    with pytest.raises(AssertionError) as found:
+        kit.check_crashes(lambda _kit: next(results))
+    assert ("event time goes by views and names, and by one of them alone" in str(found.value)) is said
+
+
 def test_an_input_must_tell_the_time() -> None:
     """Else event time would never move on, and no window would close."""
 
     class Blind(Count):
         views = Input(VIEWS, time="none")
+        names = Input(NAMES, time="none")
 
     with pytest.raises(GraphError, match="event time would never move on"):
         Job("count", stages=[Blind])
