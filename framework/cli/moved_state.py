@@ -72,8 +72,6 @@ def tell_moved(moved: Moved, done: str) -> None:
     """Print how many entries each store has got, and a closing line."""
     for name, count in sorted(moved.entries.items()):
         print(f"{name}\t{count:,} entries")
-    for name in moved.unchecked:
-        say(f"{name}: that its keys are the records' keys was not checked, as its stage reads streams alone")
     say(f"{done}, as checkpoint {moved.checkpoint_id}")
 
 

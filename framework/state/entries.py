@@ -27,7 +27,6 @@ class Moved:
 
     checkpoint_id: int
     entries: Counter[str]
-    unchecked: tuple[str, ...] = ()  # stores whose keys are the records' keys by the caller's word alone
 
 
 def entries_of(log: LogReader, route: Route) -> Iterator[EntryRow]:

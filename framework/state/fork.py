@@ -46,14 +46,13 @@ def fork(
     mover = mover or InProcess(log, target_log)
     _check_fit(job, target)
     _refuse_broadcast(target)
-    unchecked: tuple[str, ...] = ()
     spread = _counts(target)[: len(job.stages)] != _counts(job)
     places = placed_by(log.read_metadata(job.name), job) if spread else {}
     routes = routes_of(job, target, snapshots, places, is_whole=not spread)
     if spread:
         check_inputs(log, [snapshot.commit for snapshot in snapshots])
         mover.check(routes, assume_keyed=assume_keyed)
-        unchecked = check_origin(log, job, routes)
+        check_origin(log, job, routes)
     _tell_skipped(log, job, target, settings)
     check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), snapshots, strict=True)])
     for wiring in all_wirings(target):
@@ -74,7 +73,7 @@ def fork(
         give_up(target_log, bulk_write)
         raise
     mover.committed(changelog_positions)
-    return Moved(bulk_write.checkpoint_id, entries, unchecked)
+    return Moved(bulk_write.checkpoint_id, entries)
 
 
 def _tell_skipped(log: JobLogReader, job: Job, target: Job, settings: Settings) -> None:

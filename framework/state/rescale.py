@@ -92,7 +92,7 @@ def rescale(
         _check_topics(log, new)
     routes = routes_of(old, new, lasts, places)
     mover.check(routes, assume_keyed=assume_keyed)
-    unchecked = check_origin(log, old, routes)
+    check_origin(log, old, routes)
     _note_ends(log, old, new, before, stage)
     _grow(log, new)
     bulk_write = begin(log, new, settings)
@@ -117,7 +117,7 @@ def rescale(
         _grow_outside(log, new)
     repin_outputs(new, log, metadata)  # all was committed and processed: no output comes a second time
     mover.committed(changelog_positions)
-    return Moved(bulk_write.checkpoint_id, entries, unchecked)
+    return Moved(bulk_write.checkpoint_id, entries)
 
 
 def _refuse_kinds(job: Job, partitions: int) -> None:

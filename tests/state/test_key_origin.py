@@ -1,5 +1,8 @@
 """A rescale from one partition: there, no key can tell that it is the record's, and the inputs are asked."""
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, Window, int64, utf8
@@ -55,9 +58,18 @@ class Behind(Task):
         self.kept.put(record.key, record.value)
 
 
-def run(*stages: type[Task], shops: int = 8) -> MovableJob:
+class Split(Behind):
+    """Reads a stream alone, and has keys of its own."""
+
+    name = "behind"
+
+    def process(self, record: Record[str, int]) -> None:
+        self.kept.put(f"{record.key}/tea", record.value)
+
+
+def run(*stages: type[Task], shops: int = 8, **settings: Any) -> MovableJob:
     """Return a job of one partition that has processed a delivery to each shop."""
-    job = MovableJob(Job("stock", [*stages]))
+    job = MovableJob(Job("stock", [*stages]), msgspec.structs.replace(SETTINGS, **settings))
     return job.feed("deliveries", [(b"shop%d" % number, ONE, 1_700_000_000_000) for number in range(shops)]).run()
 
 
@@ -83,8 +95,15 @@ def test_keys_of_records_that_are_gone_are_refused() -> None:
         trimmed.moved(2)
 
 
-def test_keys_behind_a_stream_are_named_as_not_checked() -> None:
-    """A stream keeps no past, so the caller's word counts, and what it counts for is told."""
-    job = run(ByShop, Behind)
-    moved = rescale_module.rescale(job.log, job.job, 2, SETTINGS, embedded=True, assume_keyed=True)
-    assert moved.unchecked == ("behind/kept",)
+def test_keys_behind_a_stream_that_keeps_no_past_are_refused() -> None:
+    """The records are trimmed, so nothing shows that the keys are theirs, whatever the caller says."""
+    with pytest.raises(ConfigError, match=r"store behind/kept: no record .* key b'shop0'.*for stream_retention_ms\."):
+        run(ByShop, Behind).moved(2)
+
+
+def test_keys_behind_a_stream_that_is_kept_are_found_in_it() -> None:
+    """What is left of the stream shows which keys its records have, and which are the task's own."""
+    kept = run(ByShop, Behind, stream_retention_ms=3_600_000).moved(2)
+    assert sum(key == b"shop3" for number in range(2) for _, key in kept.state(number, 1)) == 1
+    with pytest.raises(ConfigError, match=r"store behind/kept: no record .* has the key b'shop0/tea'"):
+        run(ByShop, Split, stream_retention_ms=3_600_000).moved(2)

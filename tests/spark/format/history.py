@@ -24,7 +24,7 @@ from tests.worker.workers import LIMIT_S
 REFERENCE = "tests.state.pair_job"
 STORE = 10  # of the counts
 WORDS = 40
-SETTINGS = Settings(checkpoint_interval_ms=50)
+SETTINGS = Settings(checkpoint_interval_ms=50, stream_retention_ms=600_000)  # a rescale reads what streams had
 
 Counts = dict[tuple[int, str], int]  # (partition, word) → how often
 
