@@ -6,7 +6,7 @@ from docs.hooks.markdown import code, summary, table
 from grete.feeds.folder import FolderFeed
 from grete.feeds.numbered_file import NumberedFile
 from grete.feeds.numbers import PlannedNumbers
-from grete.job import key_metadata, metadata
+from grete.job import copies, key_metadata, metadata
 from grete.job.directory import JobDirectory  # noqa: F401  # job before state: the order of the packages
 from grete.logs.topic_identity import pin_topics
 from grete.state import graph_pinning, pinning, pins, unbound
@@ -19,6 +19,7 @@ KEYS: dict[str, Callable[..., object] | type] = {
     pins.APPLYING: pins.note_apply,
     key_metadata._key("TOPIC"): key_metadata.pin,
     key_metadata.RESCALED: metadata.pin_rescale,
+    copies.PLACE: copies.note_place,
     "topic TOPIC": pin_topics,
     "feed-root/TOPIC": FolderFeed,
     "feed/TOPIC/PATH": FolderFeed,

@@ -8,6 +8,7 @@ from grete.api.schema_registry import RegistrySerde
 from grete.core.task_topology import TaskWiring
 from grete.errors import TransientError
 from grete.execution.build import check_stage
+from grete.job.copies import note_place, refuse_copy
 from grete.job.directory import JobDirectory
 from grete.job.metadata import check_guarantee, has_pins, pin_guarantee
 from grete.job.topics import missing_topics
@@ -16,6 +17,7 @@ from grete.ports import JobLog, JobLogReader, JobMetadata
 from grete.settings import Settings
 from grete.state.commits import all_wirings
 from grete.state.graph_pinning import check_graph, pin_graph
+from grete.state.other_jobs import refuse_shared_topics
 from grete.state.owners import refuse_if_owned
 from grete.state.pinning import (
     check_broadcast,
@@ -58,6 +60,10 @@ def prepare(
         take_state_of(state_of, job)
     if takes_back(job, log):  # a worker of the newer code would commit under this definition
         refuse_if_owned(log, [each for each in all_wirings(job) if log.partitions(each.changelog.topic)], settings)
+    if job_directory.address.embedded:
+        refuse_copy(job, found, job_directory.directory)
+    else:
+        refuse_shared_topics(job, log)
     topology = job.topology()
     changelogs = (topology.changelog(stage.ordinal) for stage in topology.stages if stage.partitions)
     read = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
@@ -80,6 +86,8 @@ def prepare(
     pin_topics(log, metadata, pinned)
     pin_starts(job, log, metadata, starts)  # before the definition: an input that is in there has begun
     pin_definition(job, log, metadata, job_directory.state_directory, lost=not has_pins(found))
+    if job_directory.address.embedded:
+        note_place(job, metadata, job_directory.directory)
     log.watch(list(job.external_sinks()))
     return metadata
 

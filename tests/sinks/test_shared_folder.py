@@ -3,6 +3,7 @@
 That is rule S2 with real workers: two jobs, the job started afresh, a fork; a rescaled job keeps its directory.
 """
 
+import shutil
 from pathlib import Path
 
 from tests.cli.test_run import start
@@ -70,6 +71,23 @@ def test_a_second_job_is_refused_and_its_outputs_come_once_it_may_write(tmp_path
     told = run(tmp_path, "run", second)
     assert told[0] == 0, told
     assert lines_in(tmp_path / "out") == ["second c"]
+
+
+def test_a_copy_beside_its_original_is_refused(tmp_path: Path) -> None:
+    """Its state says that the folder is its own, too; once the original is gone, or has moved, it may go on."""
+    first, copied = code(tmp_path, "first"), tmp_path / "copied"
+    assert run(tmp_path, "run", first, lines="a\n")[0] == 0
+    shutil.copytree(tmp_path / ".grete" / "first", copied)
+    status, said = run(tmp_path, "run", first, "--directory=copied", lines="c\n")
+    assert (status, f"copied is a copy of {tmp_path / '.grete' / 'first'}, where job 'first' has run" in said) == (
+        2,
+        True,
+    )
+    shutil.rmtree(tmp_path / ".grete")
+    copied.rename(tmp_path / "moved")
+    told = run(tmp_path, "run", first, "--directory=moved", lines="d\n")
+    assert told[0] == 0, told
+    assert lines_in(tmp_path / "out") == ["first a", "first d"]
 
 
 def test_a_rescaled_job_keeps_its_directory(tmp_path: Path) -> None:
