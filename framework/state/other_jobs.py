@@ -35,6 +35,6 @@ def _topics(topology: Topology) -> set[str]:
 
 
 def _jobs_of(topics: Iterable[str]) -> set[str]:
-    """Return the names that a job may have whose topics these are: what stands before a dot."""
+    """Return the names that a job may have whose topics these are: all before one of the dots."""
     parts = [topic.split(".") for topic in topics]
     return {".".join(each[:count]) for each in parts for count in range(1, len(each))}
