@@ -16,6 +16,7 @@ from grete.clients import Client
 from grete.logs.address import LogAddress, open_reader
 from grete.logs.partition_reader import rows_left
 from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
 from grete.testing.broker import Broker
 from tests.cli.test_kafka import Cluster
 from tests.cli.test_run import ROOT, grete
@@ -303,3 +304,27 @@ def test_a_killed_redrive_is_repeated_on_kafka(kafka_broker: Broker, tmp_path: P
     cluster = Cluster(kafka_broker.bootstrap, tmp_path)
     cluster.make(cluster.orders, 2)
     killed(Shop(tmp_path, cluster.name, cluster.log), when)
+
+
+def test_after_a_rescale_a_record_goes_to_the_partition_of_its_key(tmp_path: Path) -> None:
+    """Its letter names the one it came from, which is still there and has another task's keys now."""
+    shop = Shop(tmp_path)
+    code = (tmp_path / "shop.py").read_text()
+    wrong, count = [(f"customer {number}", {"amuont": number}) for number in range(1, 13)], "partitions=2"
+    shop.feed(wrong)
+    shop("rescale", "shop.py", "--partitions=3")
+    (tmp_path / "shop.py").write_text(code.replace(*MENDED).replace(count, "partitions=3"))
+    assert shop.dlq("redrive") == "shop-orders: sent again: 12\n"
+    with closing(open_reader(LogAddress("embedded"), tmp_path / ".grete" / "shop" / "log.db")) as log:
+        for number in range(3):
+            at = TopicPartition("shop-orders", number)
+            start, end = log.bounds(at)
+            again = [row for row in rows_left(log, at, start, end) if row.offset >= end - again_in(number, wrong, 3)]
+            assert [partition_of(row.key or b"", 3) for row in again] == [number] * again_in(number, wrong, 3)
+    shop("run", "shop.py")
+    assert sums(shop) == {customer: str(order["amuont"]) for customer, order in wrong}
+
+
+def again_in(number: int, orders: list[tuple[str, dict[str, int]]], partitions: int) -> int:
+    """Return how many of the orders belong to a partition."""
+    return sum(partition_of(customer.encode(), partitions) == number for customer, _ in orders)

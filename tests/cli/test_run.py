@@ -14,7 +14,7 @@ from grete.cli import command_line
 from grete.job.loader import load_job
 from grete.state.local_reader import LocalReader
 from grete.testing.broker.settings import free_port
-from tests.worker.workers import LIMIT_S
+from tests.worker.workers import LIMIT_S, WorkerUnderTest
 
 ROOT = Path(__file__).parents[2]
 
@@ -328,3 +328,20 @@ def test_a_stop_while_the_first_answer_of_a_broker_is_awaited(tmp_path: Path, co
     out, err = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, err) == (0, "")
     assert out.splitlines()[-1] == "stopped before the log had answered: nothing was begun"
+
+
+def test_a_run_whose_partition_another_process_takes_fails(tmp_path: Path) -> None:
+    """It cannot see how far that one comes, so it neither waits for it nor says that all is processed."""
+    (tmp_path / "job.py").write_text(WINDOWED)
+    options = ("--processes=1", "--input", "lines=-", "--keys")
+    process = start("run", "job.py", *options, cwd=tmp_path, stdin=subprocess.PIPE)
+    directory = tmp_path / ".grete" / "windowed"
+    while not (directory / "state" / "count-0").exists():
+        assert process.poll() is None, process.communicate()
+    other = f"--state-directory={tmp_path / 'other'}"
+    with WorkerUnderTest(directory, other, reference=str(tmp_path / "job.py"), task="count-0") as thief:
+        thief.running()
+        out, err = process.communicate("".join(f"{number}\tx\n" for number in range(20)), timeout=LIMIT_S)
+    assert process.returncode == 3, (out, err)
+    assert "another process has taken" in err
+    assert "all input is processed" not in out

@@ -292,3 +292,18 @@ def test_a_large_manifest_passes(log: EmbeddedLog) -> None:
     manifest: dict[str, bytes | None] = {f"file/{number:06}": b"%d" % number for number in range(50_000)}
     log.produce_with_meta([], manifest)
     assert dict(log.meta_items("file/")) == manifest
+
+
+def test_a_process_that_gave_up_holds_up_no_other(
+    log: EmbeddedLog, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was next when it gave up: it leaves the queue, or no process could write once the stopped writer goes on."""
+    monkeypatch.setattr(writer_queue, "HOLD_S_MAX", 0.05)
+    append(log, b"x")
+    stuck, given_up, next_one = (writer_queue.WriterLock(path) for _ in range(3))
+    with stuck, pytest.raises(LogAway, match="held by another process"):
+        given_up.__enter__()
+    with next_one:
+        pass
+    for each in (stuck, given_up, next_one):
+        each.close()

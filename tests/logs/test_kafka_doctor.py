@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from grete.cli.commands.doctor import doctor
@@ -21,9 +23,11 @@ from grete.state.commits import all_wirings
 from grete.state.pinning import DEFINED, pin_definition
 from grete.state.prepare import prepare
 from grete.testing.broker.settings import free_port
+from grete.worker.local_job import LocalJob
 from tests.logs.guarded_job import job as guarded_job
 from tests.logs.guarded_job import sentences
 from tests.logs.secure_broker import Entry, SecureBroker, listed
+from tests.worker.workers import LIMIT_S
 
 pytestmark = pytest.mark.kafka
 JOB = str(Path(__file__).with_name("guarded_job.py"))
@@ -174,6 +178,39 @@ def test_an_input_that_was_created_again_is_an_error(
     assert "was deleted and created again" in found["value"]
     assert "GRETE-H017" in found["value"]
     log.close()
+
+
+def test_an_input_that_has_expired_beyond_the_position_is_an_error(
+    guarded: SecureBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The job was away for longer than the topic keeps its records: the next start halts."""
+    path, plain, topic = tmp_path / "expired.py", LogAddress(f"kafka://{guarded.plain}"), "expired-sentences"
+    path.write_text(Path(JOB).read_text().replace('"guarded', '"expired'))
+    admin, job, directory = guarded.admin, load_job(str(path)), JobDirectory(tmp_path / "first", address=plain)
+    admin.create_topics([NewTopic(topic, 1)])[topic].result()
+    producer = Producer({"bootstrap.servers": guarded.plain})
+
+    def produce(count: int) -> None:
+        for number in range(count):
+            producer.produce(topic, b"some words", b"%d" % number)
+        assert producer.flush(LIMIT_S) == 0
+
+    def positions() -> list[dict[str, Any]]:
+        doctor(str(path), tmp_path / "job", plain, Settings(), as_json=True)
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return [row for row in rows if row["what"] == "position"]
+
+    produce(3)
+    with LocalJob(job, str(path), directory, Settings(checkpoint_interval_ms=50)) as local:
+        while not local.drained(local.ends()):
+            local.poll(20)
+        local.stop()
+    assert {row["level"] for row in positions()} == {"ok"}
+    produce(3)
+    admin.delete_records([KafkaPartition(topic, 0, 5)])[KafkaPartition(topic, 0, 5)].result()
+    (found,) = (row for row in positions() if row["level"] == "error")
+    assert "committed up to 3, the topic holds 5 to 6" in found["value"]
+    assert "GRETE-H015" in found["remedy"]
 
 
 @pytest.mark.parametrize("option", ["transaction.timeout.ms", "producer.transaction.timeout.ms"])

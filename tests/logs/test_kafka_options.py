@@ -5,6 +5,7 @@ import pytest
 from grete.errors import ConfigError, TransientError
 from grete.logs import patience
 from grete.logs.kafka import KafkaLog, KafkaReader
+from grete.logs.kafka.config import scrubber
 from grete.testing.broker import Broker
 from grete.testing.broker.settings import free_port
 
@@ -71,3 +72,9 @@ def test_a_broker_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
     for connect in (KafkaLog, KafkaReader.connect):
         with pytest.raises(TransientError, match=rf"Kafka at {address}.*refused"):
             connect(address)
+
+
+def test_a_secret_that_begins_another_hides_all_of_it() -> None:
+    """The longer one goes first: what is left of it would be most of a password."""
+    hide = scrubber({"sasl.username": "app", "sasl.password": "app-s3cret", "ssl.key.password": "app-s"})
+    assert "s3cret" not in hide("login of app-s3cret, app-s and app")

@@ -84,3 +84,9 @@ def test_names_follow_the_rules_of_prometheus() -> None:
         assert re.fullmatch(r"grete(_[a-z]+)+", each.name)
         assert each.name.endswith("_total") == (each.kind == "counter"), each.name
         assert not re.search(r"_(ms|us|kb|mb|minutes|rate)(_|$)", each.name), each.name
+
+
+def test_a_task_with_nothing_to_commit_is_up_to_date() -> None:
+    """It has had no input for a minute: an alert of its checkpoint's age would wake a person for nothing."""
+    rests = status(checkpoint_id=AT_MS - 60_000, rests_ms=AT_MS - 250)
+    assert view({"count-0": rests}).age_s(rests) == 0.25

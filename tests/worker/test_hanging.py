@@ -17,7 +17,9 @@ from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
+from grete.worker.assignment import Assignment
 from grete.worker.local_job import LocalJob
+from grete.worker.supervisor import Supervisor
 from tests.worker.workers import LIMIT_S, WorkerUnderTest, word_log
 
 pytestmark = pytest.mark.chaos  # workers that die
@@ -307,3 +309,18 @@ def test_a_command_that_a_hanging_worker_keeps_from_its_stop_fails(tmp_path: Pat
     text = " ".join((tmp_path / "said").read_text().split())
     assert "worker 0 did not stop in time (it made no progress for" in text
     assert "grete: 1 of 1 workers did not stop within shutdown_timeout_ms = 500" in text
+
+
+def test_a_supervisor_that_was_stopped_itself_kills_no_worker(tmp_path: Path) -> None:
+    """What it did not look at does not count as silence: it had Ctrl-Z, or waited for a disk."""
+    settings = Settings()
+    supervisor = Supervisor(JobDirectory(tmp_path / "job"), "x", Assignment(frozenset({0})), settings)
+    worker = supervisor.workers[0]
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        worker.process, worker.status = process, {"count-0": {}}
+        supervisor._looked_s = time.monotonic() - settings.liveness_timeout_ms  # a thousand times as long
+        supervisor._end_the_silent()
+        assert not worker.was_silent
+        process.communicate(b"\n")
+        assert process.returncode == 0
+        worker.process = None

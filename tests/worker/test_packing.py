@@ -14,11 +14,12 @@ from grete.errors import ConfigError, ExitCode, Fenced
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.settings import Settings
-from grete.worker.assignment import Assignment
+from grete.worker.assignment import Assignment, HostedState
 from grete.worker.local_job import LocalJob
 from grete.worker.packing import check_processes, spread
 from grete.worker.status_pipe import StatusPipe
 from grete.worker.supervisor import Supervisor
+from grete.worker.worker_process import WorkerProcess
 from tests.monitor.test_server import get, samples, until, url_in
 from tests.worker.test_supervisor import PAIR, poll_until, running
 from tests.worker.workers import LIMIT_S, WorkerUnderTest
@@ -152,3 +153,10 @@ def test_up_runs_all_partitions_in_one_process_and_brings_all_of_them_back(tmp_p
     assert sorted(ready) == sorted((0, stage, n) for stage in ("split", "count") for n in range(3) for _ in range(2))
     started = [line for line in lines if line["event"] == "worker started"]
     assert [(line["worker"], "partition" in line) for line in started] == [(0, False)] * 2
+
+
+def test_a_halt_is_that_of_one_partition() -> None:
+    """Its process has two. Another member may run the other one, which has done nothing wrong."""
+    worker = WorkerProcess(0, (0, 2), wanted=(0, 2))
+    worker.end_for_good(ExitCode.HALTED, "count-2")
+    assert (worker.state(2), worker.state(0)) == (HostedState.HALTED, HostedState.STARTING)
