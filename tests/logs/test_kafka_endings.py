@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from grete.errors import Fenced, Halted, TransientError
+from grete.errors import ConfigError, Fenced, Halted, TransientError
 from grete.halts import HaltCode
-from grete.logs.kafka import KafkaLog, transactions, whole_writer
+from grete.logs.kafka import KafkaLog, tail, transactions, whole_writer
 from grete.logs.kafka.config import split_options, transactional
 from grete.logs.kafka.endings import ONCE_S, RETRY_MS, WhatBecame, may_come_again, outcome
+from grete.logs.kafka.errors import Troubles
+from grete.logs.kafka.tail import read_tail
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker
@@ -133,6 +135,27 @@ def test_who_has_claimed_keeps_it(
     unlucky.code, unlucky.asks = code, False
     assert commit(log, changelog, b"two", [record(out, b"2")]).fenced
     assert visible(kafka_broker, out) == [b"1"]
+
+
+@pytest.mark.kafka
+def test_a_topic_that_brokers_do_not_know_for_a_moment_is_looked_for_again(
+    kafka_broker: Broker, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C4: a broker that is back after an outage may not know its topics yet. One that stays unknown is named."""
+    _, reading, _ = split_options(kafka_broker.bootstrap, "g", {})
+    at, asked = TopicPartition(f"{name}.back", 0), list[int]()
+    with closing(KafkaLog(kafka_broker.bootstrap)) as log:
+
+        def go_on() -> None:
+            if not asked:
+                log.create_topic(at.topic, 1, plain=True)
+            asked.append(len(asked))
+
+        assert read_tail(reading, Troubles(str), at, 0, 0, go_on) == []
+    assert len(asked) > 1
+    monkeypatch.setattr(tail, "SHORT_S_MAX", 0.0)
+    with pytest.raises(ConfigError, match="there is no such topic or partition"):
+        read_tail(reading, Troubles(str), TopicPartition(f"{name}.never", 0), 0, 0, lambda: None)
 
 
 @pytest.mark.kafka

@@ -45,6 +45,8 @@ AWAY = {
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.REQUEST_TIMED_OUT,
 }
+# The client forgets topics when it loses its last broker, and a broker that has just started does not know them yet.
+UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
 # Some broker answered, and it is not what we have sent that is wrong: a new process may well succeed.
 PASSING = {
     KafkaError.NOT_ENOUGH_REPLICAS,
@@ -102,11 +104,7 @@ _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
         (
             ConfigError,
             "there is no such topic or partition: create it first",
-            (
-                KafkaError.UNKNOWN_TOPIC_OR_PART,
-                KafkaError._UNKNOWN_TOPIC,
-                KafkaError._UNKNOWN_PARTITION,
-            ),
+            tuple(UNKNOWN),
         ),
         (
             ConfigError,

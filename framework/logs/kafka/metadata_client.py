@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from grete.errors import FrameworkError
-from grete.logs.kafka.errors import AWAY, Troubles, failed, failure
+from grete.logs.kafka.errors import AWAY, UNKNOWN, Troubles, failed, failure
 from grete.logs.kafka.question import Question
 from grete.logs.patience import Patience
 from grete.protocol.ids import TopicPartition
@@ -22,8 +22,6 @@ SLICE_S = 0.5  # of waiting for the broker: signal handlers run in between
 ANSWER_S = 10.0  # from then on an answer is lost: a broker may be far or busy, and what was given up is not answered
 SPREAD_S_MAX = 30.0  # until every broker knows a topic: a busy one took 15 s
 BEHIND_S = 0.05  # between two questions to brokers that do not know a topic yet
-
-_UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
 
 class MetadataClient:
@@ -85,7 +83,7 @@ class MetadataClient:
             try:
                 return self._consumer.get_watermark_offsets(at, timeout=seconds)
             except KafkaException as error:
-                if error.args[0].code() not in _UNKNOWN:
+                if error.args[0].code() not in UNKNOWN:
                     raise
                 # the client forgets topics when it loses its last broker, and a broker may not know a new one yet
                 if self._counted(self._consumer.list_topics(topic, timeout=seconds), topic) is None:
@@ -111,7 +109,7 @@ class MetadataClient:
             try:
                 return [self._consumer.offsets_for_times(side, timeout=seconds) for side in sides]
             except KafkaException as error:  # the client forgets topics when it loses its last broker
-                if error.args[0].code() not in _UNKNOWN:
+                if error.args[0].code() not in UNKNOWN:
                     raise
                 self._consumer.list_topics(partitions[0].topic, timeout=seconds)  # raises if none answers
                 return [[], []]

@@ -9,13 +9,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from grete.errors import TransientError
-from grete.logs.kafka.errors import AWAY, Troubles, failed
+from grete.logs.kafka.errors import AWAY, UNKNOWN, Troubles, failed
 from grete.logs.kafka.producer import append_time
 from grete.protocol.ids import TopicPartition
 
 SLICE_S = 0.5  # of a call that waits for the broker: in between the caller looks whether to go on
 STEP_S = 0.02  # of waiting for messages that may come
-SHORT_S_MAX = 60.0  # a new leader knows within that time how far the log is
+SHORT_S_MAX = 60.0  # a broker that is back, or is a new leader, knows its topics by then, and how far the log is
 
 
 class TailRow(NamedTuple):
@@ -56,7 +56,7 @@ def _end(consumer: Consumer, partition: TopicPartition, begin: int, go_on: Calla
     end = -1
     while end < begin:
         try:
-            end = consumer.get_watermark_offsets(KafkaPartition(*partition), timeout=SLICE_S, cached=False)[1]
+            end = _ask(consumer, partition, in_vain=time.monotonic() > deadline)
         except KafkaException as error:
             if error.args[0].code() not in AWAY:
                 raise failed(error, f"asking where {partition} ends") from error
@@ -72,11 +72,23 @@ def _end(consumer: Consumer, partition: TopicPartition, begin: int, go_on: Calla
     return end
 
 
+def _ask(consumer: Consumer, partition: TopicPartition, *, in_vain: bool) -> int:
+    """Return the end, -1 where the topic is not known for now, unless it was asked for ``in_vain`` for long."""
+    try:
+        end: int = consumer.get_watermark_offsets(KafkaPartition(*partition), timeout=SLICE_S, cached=False)[1]
+    except KafkaException as error:
+        if error.args[0].code() not in UNKNOWN or in_vain:
+            raise
+        consumer.list_topics(partition.topic, timeout=SLICE_S)  # so the client looks for it; raises if none answers
+        return -1
+    return end
+
+
 def _rows(
     consumer: Consumer, partition: TopicPartition, begin: int, end: int, go_on: Callable[[], None]
 ) -> list[TailRow]:
     rows: list[TailRow] = []
-    position = begin
+    position, unknown_s = begin, 0.0
     if position < end:
         consumer.assign([KafkaPartition(*partition, position)])
     while position < end:
@@ -91,6 +103,8 @@ def _rows(
             position = row.offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:
             position = message.offset() or position  # behind aborted messages and markers
+        elif error.code() in UNKNOWN and time.monotonic() < (unknown_s := unknown_s or time.monotonic()) + SHORT_S_MAX:
+            continue
         elif error.code() not in AWAY:
             raise failed(KafkaException(error), f"reading {partition} from {begin}")
     return rows
