@@ -11,10 +11,11 @@ from grete.errors import ConfigError, Fenced, Halted, TransientError
 from grete.halts import HaltCode
 from grete.logs.kafka import KafkaLog, tail, transactions, whole_writer
 from grete.logs.kafka.config import split_options, transactional
-from grete.logs.kafka.endings import ONCE_S, RETRY_MS, WhatBecame, may_come_again, outcome
+from grete.logs.kafka.endings import ONCE_S, RETRY_MS, WhatBecame, may_come_again, outcome, tells
 from grete.logs.kafka.errors import Troubles
 from grete.logs.kafka.tail import read_tail
 from grete.ports import ExternalRecord
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, encode_changelog_header
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker
 from tests.logs.outputs import visible
@@ -23,6 +24,8 @@ from tests.logs.test_kafka_transactions import changelog, commit, connect, ended
 __all__ = ["changelog", "connect", "name", "out"]  # fixtures
 
 Connect = Callable[..., KafkaLog]
+
+DATA, COMMIT = ChangelogType.DATA, ChangelogType.COMMIT
 
 
 def test_an_end_that_was_quick_was_asked_for_once() -> None:
@@ -42,6 +45,12 @@ def test_what_is_behind_the_last_message_tells_the_outcome() -> None:
     assert outcome(own, [b"data"]) is WhatBecame.SPLIT
     assert outcome(own, [*own, b"claim"]) is WhatBecame.FOREIGN
     assert outcome([], [b"claim"]) is WhatBecame.FOREIGN
+
+
+def test_the_data_of_others_tell_nothing() -> None:
+    """Processes of a bulk write add data between its commits (2.5); who takes a task over writes a claim first."""
+    data, commit = (encode_changelog_header(ChangelogHeader(kind, 1, 0, 0)) for kind in (DATA, COMMIT))
+    assert [tells([], data), tells([data], data), tells([], commit), tells([], b"damaged")] == [False, True, True, True]
 
 
 class Unlucky(Producer):

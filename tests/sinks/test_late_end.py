@@ -3,15 +3,22 @@
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete.execution.changelog_writer import find_outcome
+from grete.job.topics import create_topics
 from grete.logs.kafka import KafkaLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.bulk_write import begin, commit
+from grete.state.bulk_write_attempt import Attempt
 from grete.testing.broker import Broker
 from grete.testing.broker.settings import free_port
 from grete.testing.late_end import LateEndLine, LateStage
@@ -30,8 +37,8 @@ def late(kafka_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iter
     del kafka_broker  # asked for because it says whether jars can be had here
     port = free_port()
     with ExitStack() as stack:
-        cluster = stack.enter_context(Cluster(tmp_path_factory.mktemp("late") / "kafka", behind=port))
-        yield Broker(cluster.bootstrap, "its jars"), stack.enter_context(LateEndLine(port, cluster.outside))
+        cluster = stack.enter_context(Cluster(tmp_path_factory.mktemp("late") / "kafka", behind=[port]))
+        yield Broker(cluster.bootstrap, "its jars"), stack.enter_context(LateEndLine(port, cluster.outside[0]))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -70,3 +77,46 @@ def test_a_late_end_splits_no_command(late: tuple[Broker, LateEndLine]) -> None:
         attempt.go_on()
         writing.join()
         assert (attempt.code, visible(broker, at), visible(broker, notes)) == (FENCED, [b"0", b"1"], [b"0", b"1"])
+
+
+def counting(name: str) -> Job:
+    """Return a job with a sink, of one partition."""
+
+    class Count(Task):
+        given = Input(Topic(f"{name}.in", key=utf8, value=utf8))
+        total = Store("total", key=utf8, value=int64)
+        out = Output(Topic(f"{name}.out", key=utf8, value=utf8))
+
+        def process(self, record: Record[str, str]) -> None:
+            """Do nothing: no worker runs."""
+
+    return Job(name, stages=[Count])
+
+
+@pytest.mark.parametrize(("end", "first"), [("claim", ""), ("commit", "out"), ("commit", "count.changelog")])
+def test_a_late_end_splits_no_bulk_write(late: tuple[Broker, LateEndLine], end: str, first: str) -> None:
+    """The outputs of `grete backfill --outputs` appear with its outcome. The data that executors add stop nothing."""
+    broker, line = late
+    name = f"t{os.urandom(6).hex()}"
+    job, settings, out = counting(name), Settings(), TopicPartition(f"{name}.out", 0)
+    halves = (f"{name}.{first}", "") if first else ("", "")
+    with closing(KafkaLog(f"127.0.0.1:{line.port}")) as log, closing(KafkaLog(broker.bootstrap)) as executor:
+        for topic in (f"{name}.in", out.topic):
+            log.create_topic(topic, 1, plain=True)
+        create_topics(job, log)
+        changelog = f"{name}.count.changelog"
+        attempt = line.attempt(f"{changelog}-0", *halves)
+        bulk_write = begin(log, job, settings, outputs=True)
+        assert attempt.reaches(LateStage.REPEATED, LIMIT_S)
+        data = Attempt(executor, bulk_write, 0, 1, (10,))
+        data.add([10], [b"key"], [(1).to_bytes(8, "big")])
+        written, outputs = data.close(), [ExternalRecord(out, b"k", b"1", 1)]
+        if end == "commit":
+            attempt = line.attempt(f"{changelog}-0", *halves)
+        with ThreadPoolExecutor(1) as pool:
+            committed = pool.submit(commit, log, bulk_write, [written], settings=settings, full=True, outputs=outputs)
+            assert attempt.reaches(LateStage.LATE, LIMIT_S), (attempt.stage, committed)
+            attempt.go_on()
+            committed.result()
+        assert (attempt.code, visible(broker, out)) == (FENCED, [b"1"])
+        assert find_outcome(log, TopicPartition(changelog, 0), bulk_write.bulk_write_id) is True

@@ -9,6 +9,9 @@ request. It also ends what was open, so the log's end, looked at behind it, tell
 from collections.abc import Sequence
 from enum import Enum, auto
 
+from grete.protocol.changelog import ChangelogType, decode_changelog_header
+from grete.protocol.errors import DecodeError
+
 RETRY_MS, RETRY_MS_MAX = 200, 1_000  # pinned: from when on a request may have been repeated depends on it
 JITTER = 0.2  # by which librdkafka makes a wait shorter or longer
 ONCE_S = RETRY_MS * (1 - JITTER) / 1000  # who asks again has waited for that long at least
@@ -26,6 +29,19 @@ class WhatBecame(Enum):
     ABSENT = auto()  # nothing: it never was, and never will be
     SPLIT = auto()  # a part of it: something else has ended it in its middle
     FOREIGN = auto()  # what another process has written: the changelog may be no longer ours
+
+
+def tells(own: Sequence[bytes], value: bytes) -> bool:
+    """Tell whether a message found there says anything: the data of others do not.
+
+    Processes of a bulk write add data beside its commits (2.5), and who takes a task over writes a claim before them.
+    """
+    if value in own:
+        return True
+    try:
+        return decode_changelog_header(value).type is not ChangelogType.DATA
+    except DecodeError:  # the task that reads it says what is wrong with it
+        return True
 
 
 def outcome(own: Sequence[bytes], found: Sequence[bytes]) -> WhatBecame:

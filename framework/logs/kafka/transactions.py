@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from grete.errors import FrameworkError, Halted, LogAway, TransientError
 from grete.halts import HaltCode
 from grete.logs.kafka.config import transactional
-from grete.logs.kafka.endings import WhatBecame, may_come_again, outcome
+from grete.logs.kafka.endings import WhatBecame, may_come_again, outcome, tells
 from grete.logs.kafka.errors import Troubles, failed
 from grete.logs.kafka.producer import HANDED_MAX, Callback, append_time, hand_over, unknown_offset
 from grete.logs.kafka.tail import TailRow, read_tail
@@ -210,7 +210,7 @@ class Transactions:
             self._renew((), known=False)
             return None
         self._end = placed[0].offset if self._end is None else self._end
-        if unknown.fenced and self._tail(CLAIM_S_MAX):
+        if unknown.fenced and self._tail((), CLAIM_S_MAX):
             raise _Refusal
         return self._renew(transaction.messages)
 
@@ -232,9 +232,10 @@ class Transactions:
         self._take_over()
         threading.Thread(target=_forget, args=[former], name=f"former {self.id}", daemon=True).start()
         self._doubtful = False
-        rows = self._tail() if known else []
+        own = [value for _, _, value in messages]
+        rows = self._tail(own) if known else []
         logger.info("transactional id %s has a new epoch, after %.0f ms", self.id, 1_000 * (time.monotonic() - began))
-        match outcome([value for _, _, value in messages], [row.value for row in rows]):
+        match outcome(own, [row.value for row in rows]):
             case WhatBecame.FOREIGN:
                 raise _Refusal
             case WhatBecame.SPLIT:
@@ -245,10 +246,11 @@ class Transactions:
                 pairs = zip(messages, rows, strict=True)
                 return [Delivery(owner, token, at.offset, at.append_time_ms) for (owner, token, _), at in pairs]
 
-    def _tail(self, seconds: float = 0.0) -> list[TailRow]:
-        """Return what is behind the last transaction, after that long at most."""
+    def _tail(self, own: Sequence[bytes], seconds: float = 0.0) -> list[TailRow]:
+        """Return what is behind the last transaction and tells anything, after that long at most."""
         assert self._end is not None
-        return read_tail(self._reading, self._troubles, self.partition, self._end, seconds, self._stop_if_closing)
+        rows = read_tail(self._reading, self._troubles, self.partition, self._end, seconds, self._stop_if_closing)
+        return [row for row in rows if tells(own, row.value)]
 
     def _hand_over(self, records: Sequence[ExternalRecord], callback: Callback | None) -> None:
         producer, start = self._producer, 0
