@@ -43,6 +43,7 @@ RARE = {name for name in SOMETIMES if name.startswith(("crash ", "fault: "))} | 
     "rolled-back input decisions",
     "known watermarks dropped",
     "output release messages refused by the fence",
+    "rivals that a new epoch fences before they claim",
     "messages refused after a time-out",
     "crashes between two slices of many",
     "rollbacks asked for between two slices of many",

@@ -111,6 +111,7 @@ SOMETIMES = {
     "transactions that timed out": "a sink is too slow for its broker, which fences it off (S1)",
     "messages refused after a time-out": "the log refuses a message, though no other process has claimed the task (C5)",
     "late ends that a new epoch refuses": "the end of a transaction comes again within the next one (S1)",
+    "rivals that a new epoch fences before they claim": "a process takes over, and claims too late (C4, C5)",
     "acknowledged and not readable yet": "a process asks for the end of a changelog that has more (C3)",
     "reads that lag behind the end": "the log shows fewer messages than its bounds say (C3)",
     "messages read ahead": "a client has fetched more than it was asked for (R4)",

@@ -88,6 +88,11 @@ UNKINDNESSES = (
         {"refused_is_fenced": _unkind(timeout_ms=1 << 40)},
     ),
     Unkindness(
+        "rivals that take a sink's id over and claim too late",
+        ("rivals that a new epoch fences before they claim",),
+        {"claim_overlooked_by_a_new_epoch": _unkind(renews=False)},
+    ),
+    Unkindness(
         "what is acknowledged cannot be read yet",
         ("acknowledged and not readable yet",),
         {"empty_read_is_the_end": _unkind(late=0.0, lag=0.0)},

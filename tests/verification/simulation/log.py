@@ -93,8 +93,8 @@ class SharedLog(MemoryLogData):
         self.partitions[partition] = SimPartition()
         self.partitions[partition].start = start
         if partition in self._behaviour.transactional:
-            timeout_ms = self._behaviour.unkind.timeout_ms
-            self.coordinators[partition] = Coordinator(self.partitions[partition], timeout_ms, seen=self.seen)
+            into, unkind = self.partitions[partition], self._behaviour.unkind
+            self.coordinators[partition] = Coordinator(into, unkind.timeout_ms, renews=unkind.renews, seen=self.seen)
 
     def partition(self, partition: TopicPartition) -> SimPartition:
         """Return the partition."""
@@ -248,20 +248,28 @@ class SharedLog(MemoryLogData):
     def _apply_in_transaction(self, sent: Sent, partition: TopicPartition) -> Delivery | None:
         """Take a message of a transaction; with its last one all of it is in the log."""
         coordinator, now = self.coordinators[partition], self.clock()
-        takes = coordinator.takes(sent.writer)
-        if sent.takes_over or not (takes or sent.sync):
+        assert sent.writer is not None
+        takes = coordinator.takes(sent.writer, now, ends=sent.sync)
+        if sent.takes_over:
             return None
-        if not takes:
+        if not takes and sent.sync:
             kind = decode_changelog_header(sent.value).type.name.lower().replace("_", " ")
             self.seen[f"{kind} messages refused by the fence"] += 1
             self.seen["messages refused after a time-out"] += coordinator.holder is None
-            assert sent.writer is not None
             sent.writer.taken_over = True
             return Delivery(sent.owner, sent.token, -1, now, True)
         into = self.partition(partition)
         time_ms = into.append_time_ms = max(into.append_time_ms, now + self.skew.get(partition, 0))
-        coordinator.write(Written(into.end, time_ms, sent.token, sent.value, sent.outputs), now)
-        return self._end(coordinator, partition)._replace(owner=sent.owner) if sent.sync else None
+        written = Written(into.end, time_ms, sent.token, sent.value, sent.outputs)
+        if not takes:
+            coordinator.keep(sent.writer, written)
+            return None
+        coordinator.write(written, now)
+        if not sent.sync:
+            return None
+        delivery = self._end(coordinator, partition)
+        sent.writer.end = into.end
+        return delivery._replace(owner=sent.owner)
 
     def _end(self, coordinator: Coordinator, partition: TopicPartition) -> Delivery:
         """Commit the open transaction: its messages and outputs are there at once, each with a mark behind it.

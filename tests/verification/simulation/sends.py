@@ -23,9 +23,10 @@ class SendingProcess(Protocol):
 class TransactionalWriter:
     """Who writes a changelog in transactions: a task's life in a process. Its identity is that of a client."""
 
-    __slots__ = ("taken_over",)
+    __slots__ = ("end", "taken_over")
 
     def __init__(self) -> None:
+        self.end: int | None = None  # of the changelog, behind its last transaction; None: it has not claimed
         self.taken_over = False  # another has the transactional id, or it took too long
 
 

@@ -11,8 +11,10 @@ from typing import NamedTuple
 from grete.logs.kafka import endings
 from grete.logs.memory import MemoryPartition
 from grete.ports import ExternalRecord
+from tests.verification.simulation.sends import TransactionalWriter
 
 AGAIN_EVERY = 3  # transactions of which the end is asked for twice
+RENEWS_EVERY = 2  # refusals of a holder whose rival has not claimed: the others find the rival busy taking over
 
 
 class SimPartition(MemoryPartition):
@@ -78,8 +80,9 @@ class Coordinator:
 
     partition: SimPartition
     timeout_ms: float
-    holder: object = None  # None: who held it is fenced off, and no successor has taken over
-    known: list[object] = field(default_factory=list)  # those that have taken over once
+    renews: bool = False  # whether who is refused for a rival that has not claimed may take a new epoch
+    holder: TransactionalWriter | None = None  # None: who held it is fenced off, and no successor has taken over
+    known: list[TransactionalWriter] = field(default_factory=list)  # those that have taken over once
     written: list[Written] = field(default_factory=list)
     since: int = 0  # time at which the open transaction began
     seen: Counter[str] = field(default_factory=Counter)
@@ -87,14 +90,47 @@ class Coordinator:
     ends: int = 0  # transactions that were ended by their holders
     took_s: float = 0.0  # that the last of these took
     under_way: int | None = None  # the epoch of an end that was asked for twice, and may arrive once more
+    cut: dict[TransactionalWriter, list[Written]] = field(default_factory=dict)  # open, of who has a rival
+    refusals: int = 0  # of holders whose rival has not claimed
 
-    def takes(self, writer: object) -> bool:
-        """Tell whether a message is taken from a writer."""
-        if all(writer is not each for each in self.known):
+    def takes(self, writer: TransactionalWriter, now: int, *, ends: bool) -> bool:
+        """Tell whether a message is taken from a writer. A new one takes the id over.
+
+        An older one may take it back with what ``ends`` its transaction, and then sends all of that again.
+        """
+        if writer not in self.known:
             self.known.append(writer)
-            self.abort()
-            self.holder, self.epoch, self.took_s = writer, self.epoch + 1, 0.0
+            if self.holder is not None:
+                self.cut[self.holder] = list(self.written)
+            self._give(writer)
+        elif ends and writer is not self.holder and self.holder is not None and self._renews(writer):
+            self.seen["rivals that a new epoch fences before they claim"] += 1
+            self._give(writer)
+            for each in self.cut.pop(writer, ()):
+                self.write(each._replace(offset=self.partition.end), now)
         return self.holder is writer
+
+    def keep(self, writer: TransactionalWriter, written: Written) -> None:
+        """Keep a message that was not taken: it is sent again where its writer takes the id back."""
+        self.cut.setdefault(writer, []).append(written)
+
+    def _give(self, writer: TransactionalWriter) -> None:
+        self.abort()
+        self.holder, self.epoch, self.took_s = writer, self.epoch + 1, 0.0
+
+    def _renews(self, writer: TransactionalWriter) -> bool:
+        """Whether a writer that is refused takes a new epoch, as the client of a worker does (C4).
+
+        It looks first whether anybody has written behind its last transaction: who has claimed keeps the id (S1).
+        """
+        end = writer.end
+        if end is None or not self.renews:  # None: its claim was refused, and it starts again
+            return False
+        behind = [row.value or b"" for row in self.partition.rows if row.offset >= end]
+        if endings.outcome((), behind) is not endings.WhatBecame.ABSENT:
+            return False
+        self.refusals += 1
+        return self.refusals % RENEWS_EVERY == 1  # with no draw, so that all else in a world stays as it was
 
     def write(self, written: Written, now: int) -> None:
         """Append to the open transaction, or begin one."""

@@ -17,6 +17,7 @@ class Unkind:
 
     transactions: bool = False  # sinks write their changelogs in transactions (S1): some offsets hold no message
     timeout_ms: int = 0  # of a transaction: the broker aborts one that is open for longer
+    renews: bool = False  # who is refused for a rival that has not claimed may take a new epoch (C4)
     late: float = 0.0  # share of the transactions that are acknowledged before they can be read
     late_ms: int = 0  # after which they can be, at most
     holes: float = 0.0  # share of the rows of external inputs with offsets before them that hold no message
@@ -38,6 +39,7 @@ def draw_unkind(seed: int, world: str, interval_ms: int, *, compare_and_append: 
     unkind = Unkind(
         transactions=not compare_and_append and r.random() < 0.6,
         timeout_ms=r.choice((1, 2, 6)) * interval_ms,
+        renews=True,
         late=r.choice((0.0, 0.3, 0.8)),
         holes=r.choice((0.0, 0.0, 0.1, 0.5)),
         sink_ms=r.choice((0, 1, 3)) * interval_ms,

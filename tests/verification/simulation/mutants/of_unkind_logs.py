@@ -18,6 +18,7 @@ from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.connection import SimLog
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan, with_settings
+from tests.verification.simulation.unkind import FOR_EVER_MS
 
 _OVERLOOKED = (
     "halted",
@@ -53,6 +54,11 @@ def _timed_out(plan: Plan) -> Plan:
     """Transactions that the broker has no patience with, of processes that are often frozen."""
     impatient = replace(plan, unkind=replace(plan.unkind, timeout_ms=2))
     return full_of("freeze", "slow partition")(impatient)
+
+
+def _patient(plan: Plan) -> Plan:
+    """Transactions that never time out, of processes that die all the time: their successors meet the living."""
+    return full_of("crash", "zombie")(replace(plan, unkind=replace(plan.unkind, timeout_ms=FOR_EVER_MS)))
 
 
 def _plain(plan: Plan) -> bool:
@@ -207,6 +213,12 @@ def refused_is_fenced(_refused: Any) -> Any:
         raise Fenced(f"{self.changelog}: generation {highest_own} was refused")
 
     return mistaken
+
+
+@mutant(endings, "outcome", "exactly once", "sink", "output", shows=_writes_in_transactions, focus=_patient)
+def claim_overlooked_by_a_new_epoch(_outcome: Any) -> Any:
+    """Who is refused takes the transactional id back, though another has claimed the task meanwhile (S1, C4)."""
+    return lambda own, found: endings.WhatBecame.ABSENT
 
 
 @mutant(
