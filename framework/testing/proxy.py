@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -12,8 +13,10 @@ CHUNK_BYTES = 1 << 16  # of one read: what a socket holds, about
 class Proxy(ABC):
     """Listens on ``port`` of ``host`` and passes what comes to a port of this host, within a ``with`` block."""
 
-    def __init__(self, port: int, to: int, host: str = "127.0.0.1") -> None:
-        self.port, self._to, self._host = port, to, host
+    def __init__(self, port: int, to: int, host: str = "127.0.0.1", others: Mapping[int, int] | None = None) -> None:
+        """``others``: more ports to listen at, and where each leads, as to the other brokers of a cluster."""
+        self.port, self._host = port, host
+        self._ways = {port: to} | dict(others or {})
         self._loop = asyncio.new_event_loop()
         self._opened: set[asyncio.StreamWriter] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name=type(self).__name__)
@@ -22,9 +25,10 @@ class Proxy(ABC):
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection that has come, to its end."""
 
-    async def reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Return a connection to the broker."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._to)
+    async def reach(self, client: asyncio.StreamWriter) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Return a connection to the broker that a client has asked for by its port."""
+        to = self._ways[client.get_extra_info("sockname")[1]]
+        reader, writer = await asyncio.open_connection("127.0.0.1", to)
         self._opened.add(writer)
         return reader, writer
 
@@ -39,8 +43,12 @@ class Proxy(ABC):
 
     def __enter__(self) -> Self:
         self._thread.start()
-        starting = asyncio.start_server(self._connected, self._host, self.port)
-        self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result()
+        self._servers = [
+            asyncio.run_coroutine_threadsafe(
+                asyncio.start_server(self._connected, self._host, port), self._loop
+            ).result()
+            for port in self._ways
+        ]
         return self
 
     def __exit__(
@@ -53,7 +61,8 @@ class Proxy(ABC):
         self._loop.close()
 
     async def _close(self) -> None:
-        self._server.close()
+        for server in self._servers:
+            server.close()
         for writer in self._opened:
             writer.transport.abort()
         others = asyncio.all_tasks() - {asyncio.current_task()}

@@ -13,12 +13,12 @@ LIMIT_S = 180.0
 
 def visible(broker: Broker, partition: TopicPartition) -> list[bytes]:
     """Return the values that are committed, waiting for what is still open: up to the partition's very end."""
-    return _read(broker, partition, "read_committed", _end(broker, partition))
+    return _read(broker, partition, "read_committed", end_of(broker, partition))
 
 
 def everything(broker: Broker, partition: TopicPartition) -> list[bytes]:
     """Return the values that are there, committed or not."""
-    return _read(broker, partition, "read_uncommitted", _end(broker, partition))
+    return _read(broker, partition, "read_uncommitted", end_of(broker, partition))
 
 
 def _consumer(broker: Broker, isolation: str) -> Consumer:
@@ -34,7 +34,8 @@ def _consumer(broker: Broker, isolation: str) -> Consumer:
     )
 
 
-def _end(broker: Broker, partition: TopicPartition) -> int:
+def end_of(broker: Broker, partition: TopicPartition) -> int:
+    """Return the offset behind all that is there, committed or not, with the marks of transactions."""
     consumer = _consumer(broker, "read_uncommitted")
     deadline = time.monotonic() + LIMIT_S
     while True:

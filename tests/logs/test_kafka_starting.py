@@ -24,7 +24,7 @@ class StartingBroker(Proxy):
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass requests on one by one."""
-        to_reader, to_writer = await self.reach()
+        to_reader, to_writer = await self.reach(writer)
         back = asyncio.create_task(self._pass(to_reader, writer))
         asked = False
         try:

@@ -1,6 +1,7 @@
 """A job whose transactions end late: each attempt takes one end off the line and delivers it within the next one."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,9 +16,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker
 from grete.testing.late_end import LateEndLine, LateStage
-from tests.logs.outputs import visible
+from tests.logs.outputs import end_of, visible
 
 LIMIT_S = 30.0  # of any wait: a hang is a failure, and nothing else is
+RENEWAL = re.compile(r"has a new epoch, after (\d+) ms")
 BATCH = 6  # inputs: two of each of three keys
 MODES = {"aligned": "", "transactional": ', mode="deterministic"'}
 
@@ -112,6 +114,14 @@ class LateEndScene:
             tuple(value for value, times in count.items() if times > 1),
             tuple(key for key, each in counts.items() if each != list(range(1, self._fed // 3 + 1))),
         )
+
+    def renewals(self) -> list[int]:
+        """Return how many ms each new epoch took."""
+        return [int(each) for each in RENEWAL.findall(self.log.read_text())]
+
+    def transactions(self) -> int:
+        """Return how many with outputs were committed: each has left a mark behind them."""
+        return end_of(self._broker, self._out) - len(visible(self._broker, self._out))
 
     def attempt(self, *, outputs_first: bool, killed: bool) -> int | None:
         """Let one end come late, and more inputs follow; return the broker's answer to it."""

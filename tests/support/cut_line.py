@@ -29,7 +29,7 @@ class CutLine(Proxy):
             await self._lose(reader)
             return
         cuts = self._cuts
-        to_reader, to_writer = await self.reach()
+        to_reader, to_writer = await self.reach(writer)
         await asyncio.gather(self._pass(reader, to_writer, cuts), self._pass(to_reader, writer, cuts))
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cuts: int) -> None:

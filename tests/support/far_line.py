@@ -82,7 +82,7 @@ class FarLine(Proxy):
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass both directions on, each byte when it is due."""
         peer: str = writer.get_extra_info("peername")[0]
-        to_reader, to_writer = await self.reach()
+        to_reader, to_writer = await self.reach(writer)
         await asyncio.gather(self._pass(peer, reader, to_writer), self._pass(peer, to_reader, writer))
 
     async def _pass(self, peer: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

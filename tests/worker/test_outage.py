@@ -96,8 +96,8 @@ def network(kafka_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> I
     del kafka_broker  # asked for because it says whether jars can be had here
     port = free_port()
     with (
-        Cluster(tmp_path_factory.mktemp("network") / "kafka", behind=port) as cluster,
-        CutLine(port, cluster.outside) as line,
+        Cluster(tmp_path_factory.mktemp("network") / "kafka", behind=[port]) as cluster,
+        CutLine(port, cluster.outside[0]) as line,
     ):
         yield Network(cluster, line)
 

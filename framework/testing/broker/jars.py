@@ -24,10 +24,10 @@ _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")  # a file of classes that do
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 START_TRIES = 3  # another process may take a free port before the broker has it
 _CLUSTER = "Z3JldGUtdGVzdC1icm9rZQ"  # any 16 bytes
-_POM = f"""<project><modelVersion>4.0.0</modelVersion><groupId>grete</groupId>
+_POM = """<project><modelVersion>4.0.0</modelVersion><groupId>grete</groupId>
 <artifactId>broker</artifactId><version>1</version>
 <dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA}</version></dependency>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{kafka}</version></dependency>
 <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
 </dependencies></project>
 """
@@ -100,7 +100,7 @@ def classes_file(java: str, jars: Path) -> Path:
     """Return the file of the classes that this Java takes from these jars. The first broker to end makes it."""
     place = Path(java).resolve()
     of = f"{place} {place.stat().st_mtime_ns} {jars}"  # Java looks at the jars itself
-    return made(cache()) / f"kafka-{KAFKA}-{hashlib.sha256(of.encode()).hexdigest()[:12]}.jsa"
+    return made(cache()) / f"{jars.name}-{hashlib.sha256(of.encode()).hexdigest()[:12]}.jsa"
 
 
 def with_classes(classes: Path) -> list[str]:
@@ -122,9 +122,9 @@ def _lines(properties: Mapping[str, str]) -> str:
     return "".join(f"{name}={value}\n" for name, value in properties.items())
 
 
-def find_jars() -> Path:
+def find_jars(version: str = KAFKA) -> Path:
     """Return the directory of Kafka's jars, fetched with Maven the first time: about 45 MB."""
-    target = cache() / f"kafka-{KAFKA}"
+    target = cache() / f"kafka-{version}"
     if target.exists():
         return target
     maven = shutil.which("mvn")
@@ -132,7 +132,7 @@ def find_jars() -> Path:
         raise ConfigError("Kafka's jars: they are fetched with Maven, and there is no mvn: install it")
     with tempfile.TemporaryDirectory(dir=made(cache())) as name:
         draft = Path(name)
-        (draft / "pom.xml").write_text(_POM)
+        (draft / "pom.xml").write_text(_POM.format(kafka=version))
         fetch = [
             maven,
             "-q",

@@ -3,6 +3,7 @@
 import asyncio
 import struct
 import threading
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -67,8 +68,8 @@ class LateEndLine(Proxy):
     A client that comes by this line must be told of no other way: see the package's text.
     """
 
-    def __init__(self, port: int, to: int, host: str = "127.0.0.1") -> None:
-        super().__init__(port, to, host)
+    def __init__(self, port: int, to: int, host: str = "127.0.0.1", others: Mapping[int, int] | None = None) -> None:
+        super().__init__(port, to, host, others)
         self._attempt: LateEnd | None = None
         self._taken: _Taken | None = None
         self._passed: list[str] = []  # topics of the open transaction whose first records the broker has
@@ -82,7 +83,7 @@ class LateEndLine(Proxy):
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass both directions on, request by request."""
-        to_reader, to_writer = await self.reach()
+        to_reader, to_writer = await self.reach(writer)
         waiting: dict[int, tuple[Request, LateEnd | None]] = {}
         back = asyncio.ensure_future(self._answers(to_reader, writer, waiting))
         held: set[asyncio.Future[None]] = set()

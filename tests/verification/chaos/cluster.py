@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from grete.spark.java import find_java
 from grete.testing.broker.jars import SHORT_LIVED, classes_file, find_jars, with_classes
-from grete.testing.broker.settings import answers, free_port, settings
+from grete.testing.broker.settings import KAFKA, answers, free_port, settings
 
 CLUSTER = "Z3JldGUtY2hhb3MtYnJva2Vycw"  # any 16 bytes
 # A dead broker is noticed after 2 s rather than 9 s: its controller refuses the one that comes back until then.
@@ -29,21 +30,22 @@ class Cluster:
         brokers: int = 1,
         changed: dict[str, str] | None = None,
         *,
-        behind: int | None = None,
+        behind: Sequence[int] = (),
         host: str = "127.0.0.1",
+        version: str = KAFKA,
     ) -> None:
         """Format and start them. ``changed``: broker settings beside ours. Raises ConfigError: no Java, no jars.
 
-        ``behind``: the port of a proxy to the ``outside`` port of a broker; who comes by it is sent there again.
+        ``behind``: for each broker the port of a proxy to its ``outside`` port; who comes by it is sent there again.
         ``host``: the address at which clients reach them.
         """
-        self._directory, self._host = directory, host
-        self._behind, self.outside = behind, free_port()
+        self._directory, self._host, self._jars = directory, host, find_jars(version)
+        self._behind, self.outside = behind, [free_port() for _ in behind]
         self._ports = [(free_port(), free_port()) for _ in range(brokers)]
         self.bootstrap = ",".join(f"{host}:{port}" for port, _ in self._ports)
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * brokers
         for number in range(brokers):
-            format_storage(directory / f"broker-{number}", number + 1)
+            format_storage(directory / f"broker-{number}", number + 1, self._jars)
             self._config(number).write_text(_lines(self._settings(number) | (changed or {})))
         try:
             for number in range(brokers):
@@ -97,7 +99,7 @@ class Cluster:
     def _launch(self, number: int) -> None:
         with (self._directory / f"broker-{number}.log").open("ab") as log:
             self._processes[number] = subprocess.Popen(
-                _command("kafka.Kafka", str(self._config(number))),
+                _command(self._jars, "kafka.Kafka", str(self._config(number))),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -119,9 +121,9 @@ class Cluster:
             "controller.quorum.voters": voters,
             "log.dirs": str(self._directory / f"broker-{number}"),
         }
-        if self._behind is not None:
-            own["listeners"] += f",OUTSIDE://127.0.0.1:{self.outside}"
-            own["advertised.listeners"] += f",OUTSIDE://{self._host}:{self._behind}"
+        if self._behind:
+            own["listeners"] += f",OUTSIDE://127.0.0.1:{self.outside[number]}"
+            own["advertised.listeners"] += f",OUTSIDE://{self._host}:{self._behind[number]}"
             own["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,OUTSIDE:PLAINTEXT"
             own["inter.broker.listener.name"] = "PLAINTEXT"
         if len(self._ports) > 1:
@@ -136,10 +138,11 @@ class Cluster:
         return settings() | own
 
 
-def format_storage(directory: Path, node: int) -> None:
+def format_storage(directory: Path, node: int, jars: Path) -> None:
     """Make an empty broker's directory, as Kafka's tool does; the tool runs once in this process."""
     directory.mkdir(parents=True)
-    for name, content in _formatted().items():
+    for name, content in _formatted(jars).items():
+        (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_bytes(content)
     own = base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
     path = directory / "meta.properties"
@@ -148,19 +151,19 @@ def format_storage(directory: Path, node: int) -> None:
 
 
 @functools.cache
-def _formatted() -> dict[str, bytes]:
+def _formatted(jars: Path) -> dict[str, bytes]:
     """Return file → content of a directory that Kafka's tool has formatted."""
     with tempfile.TemporaryDirectory() as name:
         config, data = Path(name) / "server.properties", Path(name) / "data"
         config.write_text(_lines(settings() | {"log.dirs": str(data)}))
         format_it = ["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(config)]
-        subprocess.run(_command(*format_it), check=True, capture_output=True, timeout=60)
-        return {path.name: path.read_bytes() for path in data.iterdir()}
+        subprocess.run(_command(jars, *format_it), check=True, capture_output=True, timeout=60)
+        return {str(path.relative_to(data)): path.read_bytes() for path in data.rglob("*") if path.is_file()}
 
 
-def _command(*arguments: str) -> list[str]:
+def _command(jars: Path, *arguments: str) -> list[str]:
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-    java, jars = find_java(), find_jars()
+    java = find_java()
     own = [*SHORT_LIVED, *with_classes(classes_file(java, jars)), "-Xms128m", "-Xmx512m", quiet]
     return [java, *own, "-cp", str(jars / "*"), *arguments]
 

@@ -75,8 +75,8 @@ def run(
         network = held.enter_context(Network(directory, [f"machine{number}" for number in range(machines)]))
         (directory / "kafka").mkdir()
         line, names = free_port(), chain_job("", mode)  # the machines' way to the broker; the checker has its own
-        broker = held.enter_context(Cluster(directory / "kafka", behind=line, host=network.host))
-        held.enter_context(network.proxy(line, broker.outside, seed))
+        broker = held.enter_context(Cluster(directory / "kafka", behind=[line], host=network.host))
+        held.enter_context(network.proxy(line, broker.outside[0], seed))
         address = LogAddress(f"kafka://{broker.bootstrap}")
         outside = KafkaOutside(JobDirectory(directory / "outside", address=address), names)
         held.callback(outside.close)
