@@ -88,7 +88,8 @@ class AlignedMode:
     def stop(self) -> None:
         """Tell the core to stop: where input is held not before all of it has run, as no successor reads it."""
         self._stopping = self._uncovered is not None
-        parts, self._stop_waits = self._parts, self._holds_rows
+        parts = self._parts
+        self._stop_waits = self._stopping and (self._holds_rows or not self._core.at_rest)
         if self._stop_waits:  # a commit lets it run: not by the timer, which may be minutes away
             parts.tell(on.Tick(int(parts.mono_ms()), parts.overlay.open_bytes, asked=parts.asked, requested=True))
         else:
@@ -114,7 +115,7 @@ class AlignedMode:
     def on_time(self) -> bool:
         """Tell the core that time has passed, if that may do something; True if it did."""
         parts = self._parts
-        if self._stop_waits and not self._holds_rows:
+        if self._stop_waits and self._core.at_rest and not self._holds_rows:  # nor is about to
             self.stop()
             return True
         now = parts.mono_ms()

@@ -9,8 +9,9 @@ from tests.verification.simulation.losses import GUARANTEES, Guarantee, run_losi
 from tests.verification.simulation.oracle import Violation
 from tests.verification.simulation.scheduler import Simulation
 
-# the last one has tight write batches: what was covered ran in pieces of several batches, and its task halted
-SEEDS = (*range(33_100_000, 33_100_009), 34_200_007)
+# two found something: what was covered ran in pieces of several batches, which are too much for a tight write batch,
+# and a task that was asked to stop just before it took a frame ended with the frame's position, and without its record
+SEEDS = (*range(33_100_000, 33_100_008), 34_200_007, 34_300_003)
 
 
 def _run(guarantee: Guarantee, *, stopped: bool = False) -> list[Simulation]:
