@@ -101,6 +101,16 @@ class Processed(Struct, frozen=True):
     open_bytes: int
 
 
+class Fired(Struct, frozen=True):
+    """Timers have fired that were due by event time. ``left``: others come before all that would be processed (E10).
+
+    ``open_bytes`` as in Processed.
+    """
+
+    open_bytes: int
+    left: bool
+
+
 class OutputFrames(Struct, frozen=True):
     """The answer to FlushOutputs, or a batch's end: bodies of frames, as (partition, number of records, body).
 
@@ -232,6 +242,7 @@ Event = (
     | Message
     | ExternalProcessed
     | Processed
+    | Fired
     | OutputFrames
     | InputRead
     | ExternalBatch

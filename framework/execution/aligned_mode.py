@@ -7,14 +7,15 @@ from grete.core import actions as do
 from grete.core import events as on
 from grete.core.aligned.task import TaskCore
 from grete.errors import OffsetOutOfRange
+from grete.execution.aligned_outputs import AlignedOutputs
 from grete.execution.checkpoint_asks import CheckpointAsks
+from grete.execution.due_timers import DueTimers
 from grete.execution.early_frames import SpilledFrames
 from grete.execution.held_input import HeldInput, HeldWork
 from grete.execution.limits import END_CHECK_MS, WALL_LOOK_MS
-from grete.execution.pending_sends import CHANGELOG
 from grete.execution.task_parts import TaskParts
 from grete.execution.timers import NEVER
-from grete.ports import Delivery, ExternalRecord, LogRow
+from grete.ports import Delivery, LogRow
 from grete.protocol.ids import TopicPartition
 
 
@@ -42,16 +43,18 @@ class AlignedMode:
         self._asks = CheckpointAsks(parts, core)
         self._batch: deque[LogRow] = deque()
         self._batch_of: TopicPartition | None = None
-        self._held: list[ExternalRecord] = []  # records that a sink holds back for the checkpoint being committed (S1)
+        self._outputs = AlignedOutputs(parts, held=core.aligned)
         self._unflushed = False  # something was processed since the outputs were flushed
         self._uncovered = HeldInput() if _holds(parts) else None
         if self._uncovered is not None:
             parts.event_time.holds = self._uncovered.holds
+        self._rest: tuple[TopicPartition, list[LogRow]] | None = None  # rows that wait for timers that are left (E10)
         self._stopping = False  # of a task that holds what it reads: nothing more is read
         self._stop_waits = False  # for what was read; then the core is told
         self._fired = False  # wall-clock timers have, since input was last looked for
         self._done_in = -1  # the checkpoint that holds what they, or input that was held, did last
         self.held_up = False
+        self._due = DueTimers(parts, core, by_slices=self._uncovered is None)
 
     def observe(self, t: int) -> None:
         """Do nothing: there is no logical time."""
@@ -68,7 +71,8 @@ class AlignedMode:
 
     @property
     def _in_work(self) -> bool:
-        return self._holds_rows or self._batch_of is not None or self._unflushed
+        waits = self._holds_rows or self._batch_of is not None or self._rest is not None
+        return waits or self._unflushed or self._due.left
 
     @property
     def _holds_rows(self) -> bool:
@@ -102,7 +106,7 @@ class AlignedMode:
         So has what wall-clock timers did, and none is due.
         """
         parts, held, in_flight = self._parts, self._uncovered, self._parts.runner.in_flight
-        if in_flight is not None and in_flight.count:
+        if (in_flight is not None and in_flight.count) or self._due.left or self._rest is not None:
             return False
         if held is None or self._aligned:
             last, rests = parts.core.commits.committed, held is None or held.empty
@@ -132,6 +136,8 @@ class AlignedMode:
         parts = self._parts
         due: float = parts.core.due_in_ms(int(now_ms))
         due = min(due, int(parts.end_due_ms - now_ms) + 1) if now_ms < parts.end_due_ms else due
+        if self._due.left:
+            return due
         if parts.core.wants_input and self._batch_of is None and not parts.input_reader.more:
             due = min(due, parts.event_time.due_in_ms(now_ms))
         if parts.core.wants_input and not self.held_up and parts.wall_timer_in_ms < NEVER:
@@ -142,6 +148,8 @@ class AlignedMode:
         """Tell the code of inputs that have brought nothing for a while (E4), or let wall-clock timers fire."""
         parts = self._parts
         now = parts.mono_ms()
+        if self._due.left or self._rest is not None:
+            return False
         if parts.wall_timer_in_ms <= 0 and parts.core.wants_input and not (self.held_up or self._fired):
             self._fired, self._done_in = True, self._open_checkpoint
             parts.runner.fire_wall(parts.wall_ms)
@@ -160,6 +168,7 @@ class AlignedMode:
     def _unflushed_at(self, now: float) -> bool:
         """Tell the core that no record, but time has done something."""
         self._unflushed = True
+        self._due.tell_left()
         self._parts.tell(on.Tick(int(now), self._parts.overlay.open_bytes))
         return True
 
@@ -173,26 +182,37 @@ class AlignedMode:
             return False
         if self._uncovered is not None and (ran := self._run_covered(self._uncovered)) is not None:
             return ran
-        if self._batch_of is None:
+        if self._due.left:
+            self._due.fire()
+            self._unflushed = True
+            if not (self._due.left and self._due.let_markers_pass):
+                return True
+        if self._rest is None and self._batch_of is None:
             try:
                 batch = parts.next_batch()
             except OffsetOutOfRange as error:
                 parts.tell_input_gone(error)
                 return True
             if batch is None:
-                return not self._holds_rows and parts.tell_ends()
+                return self._due.left or (not self._holds_rows and parts.tell_ends())
             partition, rows = batch
-            if partition not in parts.internal:
-                parts.event_time.active(partition, parts.mono_ms())
-                return self._external_batch(partition, rows)
-            self._batch_of, self._batch = partition, deque(rows)
-        self._tell_messages(self._batch_of)
+            if partition in parts.internal:
+                self._batch_of, self._batch = partition, deque(rows)
+            else:
+                self._rest = partition, rows
+        if self._rest is None:
+            assert self._batch_of is not None
+            self._tell_messages(self._batch_of)
+        elif not self._due.left:
+            self._external_batch(*self._rest)
         return True
 
     def _tell_messages(self, partition: TopicPartition) -> None:
         """Tell the core of messages, up to the first of which something comes: of most markers nothing does."""
         parts, batch, core = self._parts, self._batch, self._parts.core
         while batch:
+            if self._due.hold(batch[0].value or b""):
+                break
             row = batch.popleft()
             parts.tell(on.Message(partition, row.offset, row.append_time_ms, row.value or b""))
             if parts.todo or not core.wants_input:
@@ -223,29 +243,33 @@ class AlignedMode:
         work()
         self._unflushed = True
 
-    def _external_batch(self, partition: TopicPartition, rows: list[LogRow]) -> bool:
-        parts = self._parts
-        parts.holes.read(partition, parts.core.external.position[partition], rows)
-        work = partial(parts.runner.process_rows, partition, rows)
+    def _external_batch(self, partition: TopicPartition, rows: list[LogRow]) -> None:
+        parts, self._rest = self._parts, None
+        parts.event_time.active(partition, parts.mono_ms())
         if self._uncovered is None:
-            self._run(work)
+            taken = parts.runner.process_rows(partition, rows)
+            self._unflushed = True
+            self._rest = None if taken == len(rows) else (partition, rows[taken:])
+            rows = rows[:taken]
         else:
+            work = partial(parts.runner.process_rows, partition, rows)
             self._uncovered.take(partition, sum(len(row.value or b"") for row in rows), work)
+        parts.holes.read(partition, parts.core.external.position[partition], rows)
         parts.counters["external records"] += len(rows)
         parts.end_due_ms = parts.mono_ms() + END_CHECK_MS
+        self._due.tell_left()
         parts.tell(on.ExternalProcessed(partition, rows[-1].offset + 1, False, parts.overlay.open_bytes))
-        return True
 
     def forget_read(self) -> None:
         """An input is to be read from elsewhere: forget what was read and not processed."""
-        self._batch_of, self._batch = None, deque()
+        self._batch_of, self._batch, self._rest = None, deque(), None
 
     # --- outputs ---
 
     def flush(self) -> bool:
         """Close the output frames at the end of a batch, never by waiting."""
         parts = self._parts
-        if (self._batch_of is not None or parts.input_reader.more) and not self._full:
+        if (self._batch_of is not None or parts.input_reader.more) and not (self._full or self._due.left):
             return False
         frames = parts.runner.take_frames() if self._unflushed else []
         if frames:
@@ -257,7 +281,7 @@ class AlignedMode:
         if frames or watermark is not None:
             parts.tell(on.OutputFrames(frames, watermark))
         if not self._aligned:
-            self._produce()
+            self._outputs.produce()
         return True
 
     def perform(self, action: do.Action) -> bool:
@@ -277,12 +301,12 @@ class AlignedMode:
                 parts.overlay.freeze()
                 if self._uncovered is not None:
                     self._uncovered.froze()
-                self._hold_back()
+                self._outputs.froze()
             case do.Committed() if self._uncovered is not None:
                 self._uncovered.committed()
                 return False  # the driver counts it
             case do.AppendChangelog():
-                self._append_changelog(action)
+                self._outputs.append_changelog(action)
             case _:
                 return False
         return True
@@ -316,34 +340,5 @@ class AlignedMode:
         else:
             self._uncovered.take(action.partition, len(value), work)
         parts.counters["frames"] += 1
+        self._due.tell_left()
         parts.tell(on.Processed(parts.overlay.open_bytes))
-
-    def _append_changelog(self, action: do.AppendChangelog) -> None:
-        parts = self._parts
-        outputs, self._held = (self._held, []) if action.with_outputs else ((), self._held)
-        parts.pending_sends.sent_other(CHANGELOG, parts.mono_ms())
-        parts.log.send(
-            parts.owner,
-            CHANGELOG,
-            parts.wiring.changelog,
-            action.value,
-            fence=action.generation,
-            sync=True,
-            outputs=outputs,
-        )
-
-    def _hold_back(self) -> None:
-        """Assign the records that a sink has collected so far to the checkpoint just frozen (A8)."""
-        if self._aligned:
-            self._held = self._parts.runner.take_external()
-        else:
-            self._produce()
-
-    def _produce(self) -> None:
-        """Send what was collected for topics outside of the job (at least once)."""
-        parts, runner = self._parts, self._parts.runner
-        held = runner.external_bytes
-        if records := runner.take_external():
-            token = parts.pending_sends.produced(held - runner.external_bytes, parts.mono_ms())
-            parts.log.produce(parts.owner, token, records)
-            parts.urgent = True

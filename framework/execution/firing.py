@@ -13,12 +13,14 @@ from grete.execution.binding import bind_stateful, bound
 from grete.execution.event_time import BEFORE_ALL
 from grete.execution.failures import TimerError, guarded_result, guarded_timer, timer_name, ways
 from grete.execution.floors import Floors
-from grete.execution.limits import FIRED_TIMERS
+from grete.execution.limits import FIRED_TIMERS, SLICE_TIMERS
 from grete.execution.reserved_stores import TIMERS
 from grete.execution.site import Site
 from grete.execution.timers import WALL, Due, TimerQueue
 from grete.execution.user_traceback import user_line
 from grete.stores.overlay_store import OverlayStore
+
+ALL = 1 << 62  # more timers than there ever are
 
 
 class Firing:
@@ -32,6 +34,9 @@ class Firing:
         self._on_timer: dict[Clock, Callable[[Timer], None]] = {}
         self.wall = TimerQueue(site.overlay.store(TIMERS), wall=True) if "wall" in stage.timers else None
         self._in_init = False
+        self.slices = False  # no more than a slice of timers fires in one call (E10)
+        self.left = False  # some that are due have not fired: they come before all else
+        self._may = ALL  # how many may fire in this call
 
     @property
     def late(self) -> int:
@@ -76,16 +81,29 @@ class Firing:
         """Note that the task's ``init`` is over."""
         self._in_init = False
 
-    def fire(self) -> None:
-        """Run the timers that are due, in order; those that they set may be due, too. Raises TimerError."""
+    def begin_slice(self, *, whole: bool = False) -> None:
+        """Begin a call; ``whole``: all fire in it that are due."""
+        self._may = ALL if whole or not self.slices else SLICE_TIMERS
+
+    def fire(self) -> bool:
+        """Run the timers that are due, in order; those that they set may be due, too. Raises TimerError.
+
+        Return whether none is left for the next slice.
+        """
         timers = self._site.timers
+        self.left = True
         try:
-            while (due := timers.pop_next()) is not None:
+            while self._may > 0 or timers.due > timers.now:
+                if (due := timers.pop_next()) is None:
+                    self.left = False
+                    break
+                self._may -= 1
                 self._fire_one(due)
         except TimerError:
             raise
         except TaskError as error:
             raise TimerError(f"{self._where}: {error}", stage=self._stage.name) from error
+        return not self.left
 
     def settle(self) -> None:
         """Note which timers are gone, behind each batch."""
@@ -107,20 +125,10 @@ class Firing:
         for due in self.wall.pop_all(now):
             self._fire_one(due)
 
-    def drain(self) -> None:
-        """Fire what is set, one timer after another, as if time went on up to the last one (E7). Raises TimerError.
-
-        What is set meanwhile fires, too, up to that time; windows do beyond it. So a timer that sets itself again ends.
-        """
-        timers, time = self._site.timers, self._site.time
-        assert time is not None
-        silent = {name for name, each in self._stateful.items() if not each.tells}
-        until, _ = timers.last(silent)
-        while until is not None:
-            while timers.move_to_next(until):
-                time.catch_up(timers.now)
-                self.fire()
-            _, until = timers.last(silent)
+    @property
+    def last(self) -> tuple[int | None, int | None]:
+        """The times of the last timer that is set, and of the last one of a window; of those that tell something."""
+        return self._site.timers.last({name for name, each in self._stateful.items() if not each.tells})
 
     def _schedule_decided(self, schedule: Callable[..., None], at: int, key: str = "") -> None:
         if self._in_init:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from grete.protocol.ids import TopicPartition
 
-HeldWork = Callable[[], None]  # runs user code over a batch of records, or over a frame
+HeldWork = Callable[[], object]  # runs user code over a batch of records, or over a frame
 _HeldRead = tuple[TopicPartition, int, HeldWork]
 
 

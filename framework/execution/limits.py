@@ -42,6 +42,7 @@ GONE_TIMERS_MIN = 1_000  # in the heap: fewer of them cost 100 KB, and a new hea
 MOVED_TIMERS = 1_000  # to a new heap, behind a batch or before a freeze: less than a millisecond
 AGAIN_TIMERS = 10_000  # in a row, each set by the one before for a time that had fired: such a row never ends
 FIRED_TIMERS = 1_000  # by the wall clock, between two batches: after an outage they are not one checkpoint
+SLICE_TIMERS = 1_000  # by event time, between two looks at commits and stops: some ten ms of a small on_timer
 WALL_LOOK_MS = 1_000  # between two looks at the wall clock while a timer waits for it: someone may set it
 
 # --- what inputs remember to drop duplicates ---

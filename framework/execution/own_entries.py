@@ -43,9 +43,14 @@ class OwnEntries:
         self.save([(STREAM_TIME, now)])
         self.floors.drop(now)
 
-    def save(self, entries: Iterable[tuple[bytes, bytes | int]]) -> None:
-        """Write what differs from the state."""
+    def save(self, entries: Iterable[tuple[bytes, bytes | int | None]]) -> None:
+        """Write what differs from the state; None: the entry is gone."""
         for key, value in entries:
+            if value is None:
+                if self.get(key) is not None:
+                    self._meta.delete(key)
+                    del self._known[key]
+                continue
             raw = _INT64.pack(value) if isinstance(value, int) else value
             if self._known.get(key) != raw:
                 self._meta.put(key, raw)

@@ -69,6 +69,23 @@ class CommitTracing(Protocol):
         ...
 
 
+class DueByTime(Protocol):
+    """Fires timers of event time (grete.execution.task_time)."""
+
+    @property
+    def left(self) -> bool:
+        """Whether timers are left that come before the next record, and before what consumers are told (E10)."""
+        ...
+
+    def by_slices(self) -> None:
+        """Let no call fire more of them than a slice has."""
+        ...
+
+    def fire_slice(self) -> None:
+        """Let the next slice of them fire. Raises TimerError."""
+        ...
+
+
 class Runner(Protocol):
     """Runs the user's task over the overlay; grete.execution.processor is the real one."""
 
@@ -82,8 +99,13 @@ class Runner(Protocol):
         """Process the records of a frame but for the first ``skip``, or take a watermark (E2)."""
         ...
 
-    def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
-        """Process rows of an external input."""
+    def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> int:
+        """Process rows of an external input; return how many: the others wait for timers that are left (E10)."""
+        ...
+
+    @property
+    def due(self) -> DueByTime | None:
+        """The timers of event time that are due; None: there never are any, or they have their turn among records."""
         ...
 
     def input_is_idle(self, partition: TopicPartition, *, ended: bool = False) -> None:
@@ -92,7 +114,7 @@ class Runner(Protocol):
 
     @property
     def watermark(self) -> tuple[int, bool] | None:
-        """The event time to tell consumers, and whether the task is idle (E2); None: the task keeps none."""
+        """The event time to tell consumers, and whether the task is idle (E2); None: it has none to tell now."""
         ...
 
     @property

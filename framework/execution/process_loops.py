@@ -67,7 +67,9 @@ def _timed(site: Site, declared: Input[Any, Any], process: ProcessFunction) -> L
                 timestamp = outputs.timestamp = record.timestamp
                 if (returned := process(record)) is not None:
                     refuse_return("process", returned)
-                advance(timestamp)
+                if advance(timestamp):
+                    site.reading.left = length_hint(keys)
+                    return
         except Exception as error:
             raise failure(site, declared, batch, len(batch.keys) - length_hint(keys) - 1, error) from error
 
@@ -125,7 +127,9 @@ def _guarded(site: Site, declared: Input[Any, Any], process: ProcessFunction, me
                 refuse(batch, index, error)
             else:
                 site.keep()
-                site.advance(timestamp)
+                if site.advance(timestamp):
+                    site.reading.left = length_hint(keys)
+                    return
 
     return loop
 

@@ -27,7 +27,7 @@ from grete.execution.firing import Firing
 from grete.execution.outbox import Outbox
 from grete.execution.outputs import Outputs
 from grete.execution.own_entries import OwnEntries
-from grete.execution.ports import TaskTracing
+from grete.execution.ports import DueByTime, TaskTracing
 from grete.execution.process_loops import Loop, compile_loop
 from grete.execution.record_times import silent_inputs, with_times
 from grete.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS, TURN
@@ -106,12 +106,13 @@ class Processor:
             outputs,
             self._outbox,
             self._timers,
-            self._fire if stage.goes_by_time else None,
+            (lambda: self._firing.fire()) if stage.goes_by_time else None,  # noqa: PLW0108  # made below
             *(time, self._context.now, clock),
         )
         self._firing = Firing(stage, self._site, self._entries.floors)
         self._time = None if time is None else TaskTime(time, stage, self._site, self._firing, self._then)
         self.wall = self._firing.wall
+        self.due: DueByTime | None = self._time if self._records is None and stage.goes_by_time else None
 
     def reset(self) -> None:
         """Make a new task instance over the state as it is now; drop what was collected.
@@ -183,14 +184,16 @@ class Processor:
         refuse = refuser(self._site, self._inputs[batch.source.topic])
         self._then(partial(refuse, batch, 0, SerdeError(reason)))
 
-    def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
-        """Process rows of an external topic."""
+    def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> int:
+        """Process rows of an external topic; return how many: the others wait for timers that are left (E10)."""
+        self._site.reading.left = 0
         if rows:
             offsets, _, timestamps, keys, values, headers = zip(*rows, strict=True)
             if self.check_keys is not None:
                 self.check_keys(partition, offsets, keys)
             cells = headers if any(headers) else None
             self.process_batch(OUTSIDE, RecordBatch(keys, values, timestamps, cells, source=partition, offset=offsets))
+        return len(rows) - self._site.reading.left
 
     def input_is_idle(self, partition: TopicPartition, *, ended: bool = False) -> None:
         """Note that nothing comes from an external partition for now, until its next record (E4); ``ended``: E7."""
@@ -199,8 +202,8 @@ class Processor:
 
     @property
     def watermark(self) -> tuple[int, bool] | None:
-        """The watermark for consumers, and whether this task is idle; None: nothing goes by event time."""
-        return None if self._time is None else self._time.watermark
+        """The watermark for consumers, and whether this task is idle; None: it has none, or timers are left (E10)."""
+        return None if self._time is None or self._time.left else self._time.watermark
 
     def take_watermark(self, source: TimeSource, watermark: int, *, idle: bool) -> None:
         """Take what the producer of a channel has told of its event time, in ms (E2)."""
@@ -215,9 +218,6 @@ class Processor:
     def fire_wall(self, now: int) -> None:
         """Let wall-clock timers fire that are due at ``now`` (ms)."""
         self._firing.fire_wall(now)
-
-    def _fire(self) -> None:
-        self._firing.fire()
 
     def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
         """End a batch: return and forget the outputs to streams, (partition, records, frame body), by first use."""

@@ -7,10 +7,11 @@ from operator import length_hint
 class Reading:
     """The loops over records set it once a batch; then the iterator of the batch moves. Nothing is done per record."""
 
-    __slots__ = ("_batches", "_begun", "_keys", "timers")
+    __slots__ = ("_batches", "_begun", "_keys", "left", "timers")
 
     def __init__(self) -> None:
         self._batches = self._begun = self.timers = 0
+        self.left = 0  # records of the last batch that wait for the timers before them
         self._keys: Iterator[bytes | None] = iter(())
 
     def begin(self, keys: Iterator[bytes | None]) -> None:

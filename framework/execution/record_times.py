@@ -110,18 +110,25 @@ def with_times(
             site.clock.whole(part_of(batch, index, index + 1))
         refuse(batch, index, error)
 
+    def whole(batch: RecordBatch, begin: int, end: int, times: list[int]) -> bool:
+        """Process a part; return whether that was all of it."""
+        loop(part_of(batch, begin, end)._replace(timestamps=times))
+        if site.reading.left:
+            site.reading.left += len(batch.keys) - end
+        return not site.reading.left
+
     def timed(batch: RecordBatch) -> None:
         begin, times = 0, list[int]()
         for index, (value, timestamp) in enumerate(zip(batch.values, batch.timestamps, strict=True)):
             try:
                 times.append(told(value, timestamp))
             except Exception as error:  # noqa: BLE001  # ours are raised again by refuse
-                if times:
-                    loop(part_of(batch, begin, index)._replace(timestamps=times))
+                if times and not whole(batch, begin, index, times):
+                    return
                 begin, times = index + 1, []
                 then(partial(without_time, batch, index, error))
         if times:
-            loop(part_of(batch, begin, len(batch.keys))._replace(timestamps=times))
+            whole(batch, begin, len(batch.keys), times)
 
     return timed
 

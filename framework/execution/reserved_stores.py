@@ -6,6 +6,7 @@ TIMERS, META, OUTBOX = RESERVED_STORES["_timers"], RESERVED_STORES["_meta"], RES
 
 STREAM_TIME = b"stream time"  # in META: int64, the event time of the task (E1)
 EVENT_TIME = b"event time "  # in META, before a partition's name: what its sources have reached (E1)
+FIRING = b"firing"  # in META: int64, timers are due that have not fired; which (grete.execution.task_time)
 PINS = b"store "  # in META, before the id of a user's store
 FILES_OWNER = b"files"  # in OUTBOX: an id that tells a task that writes files only from a namesake
 WAITING = (b"b", b"v", b"e")  # in OUTBOX, first byte of a key: of outputs that a sink may lack; the others are accounts

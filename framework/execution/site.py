@@ -46,7 +46,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The common part of a task's calls. ``fire`` runs the timers that are due; None if the task declares none."""
+    """The common part of a task's calls. ``fire`` runs timers that are due, and tells whether none is left.
+
+    It is None if the task declares none.
+    """
 
     stage: str
     partition: int
@@ -54,7 +57,7 @@ class Site:
     outputs: Outputs
     outbox: Outbox
     timers: TimerQueue
-    fire: Callable[[], None] | None
+    fire: Callable[[], bool] | None
     time: EventTime | None  # None: nothing here or behind the task goes by event time
     now: Callable[[], int]  # the time in ms that user code sees
     clock: RecordClock | None = None  # logical time in deterministic mode (D1)
@@ -62,18 +65,20 @@ class Site:
     failed: Failed = field(default_factory=Failed)
     out_of_order_ms: int = 0  # of the input: its records hold event time back by that
 
-    def advance(self, timestamp: int) -> None:
-        """Let event time follow a record's timestamp as far as the other sources allow (E1), and fire what is due."""
+    def advance(self, timestamp: int) -> bool:
+        """Let event time follow a record's timestamp as far as the other sources allow (E1), and fire what is due.
+
+        Return whether timers are left, so that the next record waits (E10).
+        """
         time, timers = self.time, self.timers
         if time is None:
-            return
+            return False
         timestamp -= self.out_of_order_ms
         time.highest = max(time.highest, timestamp)
         reached = min(timestamp, time.ceiling)
         if reached > timers.now:
             time.now = timers.now = reached
-        if self.fire is not None and timers.due <= timers.now:
-            self.fire()
+        return self.fire is not None and timers.due <= timers.now and not self.fire()
 
     @property
     def counts(self) -> dict[str, int]:

@@ -9,12 +9,16 @@ from functools import partial
 from grete.api.graph import StageGraph
 from grete.errors import TaskError
 from grete.execution.calls.flight import Records
-from grete.execution.event_time import AFTER_ALL, BEFORE_ALL, EventTime, TimeSource
+from grete.execution.event_time import AFTER_ALL, BEFORE_ALL, OUTSIDE, EventTime, TimeSource
 from grete.execution.firing import Firing
+from grete.execution.reserved_stores import FIRING
 from grete.execution.site import Site
 from grete.execution.timers import TimerQueue
 
 Move = Callable[[], None]
+
+_DUE = AFTER_ALL  # in FIRING: what is due is left, and no more
+_DRAIN = BEFORE_ALL  # in FIRING: and then a drain begins; else the time up to which it goes
 
 
 class TaskTime:
@@ -26,16 +30,58 @@ class TaskTime:
         """``then`` does a step behind all records so far."""
         self._time, self._site, self._firing, self._then = time, site, firing, then
         self._held_ms = max((each.held_ms for each in stage.stateful.values()), default=0)
-        self._drained = False  # what was set when all sources had ended has fired
+        self._drained = False  # what was set when all sources had ended has fired, or is about to
+        self._until: int | None = None  # _DRAIN, or the time up to which the drain goes that is under way
 
     def load(self, get: Callable[[bytes], bytes | None]) -> None:
         """Go back to the saved state, of which the timers are loaded already."""
         self._time.load(self._site.timers.now, get)
         self._drained = self._time.ended and not self._time.goes_on
+        raw = get(FIRING)
+        self._firing.left, self._until = raw is not None, None
+        if raw is not None and (until := int.from_bytes(raw, signed=True)) != _DUE:
+            self._until = until
 
-    def save(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the state as (key, value)."""
-        return self._time.save()
+    def save(self) -> Iterator[tuple[bytes, bytes | int | None]]:
+        """Yield the state as (key, value); None: it has no such entry."""
+        yield from self._time.save()
+        yield FIRING, (_DUE if self._until is None else self._until) if self.left else None
+
+    @property
+    def left(self) -> bool:
+        """Whether timers are left that come before the next record, and before what consumers are told (E10)."""
+        return self._firing.left or self._until is not None
+
+    def _begin_call(self, *, whole: bool = False) -> None:
+        """Begin a call; one that may fire all begins with what a commit between two slices has left."""
+        self._firing.begin_slice(whole=whole)
+        if self.left and not self._firing.slices:
+            self._then(self._fire)
+
+    def by_slices(self) -> None:
+        """Let no call fire more than a slice of timers."""
+        self._firing.slices = True
+
+    def fire_slice(self) -> None:
+        """Let the next slice of them fire. Raises TimerError."""
+        self._firing.begin_slice()
+        self._fire()
+
+    def _fire(self) -> None:
+        """Fire what is due; in a drain, then what is set, one timer after another, as if time went on (E7).
+
+        It does so up to the last one that was set. What is set meanwhile fires, too, up to that time; windows do beyond
+        it. So a timer that sets itself again ends. Raises TimerError.
+        """
+        firing, timers = self._firing, self._site.timers
+        while firing.fire():
+            if self._until == _DRAIN:
+                self._until, _ = firing.last
+            while self._until is not None and not timers.move_to_next(self._until):
+                _, self._until = firing.last
+            if self._until is None:
+                return
+            self._time.catch_up(timers.now)
 
     @property
     def watermark(self) -> tuple[int, bool]:
@@ -55,12 +101,14 @@ class TaskTime:
 
     def around(self, source: TimeSource, process: Move) -> None:
         """Process records of a source, with the moves before and behind them."""
+        self._begin_call(whole=source[0] != OUTSIDE)  # records of a channel do not move time
         self._then(partial(self._begin, source))
         process()
         self._move(partial(self._time.end, source))
 
     def watermarks(self, marks: Iterable[tuple[TimeSource, int, bool]]) -> None:
         """Take what producers of channels have told of their event time: source, ms, whether it is idle (E2)."""
+        self._begin_call()
         self._move(partial(self._time.watermarks, marks))
 
     def goes_on(self) -> None:
@@ -73,6 +121,7 @@ class TaskTime:
 
     def set_idle(self, source: TimeSource, *, ended: bool) -> None:
         """Note that nothing comes from a source for now (E4), or that it has ended (E7)."""
+        self._begin_call()
         self._move(partial(self._time.set_idle, source, ended=ended))
 
     def catch_up(self, now: int) -> None:
@@ -91,11 +140,11 @@ class TaskTime:
         how()
         site = self._site
         site.timers.now = self._time.now
-        if site.fire is not None and site.timers.due <= site.timers.now:
-            site.fire()
         drained, self._drained = self._drained, self._time.ended
         if site.fire is not None and self._drained and not drained:
-            self._firing.drain()
+            self._until = _DRAIN
+        if self._until is not None or (site.fire is not None and site.timers.due <= site.timers.now):
+            self._fire()
 
 
 def time_told(stage: StageGraph, timers: TimerQueue, records: Records | None) -> Callable[[], int | None]:

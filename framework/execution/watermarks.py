@@ -74,7 +74,7 @@ class EventTimeOut:
     @property
     def drained(self) -> bool:
         """Whether the task knows that its inputs from outside have ended, and its consumers were told what follows."""
-        return self._ends_told and self._core.at_rest and not self.has_news and not self._found_idle
+        return self._ends_told and self._at_rest and not self._found_idle
 
     def active(self, partition: TopicPartition, now_ms: float) -> None:
         """An input is read again from elsewhere, or has brought something."""
@@ -104,8 +104,12 @@ class EventTimeOut:
     @property
     def all_idle(self) -> bool:
         """Whether no external partition can hold event time back any more, and consumers were told so."""
-        told = self._core.at_rest and not self.has_news
-        return told and not self._idle.active_partitions and not self._found_idle
+        return self._at_rest and not self._idle.active_partitions and not self._found_idle
+
+    @property
+    def _at_rest(self) -> bool:
+        left = self._runner.due is not None and self._runner.due.left
+        return self._core.at_rest and not left and not self.has_news
 
     @property
     def has_news(self) -> bool:

@@ -23,6 +23,7 @@ ELSEWHERE: dict[type, str] = {
     do.FreezePart: "deterministic/test_write_ahead.py",
     do.ProcessIdle: "deterministic/test_logical_watermarks.py",
     on.InputIdle: "deterministic/test_logical_watermarks.py",
+    on.Fired: "aligned/test_timers_left.py",
     on.CheckpointObserved: "test_idleness.py",
     on.InputGone: "deterministic/test_rare_paths.py",
     do.Produce: "deterministic/test_output_recovery.py",

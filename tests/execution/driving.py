@@ -139,9 +139,12 @@ class KeyRunner(Timeless):
         """Process a frame."""
         self._process([value or b"" for value in decode_columns(message).values[skip:]])
 
-    def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
+    def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> int:
         """Process rows from outside."""
         self._process([row.value or b"" for row in rows])
+        return len(rows)
+
+    due = None
 
     def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
         """Send all to every partition."""

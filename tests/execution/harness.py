@@ -61,13 +61,18 @@ class Rig:
 
     def rows(self, topic: str, rows: Sequence[Row], headers: Sequence[bytes | None] | None = None) -> None:
         """Process rows of an external topic, at the next offsets."""
+        assert self.some_rows(topic, rows, headers) == len(rows)
+
+    def some_rows(self, topic: str, rows: Sequence[Row], headers: Sequence[bytes | None] | None = None) -> int:
+        """Process rows up to one whose timers are left to slices; return how many."""
         cells = headers if headers is not None else [None] * len(rows)
         batch = [
             LogRow(self.offset + index, 0, timestamp, key, value, cell)
             for index, ((key, value, timestamp), cell) in enumerate(zip(rows, cells, strict=True))
         ]
-        self.offset += len(rows)
-        self.processor.process_rows(TopicPartition(topic, 0), batch)
+        taken = self.processor.process_rows(TopicPartition(topic, 0), batch)
+        self.offset += taken
+        return taken
 
     def frame(
         self, rows: Sequence[Row], headers: Sequence[bytes | None] | None = None, *, offset: int = 0, skip: int = 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from grete.core.aligned.early_buffer import EarlyFrame
 from grete.core.aligned.inputs import Inputs
 from grete.core.checkpoint_clock import CheckpointClock
 from grete.core.commit_pipeline import CommitPipeline
@@ -34,6 +35,7 @@ class AlignedClosing:
         self._asked, self._is_asked = 0, False  # the last checkpoint that a task asked for; whether it is open (A9)
         self.requested = False  # by the code of this task
         self.stopping = False
+        self.timers_left = False  # that are due: they come before all that would be processed (E10)
         self._sent_bytes = 0  # to other tasks, of the open checkpoint
         self._sent_max = limits.uncommitted_state_bytes_max // SENT_PARTS
         self._last_is_closed = False  # that of a graceful stop, of a task that goes by its timer
@@ -53,16 +55,17 @@ class AlignedClosing:
     @property
     def at_end(self) -> bool:
         """Whether the inputs have ended, as far as is known (A2b)."""
-        return self._external.all_ended and self._inputs.all_ended
+        return self._external.all_ended and self._inputs.all_ended and not self.timers_left
 
     def stopped(self, frozen: int) -> bool:
         """Whether a graceful stop has nothing left to close (R6).
 
-        What a producer that has stopped keeps from being aligned is read again by the next start.
+        What a producer that has stopped keeps from being aligned is read again by the next start. So is what waits for
+        timers, as many as are left: a stop does not wait for them (E10).
         """
         if not self.stopping or self.by_timer:
             return self.stopping and self._last_is_closed
-        if not self._inputs.holds_input:
+        if self.timers_left or not self._inputs.holds_input:
             return True
         is_last = any(each.last is not None and each.last <= frozen for each in self._inputs.channels.values())
         self._seen["stops with input that is not complete"] += is_last
@@ -102,6 +105,14 @@ class AlignedClosing:
             reached = min(reached, self._inputs.greatest_checkpoint)
         return max(frozen + 1, reached)
 
+    def next_early(self, frozen: int) -> EarlyFrame | None:
+        """Take the early frame that comes next, if one may: none before timers that are left (E10)."""
+        return None if self.timers_left else self._inputs.early.pop(self.drains_to(frozen))
+
+    def _early_is_open(self, frozen: int) -> bool:
+        least = self._inputs.early.least_checkpoint()
+        return least is not None and least <= self.drains_to(frozen)
+
     def due(self, frozen: int, mono_ms: int) -> int | None:
         """Return the checkpoint to close now, while none is being committed and all is drained; None: none is due."""
         return self._due_by_timer(frozen, mono_ms) if self.by_timer else self._due_by_alignment(frozen)
@@ -131,7 +142,7 @@ class AlignedClosing:
 
     def _due_by_alignment(self, frozen: int) -> int | None:
         least = self._inputs.least_marker()
-        if least <= frozen:
+        if least <= frozen or (self.timers_left and self._early_is_open(frozen)):
             return None
         waiting = self._inputs.early.least_checkpoint()
         if waiting is not None and waiting <= least:  # the write batch is full, and has nothing of ``waiting`` yet

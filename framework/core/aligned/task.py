@@ -130,7 +130,7 @@ class TaskCore:
                 self.external.position[event.partition] = event.next_offset
                 self.external.ended[event.partition] = event.ended
                 self.closing.open_bytes, self.idleness.news = event.open_bytes, True
-            case on.Tick() | on.CheckpointObserved():
+            case on.Tick() | on.CheckpointObserved() | on.Fired():
                 self._take_time(event)
             case on.DataWritten():
                 actions = self.commits.data_written(event)
@@ -155,7 +155,10 @@ class TaskCore:
             actions += self._pump()
         return actions
 
-    def _take_time(self, event: on.Tick | on.CheckpointObserved) -> None:
+    def _take_time(self, event: on.Tick | on.CheckpointObserved | on.Fired) -> None:
+        if isinstance(event, on.Fired):
+            self.closing.timers_left, self.closing.open_bytes, self.idleness.news = event.left, event.open_bytes, True
+            return
         self._mono_ms = event.mono_ms
         if isinstance(event, on.CheckpointObserved):
             self.idleness.observe(event.checkpoint_id, sees_next=event.sees_next)
@@ -171,8 +174,7 @@ class TaskCore:
             return []
         if self.inputs.taken_back:
             return self._begin_rollback() if self.commits.pending is None else []
-        frame = self.inputs.early.pop(self.closing.drains_to(self.frozen))
-        if frame is not None:
+        if (frame := self.closing.next_early(self.frozen)) is not None:
             return self._process(self.inputs.include(frame))
         if self.commits.pending is not None:
             return []
@@ -210,7 +212,7 @@ class TaskCore:
 
     def _resume(self, commit: Commit) -> None:
         """Set everything that is a function of the last commit."""
-        self.frozen, self.idleness.news = commit.checkpoint_id, True
+        self.frozen, self.idleness.news, self.closing.timers_left = commit.checkpoint_id, True, False
         self.closing.begin_checkpoint()
         self.external.resume(commit, self.start_up.bounds)
         self.sender.resume(commit)

@@ -12,7 +12,7 @@ from grete.errors import ConfigError
 from grete.execution.build import store_names
 from grete.execution.outputs import Outputs
 from grete.execution.processor import Processor
-from grete.execution.reserved_stores import META, OUTBOX, STREAM_TIME
+from grete.execution.reserved_stores import FIRING, META, OUTBOX, STREAM_TIME
 from grete.execution.sink_targets import no_sinks
 from grete.ports import LogReader
 from grete.protocol.commit import Commit
@@ -76,6 +76,12 @@ class AuditedTask:
         at = self.copy.at
         assert at is not None, f"{self.wiring.name}: a step begins at a state"
         found = self._found = writes_between(log, at.offset, after)
+        if self._value(found, META, FIRING) is not None:
+            raise ConfigError(
+                f"{self.wiring.name}: checkpoint {after.commit.checkpoint_id} closed while many timers were due, and "
+                "some of them had fired: how many is not recorded. Begin the audit again behind it",
+                task=self.wiring.name,
+            )
         set_by_init = self._reset(log, at.offset, before, after)
         records, sent = self._steps.run(log, before, after.commit, taken, applied(self._value, found))
         self._steps.processor.before_freeze(after.commit.checkpoint_id)

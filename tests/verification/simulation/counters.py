@@ -68,6 +68,8 @@ SOMETIMES = {
     "known watermarks dropped": "a watermark is read again (E3)",
     "wall-clock timers due": "the clock has reached a timer, and the task looks (0059)",
     "wall-clock timers by logical time": "logical time passes timers, before a record or without one (E8)",
+    "slices of timers": "more timers are due than one call fires, and others follow (E10)",
+    "checkpoints closed with timers that are due": "a checkpoint closes between two slices of timers (E10)",
     "late records": "a window refuses a record (E5)",
     "pairs of a join": "a record meets one that its task keeps (0051)",
     "records without a match": "event time has passed the interval of a record that met none (0051)",

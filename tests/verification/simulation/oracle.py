@@ -15,9 +15,10 @@ from grete.execution.timers import Due
 from grete.ports import ExternalRecord
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
-from tests.verification.simulation.plain import Content, PlainRun, Record
+from tests.verification.simulation.plain import Overtaken, PlainRun, Record
+from tests.verification.simulation.plain_stores import Content
 from tests.verification.simulation.plain_time import PlainTime
-from tests.verification.simulation.steps import ALARM, QUIET, Step
+from tests.verification.simulation.steps import ALARM, ALL, QUIET, SLICE, Step
 from tests.verification.simulation.steps import OUTSIDE as NO_TASK
 from tests.verification.simulation.usercode import FILES, StageCode
 
@@ -124,11 +125,24 @@ class TaskHistory:
         return self._run.waits_for_the_clock
 
     def replay(self, steps: Sequence[Step]) -> list[ExternalRecord]:
-        """Run the steps of the next committed checkpoint; return what they write to the outside."""
+        """Run the steps of the next committed checkpoint; return what they write to the outside.
+
+        Raises Violation if something came before timers that were due.
+        """
+        try:
+            return self._replay(steps)
+        except Overtaken as error:
+            raise Violation("overtaken", str(error)) from error
+
+    def _replay(self, steps: Sequence[Step]) -> list[ExternalRecord]:
         self._external, time = [], self.time
         turn: list[Record] = []
         for step in steps:
-            self._time_before = 0 if time is None else time.watermark[0]
+            if not self._run.left:
+                self._time_before = 0 if time is None else time.watermark[0]
+            if step.draw == SLICE:
+                self._run.begin_slice(None if (may := int(step.value)) == ALL else may, goes_on=step.more)
+                continue
             if step.draw >= 0:
                 turn.append((step.value, step.draw, step.timestamp, step.key))
                 if not step.more:

@@ -2,7 +2,7 @@
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,13 +12,14 @@ from grete.api.timers import Timer
 from grete.api.windows import Window
 from grete.core.task_topology import TaskWiring
 from grete.execution.event_time import BEFORE_ALL, TimeSource
-from grete.execution.reserved_stores import META, STREAM_TIME, TIMERS, TURN
+from grete.execution.reserved_stores import META, STREAM_TIME, TURN
 from grete.execution.timers import WALL, Due
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from tests.verification.simulation.expiry_kind import FRESH, PlainExpiring, is_expired
 from tests.verification.simulation.join_kind import HELD_MS, LEFTS, RIGHTS, BytesPair, PlainJoin
 from tests.verification.simulation.join_kind import NAME as JOIN
+from tests.verification.simulation.plain_stores import Content, PlainStore, PlainTimers
 from tests.verification.simulation.plain_time import PlainTime
 from tests.verification.simulation.usercode import (
     CHAINS,
@@ -35,66 +36,13 @@ from tests.verification.simulation.usercode import (
 )
 from tests.verification.simulation.window_kinds import NAME, WINDOWS, held_plainly
 
-Content = dict[tuple[int, bytes], bytes]
 Sent = Callable[[TopicPartition, bytes | None, bytes, int], None]  # partition, key, value, timestamp
 Record = tuple[bytes, int, int, bytes | None]  # value, draw, timestamp, key
 _NUMBER = struct.Struct(">q")
-_SIGN = 1 << 63
 
 
-class PlainStore:
-    """A store without write batches."""
-
-    def __init__(self, store: int, content: Content) -> None:
-        self._store = store
-        self._content = content
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value or None."""
-        return self._content.get((self._store, key))
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Set the value."""
-        self._content[self._store, key] = value
-
-    def delete(self, key: bytes) -> None:
-        """Delete the key."""
-        self._content.pop((self._store, key), None)
-
-    def range(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what lies between, in key order."""
-        of = self._store
-        keys = [key for store, key in self._content if store == of and start <= key and (end is None or key < end)]
-        keys.sort()
-        yield from [(key, self._content[of, key]) for key in keys]
-
-
-class PlainTimers:
-    """Timers in one sorted set: no queue of those that are due next, nothing to reload."""
-
-    def __init__(self, content: Content, owner: str = "") -> None:
-        self._content = content
-        self._owner = owner
-        self.set: SortedSet[Due] = SortedSet()
-
-    def schedule(self, at: int, key: str = "", owner: str | None = None) -> None:
-        """Set a timer."""
-        owner = self._owner if owner is None else owner
-        self.set.add(Due(at, owner, key))
-        self._content[TIMERS, _timer_key(at, owner, key)] = b""
-
-    def cancel(self, at: int, key: str = "", owner: str | None = None) -> None:
-        """Remove a timer."""
-        owner = self._owner if owner is None else owner
-        self.set.discard(Due(at, owner, key))
-        self._content.pop((TIMERS, _timer_key(at, owner, key)), None)
-
-    def pop(self, now: int) -> Due | None:
-        """Remove and return the first timer that is due."""
-        if not self.set or (due := self.set[0]).at > now:
-            return None
-        self.cancel(due.at, due.key, due.owner)
-        return due
+class Overtaken(Exception):
+    """Something was processed before timers that come before it (E10)."""
 
 
 class PlainOutput:
@@ -141,7 +89,11 @@ class PlainRun:
         self.code = code
         self.content = content
         self._sent = sent
-        self._drained = False  # what was set when all sources had ended has fired
+        self._drained = False  # what was set when all sources had ended has fired, or a drain is under way
+        self._until: int | None = None  # the time up to which that goes, BEFORE_ALL: it is about to begin
+        self._before_drain = Counter[str]()
+        self.left = False  # timers that are due and have not fired
+        self._may: int | None = None  # fire in this call; None: all
         self._unsent: list[tuple[TopicPartition, bytes | None, bytes, int]] = []
         self._known: set[bytes] = set()  # idents from the outside
         self._highest: dict[tuple[bytes, ...], int] = {}  # (stage, partition) → number of its records from the outside
@@ -177,6 +129,7 @@ class PlainRun:
         A batch that fails is undone, and each of its records has a turn ``alone``. A record that fails leaves its
         letter only.
         """
+        self._nothing_is_left()
         before, turn = self._keep() if self.code.letters else None, self.turn
         try:
             for value, draw, timestamp, _ in records:
@@ -238,31 +191,46 @@ class PlainRun:
             self._sent(*sent)
         self._unsent.clear()
 
+    def begin_slice(self, may: int | None, *, goes_on: bool) -> None:
+        """Begin a call that fires as many timers, None: all; and ``goes_on`` with those that are left."""
+        self._may = may
+        if goes_on:
+            self._fire_left()
+
+    def _nothing_is_left(self) -> None:
+        if self.left or self._until is not None:
+            raise Overtaken(f"a step comes before timers that are due at {self._now}: {self._timers.set[:3]}")
+
     def fire(self) -> None:
         """Run what is due; once all sources have ended, that is all that is set (E7)."""
-        self._fire_due()
+        self._nothing_is_left()
         drained, self._drained = self._drained, self.time is not None and self.time.ended
         if self._drained and not drained:
-            self._drain()
+            self._until = BEFORE_ALL
+        self._fire_left()
 
     def goes_on(self) -> None:
         """Note records of channels that are merged: the next watermarks say whether all have ended again."""
         self._drained = False
 
-    def _drain(self) -> None:
-        """Let time pass from timer to timer: up to the last one that is set now, and then for windows and joins."""
-        assert self.time is not None
-        self.seen["timers that a drain finds"] += len(self._timers.set)
-        before = self.seen.copy()
-        until = max((due.at for due in self._timers.set), default=None)
-        while until is not None:
-            while self._timers.set and (first := self._timers.set[0]).at <= until:
+    def _fire_left(self) -> None:
+        """Fire what is due. In a drain let time pass: up to the last timer that is set, then for windows and joins."""
+        self._fire_due()
+        while self._until is not None and not self.left:
+            assert self.time is not None
+            if self._until == BEFORE_ALL:
+                self.seen["timers that a drain finds"] += len(self._timers.set)
+                self._before_drain = self.seen.copy()
+                self._until = max((due.at for due in self._timers.set), default=None)
+            elif self._timers.set and (first := self._timers.set[0]).at <= self._until:
                 self.time.now = max(self.time.now, first.at)
                 self._fire_due()
-            until = max((due.at for due in self._timers.set if due.owner), default=None)
-        alone = "records without a match"
-        self.seen[f"{alone} that a drain tells of"] += self.seen[alone] - before[alone]
-        self.seen["timers that a drain leaves"] += len(self._timers.set)
+            else:
+                self._until = max((due.at for due in self._timers.set if due.owner), default=None)
+            if self._until is None:
+                alone = "records without a match"
+                self.seen[f"{alone} that a drain tells of"] += self.seen[alone] - self._before_drain[alone]
+                self.seen["timers that a drain leaves"] += len(self._timers.set)
 
     @property
     def waits(self) -> list[Due]:
@@ -276,7 +244,8 @@ class PlainRun:
 
     def _fire_due(self) -> None:
         task: Any = self.task
-        while (due := self._timers.pop(self._now)) is not None:
+        while self._may != 0 and (due := self._timers.pop(self._now)) is not None:
+            self._may = None if self._may is None else self._may - 1
             if due.owner == JOIN:
                 self._join.fire(due.at, due.key)
             elif due.owner:
@@ -285,9 +254,11 @@ class PlainRun:
                 self.timestamp = due.at
                 task.on_timer(Timer(due.at, due.key))
             self._sent_now()
+        self.left = bool(self._timers.set) and self._timers.set[0].at <= self._now
 
     def fire_wall(self, now: int, at_most: int) -> None:
         """Run wall-clock timers that are due at a time."""
+        self._nothing_is_left()
         task: Any = self.task
         for _ in range(at_most):
             if (due := self.alarms.pop(now)) is None:
@@ -329,12 +300,3 @@ class PlainRun:
         self.seen["entries that expire"] += len(gone)
         for place in gone:
             del self.content[place]
-
-
-def _timer_key(at: int, owner: str, key: str) -> bytes:
-    """Return where a timer is in the store of timers."""
-    return _start(at) + bytes((len(owner),)) + owner.encode() + key.encode()
-
-
-def _start(at: int) -> bytes:
-    return (at + _SIGN).to_bytes(8, "big")

@@ -23,7 +23,8 @@ from tests.verification.simulation.calls_kind import combined
 from tests.verification.simulation.feeds import value_for
 from tests.verification.simulation.idents import stamp
 from tests.verification.simulation.oracle import TaskHistory, Violation
-from tests.verification.simulation.plain import Content, PlainRun
+from tests.verification.simulation.plain import PlainRun
+from tests.verification.simulation.plain_stores import Content
 from tests.verification.simulation.plain_time import PlainTime
 from tests.verification.simulation.plan import JOB, Plan
 from tests.verification.simulation.steps import ALARM, OUTSIDE, LogicalStep, TimeStep

@@ -21,6 +21,7 @@ INVARIANTS = {
     "position": "a commit's positions in external inputs are those of the records it holds (A2)",
     "first": "nothing of another input is taken before a bootstrap input is read to its end of the start (A2c)",
     "priority": "no external input is read while one of a higher priority has rows at hand",
+    "overtaken": "nothing is processed before timers that are due and come before it (E10)",
     "resume": "the resume offset is not beyond the first record that is not included, or a later marker (A7)",
     "output": "what a commit makes visible is what its steps produce (S1)",
     "timestamp": "a record has the timestamp of the record that it was made of, or of its timer (E1)",

@@ -62,6 +62,7 @@ def small_world(knobs: Knobs) -> Iterator[None]:
         (outputs, "HELD_BYTES"): 0,
         (logical_outputs, "HELD_BYTES"): 0,
         (firing, "FIRED_TIMERS"): 2,
+        (firing, "SLICE_TIMERS"): 1,
         (standby, "STANDBY_WRITE_BYTES"): 4 * knobs.data_bytes,
         (standby, "STANDBY_LOAD_BYTES"): 8 * knobs.data_bytes,
         (standby, "STANDBY_LOOK_MS"): 200,

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from grete.core.actions import MergedWatermarks
@@ -11,6 +12,7 @@ from grete.execution.deterministic.outputs import LogicalOutputs
 from grete.execution.deterministic.processor import LogicalProcessor
 from grete.execution.event_time import AFTER_ALL, OUTSIDE
 from grete.execution.outputs import Outputs
+from grete.execution.ports import DueByTime
 from grete.execution.processor import Processor
 from grete.execution.sink_targets import MakeSinks, no_sinks
 from grete.ports import LogRow
@@ -23,7 +25,18 @@ from grete.stores.overlay import Overlay
 from tests.verification.simulation.calls_kind import SimCaller
 from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.sink import DIRECTORY, SimSink, SlowSteps
-from tests.verification.simulation.steps import ALARM, NOWHERE, QUIET, TIME, TOLD, LogicalStep, Step, TimeStep
+from tests.verification.simulation.steps import (
+    ALARM,
+    ALL,
+    NOWHERE,
+    QUIET,
+    SLICE,
+    TIME,
+    TOLD,
+    LogicalStep,
+    Step,
+    TimeStep,
+)
 from tests.verification.simulation.usercode import StageCode, draws_of, stage_graph
 
 
@@ -70,6 +83,8 @@ class Kept(Processor):
     def before_freeze(self, checkpoint_id: int) -> None:
         """Hand what was processed for this checkpoint to the recorder, which outlives any crash."""
         super().before_freeze(checkpoint_id)
+        left = self.due is not None and self.due.left
+        self.recording.seen["checkpoints closed with timers that are due"] += left
         steps, self.steps = self.steps, []
         self.recording.froze(checkpoint_id, steps)
 
@@ -84,11 +99,35 @@ class AlignedKept(Kept):
 
     def process_frame(self, partition: TopicPartition, offset: int, message: bytes, skip: int = 0) -> None:
         """Keep a watermark; the records of a frame are kept as a batch."""
+        begins = len(self.steps)
         if message[0] & 15 == MessageType.WATERMARK:
             header, told = decode_header(message), decode_watermark(message)
             said = b"%d;%d;%d;%d" % (told.watermarks[-1], told.idle, header.generation, header.checkpoint_id)
             self.steps.append(Step(partition, header.producer, offset, said, TOLD))
-        super().process_frame(partition, offset, message, skip)
+        self._sliced(partial(super().process_frame, partition, offset, message, skip), begins)
+
+    def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> int:
+        """Keep only those rows that are taken."""
+        taken = len(rows)
+
+        def process() -> None:
+            nonlocal taken
+            taken = super(AlignedKept, self).process_rows(partition, rows)
+            del self.steps[len(self.steps) - (len(rows) - taken) :]
+
+        self._sliced(process, len(self.steps))
+        return taken
+
+    def _sliced(self, call: Callable[[], None], begins: int, *, goes_on: bool = False) -> None:
+        """Keep how many timers fire in a call, before its steps, if it leaves some or if some were left."""
+        due, before = self.due, self._site.reading.timers
+        was_left = due is not None and due.left
+        call()
+        left = due is not None and due.left
+        self.recording.seen["slices of timers"] += was_left
+        if left or was_left:
+            fired = self._site.reading.timers - before if left else ALL
+            self.steps.insert(begins, Step(NOWHERE, OUTSIDE, -1, b"%d" % fired, SLICE, more=goes_on))
 
     def process_batch(self, producer: int, batch: RecordBatch) -> None:
         """Keep records, and what is drawn for them."""
@@ -106,13 +145,30 @@ class AlignedKept(Kept):
     def input_is_idle(self, partition: TopicPartition, *, ended: bool = False) -> None:
         """Keep that nothing comes from an external partition."""
         self.steps.append(Step(partition, OUTSIDE, -1, b"", QUIET, ended=ended))
-        super().input_is_idle(partition, ended=ended)
+        self._sliced(partial(super().input_is_idle, partition, ended=ended), len(self.steps) - 1)
 
     def fire_wall(self, now: int) -> None:
         """Keep where the clock was between two records."""
         self.steps.append(Step(NOWHERE, OUTSIDE, -1, b"%d;%d" % (now, vars(firing)["FIRED_TIMERS"]), ALARM))
         self.recording.seen["wall-clock timers due"] += 1
         super().fire_wall(now)
+
+
+class DueKept:
+    """The due timers of a processor, which keeps each slice as a step."""
+
+    def __init__(self, due: DueByTime, keep: Callable[[Callable[[], None]], None]) -> None:
+        self._due, self._keep = due, keep
+        self.by_slices = due.by_slices
+
+    @property
+    def left(self) -> bool:
+        """Whether timers are left."""
+        return self._due.left
+
+    def fire_slice(self) -> None:
+        """Fire some of them."""
+        self._keep(self._due.fire_slice)
 
 
 class LogicalKept(Kept, LogicalProcessor):
@@ -172,7 +228,10 @@ def aligned_processor(
     outputs = Outputs(graph, plan.topology, plan.settings, _counts(code))
     sinks: MakeSinks = (lambda _: {f"files:{DIRECTORY}": sink}) if code.files else no_sinks
     own = graph, plan.topology, partition, overlay, outputs, plan.settings
-    return AlignedKept(*own, executor=executor, sinks=sinks, caller=caller)
+    kept = AlignedKept(*own, executor=executor, sinks=sinks, caller=caller)
+    if kept.due is not None:
+        kept.due = DueKept(kept.due, lambda call: kept._sliced(call, len(kept.steps), goes_on=True))
+    return kept
 
 
 def logical_processor(

@@ -7,6 +7,8 @@ from grete.protocol.ids import TopicPartition
 
 TOLD, QUIET = -1, -2  # instead of a draw: the step is a watermark; a source that has become idle
 ALARM = -3  # likewise: wall-clock timers have fired, up to a time; and in aligned mode at most how many
+SLICE = -4  # likewise: a call begins that fires this number of timers and leaves others; or with ALL leaves none
+ALL = -1
 OUTSIDE = -1  # instead of a producer id: the record came from an external topic
 TIME = -2  # instead of a producer id: no record came, event time may have moved
 NOWHERE = TopicPartition("", 0)

@@ -1,0 +1,52 @@
+"""Timers that are due and have not fired: their slices come before what is processed next (E10), aligned mode."""
+
+from grete.core import events as on
+from grete.core.aligned.task import TaskCore
+from grete.execution.task_parts import TaskParts
+from grete.protocol.envelope import MessageType, decode_header
+from grete.protocol.errors import DecodeError
+
+
+class DueTimers:
+    """Those of one task. Between two slices its checkpoint may close, its outputs leave and the task stop."""
+
+    def __init__(self, parts: TaskParts, core: TaskCore, *, by_slices: bool) -> None:
+        """``by_slices``: none of a task that holds what it reads, which runs behind the commit that covers it."""
+        self._parts, self._core, self._due = parts, core, parts.runner.due
+        if self._due is not None and by_slices:
+            self._due.by_slices()
+
+    @property
+    def left(self) -> bool:
+        """Whether there are any."""
+        return self._due is not None and self._due.left
+
+    def fire(self) -> None:
+        """Let the next slice fire."""
+        assert self._due is not None
+        self._due.fire_slice()
+        self._tell()
+
+    def tell_left(self) -> None:
+        """Tell the core if something that was processed has left some."""
+        if self.left:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._parts.tell(on.Fired(self._parts.overlay.open_bytes, self.left))
+
+    @property
+    def let_markers_pass(self) -> bool:
+        """Whether messages may be told to the core meanwhile, as a marker may close a checkpoint."""
+        return self._core.aligned and bool(self._parts.internal) and self._core.wants_input
+
+    def hold(self, message: bytes) -> bool:
+        """Whether a message has to wait for them: it would be processed now."""
+        if not self.left:
+            return False
+        try:
+            header = decode_header(message)
+        except DecodeError:
+            return True  # the core says so, in its turn
+        is_early = header.checkpoint_id > self._core.frozen + 1 and header.producer not in self._parts.wiring.logical
+        return header.type in (MessageType.FRAME, MessageType.WATERMARK) and not is_early

@@ -1,0 +1,47 @@
+"""Timers that are due and have not fired come before early frames; a checkpoint and a stop may come between (E10)."""
+
+from grete.core import actions as do
+from grete.core import events as on
+from tests.core.scenario import Scenario, running
+from tests.core.streams import Producer
+
+
+def waiting() -> tuple[Scenario, Producer, Producer]:
+    """Return a task with timers left, and a frame of its open checkpoint 2 that waits for them."""
+    task, a0, a1 = running()
+    a0.mark(1)
+    a0.send(2, "waits")
+    a1.send(1, "moves time")
+    task.read()
+    task.step(on.Fired(10, left=True))
+    a1.mark(1)
+    task.read()
+    return task, a0, a1
+
+
+def test_a_checkpoint_closes_between_two_slices() -> None:
+    """Its markers have come, and nothing of it waits: it has what has fired so far. The next one's frame waits."""
+    task, _, _ = waiting()
+    assert (task.committed[1], task.open) == (["moves time"], [])
+    task.step(on.Fired(10, left=True))
+    assert task.open == []
+    task.step(on.Fired(10, left=False))
+    assert task.open == ["waits"]
+
+
+def test_a_checkpoint_with_a_frame_that_waits_does_not_close() -> None:
+    """It would be committed without the frame: it closes behind the last slice."""
+    task, a0, a1 = waiting()
+    a0.mark(2)
+    a1.mark(2)
+    task.read()
+    assert task.core.frozen == 1
+    task.step(on.Fired(10, left=False))
+    assert task.committed[2] == ["waits"]
+
+
+def test_a_stop_does_not_wait_for_the_timers() -> None:
+    """What waits for them, and what they have done since the last commit, comes again at the next start (R6)."""
+    task, _, _ = waiting()
+    task.step(on.Stop())
+    assert task.exit == do.Exit("stopped at checkpoint 1")

@@ -1,0 +1,79 @@
+"""A burst of timers that are due at once: commits, stops and kills come between its slices (E10)."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from grete import Job
+from grete.errors import ExitCode
+from grete.execution import firing
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
+from grete.protocol.ids import TopicPartition
+from grete.testing import Kit
+from tests.event_time.bursting_job import BURST, FIRST_MS, IN, OUT, STEP_MS, bursting
+from tests.event_time.test_drain import IN as NUMBERS
+from tests.event_time.test_drain import MINUTES, SECOND, START, PerMinute, PerSecond
+from tests.worker.workers import WorkerUnderTest, word_log
+
+SHOWN = TopicPartition(OUT.name, 0)
+EXPECTED = [
+    *(0, 0),  # of the first record, and of the one that moves time: before its timers
+    *(FIRST_MS + STEP_MS * n for n in range(1, BURST + 1)),
+    -BURST,  # of the next one: behind all of them
+]
+
+
+def shown(log: EmbeddedLog) -> list[int]:
+    """Return what a reader outside sees."""
+    rows, at = list[int](), 0
+    while batch := log.read(SHOWN, at, 1 << 20):
+        rows += [int.from_bytes(row.value or b"", "big", signed=True) for row in batch]
+        at = batch[-1].offset + 1
+    return rows
+
+
+@pytest.mark.timeout(900)
+def test_a_stop_a_kill_and_commits_come_between_a_hundred_thousand_timers(tmp_path: Path) -> None:
+    """Each fires once, in order, before the next record; the stop ends well within its bound, with a part done."""
+    job = bursting()
+    log = word_log(tmp_path / "job", job)
+    times = FIRST_MS, FIRST_MS + STEP_MS * BURST, FIRST_MS + STEP_MS * BURST + 1
+    log.produce(0, 1, [ExternalRecord(TopicPartition(IN.name, 0), b"k", b"", at) for at in times])
+    log.poll()
+
+    def worker() -> WorkerUnderTest:
+        return WorkerUnderTest(tmp_path / "job", reference="tests.event_time.bursting_job", task="report-0")
+
+    def is_committed(more_than: int) -> bool:
+        return log.bounds(SHOWN)[1] > more_than
+
+    with worker() as first:
+        first.until(lambda _: is_committed(2))  # more than the records: timers are in a commit
+        first.signal(signal.SIGTERM)
+        assert first.ends() == ExitCode.DONE
+    stopped = log.bounds(SHOWN)[1]
+    assert stopped < BURST
+    with worker() as second:
+        second.until(lambda _: is_committed(stopped))
+        second.signal(signal.SIGKILL)
+        second.ends()
+    assert log.bounds(SHOWN)[1] < BURST
+    with worker() as third:
+        third.until(lambda status: status["positions"].get(f"{IN.name}[0]") == len(times))
+        third.signal(signal.SIGTERM)
+        assert third.ends() == ExitCode.DONE
+    assert shown(log) == EXPECTED
+
+
+def test_windows_of_two_stages_go_by_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One window at a time, tasks killed between any two steps: nothing is late behind them, and each is sent once."""
+    monkeypatch.setattr(firing, "SLICE_TIMERS", 1)
+    kit = Kit(Job("bursts", stages=[PerSecond, PerMinute], partitions=2))
+    for value, seconds in ((1, 0), (2, 61), (4, 300)):
+        for key in "abcdef":
+            kit.feed(NUMBERS, key, value, timestamp=START + seconds * SECOND)
+    kit.run(crashes=20, seed=5)
+    kit.drain(crashes=10, seed=6)
+    assert sum(record.value for record in kit.outputs(MINUTES)) == 6 * 7
