@@ -1,8 +1,10 @@
 """The file that takes what a worker process writes: it is rotated by the worker, and followed by its supervisor."""
 
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, TextIO
 
 from grete.settings import MiB
 
@@ -30,6 +32,23 @@ class OutputFile:
         for handle in self._handles:
             os.dup2(output, handle)
         os.close(output)
+
+
+class _NeverFails(io.FileIO):
+    """Leaves out what a full disk refuses: else a print of user code would be an error of its record."""
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes, or nothing."""
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
+def printed_to(handle: int) -> TextIO:
+    """Return what takes the text that is printed to a handle, line by line, and never fails."""
+    raw = io.BufferedWriter(_NeverFails(handle, "w", closefd=False))
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="replace", line_buffering=True, write_through=True)
 
 
 class Follower:

@@ -25,7 +25,7 @@ from grete.worker.control_pipe import ControlPipe
 from grete.worker.lifetime import run_worker
 from grete.worker.open_files import raise_limit
 from grete.worker.opening import OpenedAhead, open_worker
-from grete.worker.output_file import OutputFile
+from grete.worker.output_file import OutputFile, printed_to
 from grete.worker.standby_worker import StandbyWorker, open_standby, run_standby
 from grete.worker.watchdog import exits_after
 from grete.worker.worker import Worker
@@ -91,9 +91,7 @@ def main(arguments: list[str]) -> ExitCode:
 
 def _run(spec: WorkerSpec, control: int, ahead: OpenedAhead) -> ExitCode:
     output = OutputFile(Path(spec.output))
-    sys.stdout = os.fdopen(
-        1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False
-    )  # print() line by line
+    sys.stdout, sys.stderr = printed_to(1), printed_to(2)
     whose = configure_logs(spec.partitions, spec.number)
 
     def load() -> tuple[Job, JobDirectory]:

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from grete.worker.output_file import Follower, OutputFile
+from tests.cli.test_run import start
 
 
 def test_a_large_file_is_rotated_and_no_line_is_missed(tmp_path: Path) -> None:
@@ -29,6 +30,37 @@ def test_a_large_file_is_rotated_and_no_line_is_missed(tmp_path: Path) -> None:
     assert seen == [f"line {number}" for number in range(300)]
     follower.close()
     os.close(handle)
+
+
+def test_a_print_on_a_full_disk_is_no_error_of_the_record(tmp_path: Path) -> None:
+    """What is printed is left out; each record is processed, also where a failing one would be dropped."""
+    (tmp_path / "count.py").write_text(
+        """
+import os, sys
+from grete import Input, Job, Output, Record, Task, Topic, utf8
+
+class Count(Task):
+    lines = Input(Topic("lines", key=utf8, value=utf8), errors="drop")
+    out = Output(Topic("seen", key=utf8, value=utf8))
+
+    def init(self):
+        for handle in (1, 2):
+            os.dup2(os.open("/dev/full", os.O_WRONLY), handle)
+
+    def process(self, record: Record[str, str]) -> None:
+        print("seen", record.value)
+        print("seen", record.value, file=sys.stderr, flush=True)
+        self.out.send(None, record.value)
+
+job = Job("count", stages=[Count])
+"""
+    )
+    (tmp_path / "lines.txt").write_text("a\nb\nc\n")
+    process = start("run", "count.py", "--input=lines=lines.txt", cwd=tmp_path)
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    process = start("topic", "read", "count.py", "seen", cwd=tmp_path)
+    assert [line.split()[-1] for line in process.communicate(timeout=120)[0].splitlines()] == ["a", "b", "c"]
 
 
 def test_a_line_that_never_ends_is_shown_in_pieces(tmp_path: Path) -> None:
