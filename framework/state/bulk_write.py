@@ -31,7 +31,7 @@ from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.state.bulk_write_attempt import BulkWrite, Written
 from grete.state.bulk_write_commits import commit_of
-from grete.state.commits import all_wirings
+from grete.state.commits import all_wirings, tasks_behind
 from grete.state.pins import APPLY
 from grete.state.snapshots import fold_to_end
 from grete.state.task_claim import Claimed, append, claim, verify
@@ -196,24 +196,12 @@ def _check_fresh(job: Job, wiring: TaskWiring, base: Commit | None, generation: 
 
 def check_used_up(tasks: Sequence[tuple[TaskWiring, Commit | None]]) -> None:
     """Raise ConfigError if a task has committed records that its consumers have not: these would be lost."""
-    sent = {
-        (wiring.producer, TopicPartition(o.topic, o.partition)): o.next_seq - 1
-        for wiring, last in tasks
-        for o in (() if last is None else last.outputs)
-    }
-    for wiring, last in tasks:
-        taken = {
-            (c.producer, TopicPartition(i.topic, i.partition)): c.seq
-            for i in (() if last is None else last.inputs)
-            for c in i.channels
-        }
-        for channel in wiring.channels:
-            if taken.get(channel, 0) != sent.get(channel, 0):
-                raise ConfigError(
-                    f"{wiring.name} has committed {taken.get(channel, 0):,} records of {channel[1]}, its producer "
-                    f"{sent.get(channel, 0):,}: stop the job gracefully (grete run, until its input is used up)",
-                    task=wiring.name,
-                )
+    for behind in tasks_behind(tasks):
+        raise ConfigError(
+            f"{behind.wiring.name} has committed {behind.taken:,} records of {behind.partition}, its producer "
+            f"{behind.sent:,}: stop the job gracefully (grete run, until its input is used up)",
+            task=behind.wiring.name,
+        )
 
 
 # --- claims and commits -----------------------------------------------------------------------------------------------

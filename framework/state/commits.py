@@ -132,6 +132,33 @@ def last_commit(log: LogReader, changelog: TopicPartition, bounds: tuple[int, in
     return latest_of(log, changelog, bounds).found
 
 
+class Behind(NamedTuple):
+    """A task has committed fewer records of a partition than their producer has committed as sent."""
+
+    wiring: TaskWiring
+    partition: TopicPartition
+    taken: int
+    sent: int
+
+
+def tasks_behind(tasks: Sequence[tuple[TaskWiring, Commit | None]]) -> Iterator[Behind]:
+    """Yield the tasks whose last commits lack records of streams, and of which. ``tasks``: with their producers."""
+    sent = {
+        (wiring.producer, TopicPartition(o.topic, o.partition)): o.next_seq - 1
+        for wiring, last in tasks
+        for o in (() if last is None else last.outputs)
+    }
+    for wiring, last in tasks:
+        taken = {
+            (c.producer, TopicPartition(i.topic, i.partition)): c.seq
+            for i in (() if last is None else last.inputs)
+            for c in i.channels
+        }
+        for channel in wiring.channels:
+            if (had := taken.get(channel, 0)) != (made := sent.get(channel, 0)):
+                yield Behind(wiring, channel[1], had, made)
+
+
 def end_of(log: LogReader, changelog: TopicPartition) -> tuple[CommittedAt | None, int]:
     """Return the last valid commit of a changelog, and its highest generation."""
     latest = latest_of(log, changelog)

@@ -315,7 +315,8 @@ def _ahead(pinned: Topology, log: JobLogReader) -> Iterator[Planned]:
     """Yield the tasks whose outputs are ahead of their commit: other code may make others of the same records."""
     for wiring in ahead(log, pinned):
         yield Planned(
-            f"task {wiring.name} has processed records since its last commit, and others may see their outputs",
+            f"task {wiring.name} has processed records since its last commit, or may have, and others may see their "
+            "outputs",
             By.START,
             "is that of the last commit",
             "are processed again: code that makes other outputs of them halts (GRETE-H031)",

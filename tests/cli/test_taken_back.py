@@ -45,6 +45,21 @@ job = Job("add-up", stages=[AddUp], mode="MODE")
 """
 FIELD = ("cents: int = 0", "cents: int = 0\n    count: int = 0")
 NEW = (FIELD, ("cents=before.cents + record.value", "cents=before.cents + record.value, count=before.count + 1"))
+BEHIND = (
+    ("    payments = Input(payments)", '    payments = Input(Topic("given", key=utf8, value=int64))'),
+    ("stages=[AddUp]", "stages=[Forward, AddUp]"),
+    (
+        "class AddUp",
+        """class Forward(Task):
+    payments = Input(payments)
+    out = Output(Topic("given", key=utf8, value=int64))
+
+    def process(self, record: Record[str, int]) -> None:
+        self.out.send(record.key, record.value)
+
+class AddUp""",
+    ),
+)
 OTHER = (("cents: int = 0", "cents: int = 0\n    last: int = 0"),)
 SLOW = "--set=checkpoint_interval_ms=600000"  # no commit comes by itself
 MODES = ("aligned", "deterministic")
@@ -59,8 +74,9 @@ def _one_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 class Deployed:
     """The job add-up in a directory: its old code has processed and committed one payment."""
 
-    def __init__(self, folder: Path, mode: str) -> None:
-        self.folder, self.mode, self.directory = folder, mode, folder / "job"
+    def __init__(self, folder: Path, mode: str, *all_have: tuple[str, str]) -> None:
+        """``all_have``: changes of each of its codes."""
+        self.folder, self.mode, self.directory, self._all_have = folder, mode, folder / "job", all_have
         self.old, self.new, self.other = self.code("old"), self.code("new", *NEW), self.code("other", *OTHER)
         with WorkerUnderTest(self.directory, reference=self.old, task="add-up-0") as worker:
             worker.running()
@@ -72,7 +88,7 @@ class Deployed:
     def code(self, name: str, *changes: tuple[str, str]) -> str:
         """Write the job with other words in it; return its path."""
         text = OLD.replace("MODE", self.mode)
-        for old, new in changes:
+        for old, new in (*self._all_have, *changes):
             assert old in text
             text = text.replace(old, new)
         (self.folder / f"{name}.py").write_text(text)
@@ -132,6 +148,18 @@ def test_the_way_back_that_a_halt_names_works(tmp_path: Path) -> None:
     job.pay(4)
     assert job.run(job.new) == 0
     assert job.sums(job.new) == 'ann\t{"cents": 10, "count": 1}'
+
+
+def test_outputs_ahead_behind_another_stage_are_planned_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sequenced stage that reads a stream says nothing in its changelog of what readers outside have seen already."""
+    monkeypatch.setenv("GRETE_OUTPUT_DELIVERY", "sequenced")
+    job = Deployed(tmp_path, "deterministic", *BEHIND)
+    job.pay(2, 3)
+    job.killed(job.old, outputs=3)
+    planned = [row["what"] for row in plan(job.old, job.directory)[1]]
+    assert [text.partition(" has processed")[0] for text in planned] == ["task forward-0", "task add-up-0"]
+    assert job.run(job.old) == 0
+    assert plan(job.old, job.directory) == (0, [])
 
 
 @pytest.mark.parametrize("mode", MODES)
