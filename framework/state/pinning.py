@@ -99,7 +99,7 @@ def pin_definition(
     """
     raw, pinned = encode_definition(define(job, output_counts(job, log))), metadata.meta_get(DEFINED)
     before = _counting(job, log)
-    has_run = before is None and _has_run(job, log)
+    has_run = before is None and (pinned is None or _fits(pinned, job, log)) and _has_run(job, log)
     if has_run:  # or another process has begun with it since the metadata was read: it pins before it runs
         before = pinned = pin_of(log, job.name, DEFINED)
     if before is not None:
@@ -118,7 +118,7 @@ def pin_definition(
                 "and each later start is held against it (said once)",
                 job.name,
             )
-        noted = None if before is None or pinned is None else note_before(log, job.name, before, pinned, raw)
+        noted = None if has_run and pinned is None else note_before(log, job.name, before or b"", pinned, raw)
         metadata.produce_with_meta([], {DEFINED: raw, BEFORE: None if raw == before else noted})
     take_over(decode_definition(raw), job)
     if state is not None:
@@ -178,12 +178,17 @@ def _definition_of(job: Job, log: JobLogReader) -> Definition | None:
 
 
 def _counting(job: Job, log: JobLogReader) -> bytes | None:
-    """Return the definition that counts for this code: the pinned one; or the one before it, while that binds not."""
+    """Return the definition that counts for this code: the pinned one; or the one before it, while that binds not.
+
+    None: nothing is pinned, or the first definition, which does not bind yet.
+    """
     pinned = pin_of(log, job.name, DEFINED)
     if pinned is None or _fits(pinned, job, log):
         return pinned
     before = definition_before(log, job.name, pinned)
-    return before if before is not None and _fits(before, job, log) else pinned
+    if before is None:
+        return pinned
+    return None if not before else before if _fits(before, job, log) else pinned
 
 
 def _fits(raw: bytes, job: Job, log: JobLogReader) -> bool:

@@ -24,7 +24,8 @@ from grete.ports import JobLogReader
 from grete.settings import Settings
 from grete.state.ahead import ahead
 from grete.state.graph_pinning import edges_of, pinned_graph, way_to_count
-from grete.state.pinning import know_dropped, pinned_definition
+from grete.state.pinning import DEFINED, know_dropped, pinned_definition
+from grete.state.pins import pin_of
 
 _STAYS = "stays as it is"
 _NOTHING = "nothing is changed"
@@ -91,6 +92,11 @@ def plan_of(job: Job, log: JobLogReader, settings: Settings) -> list[Planned]:
 def pinned_of(job: Job, log: JobLogReader) -> tuple[Definition, Topology]:
     """Return the definition and the graph that a job has in the log. Raises ConfigError: it has none."""
     definition, pinned = pinned_definition(job, log), pinned_graph(job, log)
+    if definition is None and pin_of(log, job.name, DEFINED) is not None:
+        raise ConfigError(
+            f"job {job.name!r} has committed nothing of the code that it was first started with: there is nothing to "
+            "compare with, and a start takes this code"
+        )
     if definition is None or pinned is None:
         raise ConfigError(
             f"job {job.name!r} has no definition in this log to compare with: check its name and --log; a job that "

@@ -33,7 +33,10 @@ class _At(msgspec.Struct):
 
 
 class _Before(msgspec.Struct):
-    """``pinned``: a digest of the definition that it is before; ``commits``: the last ones then, by changelog."""
+    """``pinned``: a digest of the definition that it is before; ``commits``: the last ones then, by changelog.
+
+    ``definition``: empty before the first one.
+    """
 
     format: int
     pinned: str
@@ -43,7 +46,7 @@ class _Before(msgspec.Struct):
 
 
 def definition_before(log: JobLogReader, job: str, pinned: bytes) -> bytes | None:
-    """Return the definition before ``pinned``; None: there is none, or ``pinned`` binds."""
+    """Return the definition before ``pinned``, empty before the first; None: it is not noted, or ``pinned`` binds."""
     raw = log.read_metadata(job).meta_get(BEFORE)
     if raw is None:
         return None
@@ -52,19 +55,20 @@ def definition_before(log: JobLogReader, job: str, pinned: bytes) -> bytes | Non
         return None
     changelogs = list(_changelogs(log, job, before.stages))
     bounds = log.all_bounds(changelogs)
-    if any(_binds(log, each, bounds[each], before.commits.get(str(each), _At())) for each in changelogs):
+    is_first = not before.definition
+    if any(_binds(log, c, bounds[c], before.commits.get(str(c), _At()), is_first=is_first) for c in changelogs):
         return None
     return before.definition.encode()
 
 
-def note_before(log: JobLogReader, job: str, counting: bytes, pinned: bytes, made: bytes) -> bytes:
-    """Return the entry beside a new definition ``made``: ``counting`` is the one before it.
+def note_before(log: JobLogReader, job: str, counting: bytes, pinned: bytes | None, made: bytes) -> bytes:
+    """Return the entry beside a new definition ``made``: ``counting`` is the one before it, empty if that is the first.
 
     Where ``pinned`` itself does not bind yet, the one before that stays.
     """
-    earlier = definition_before(log, job, pinned) if counting == pinned else None
+    earlier = definition_before(log, job, pinned) if pinned is not None and counting == pinned else None
     before = counting if earlier is None else earlier
-    stages = sorted({stage["name"] for raw in (before, made) for stage in msgspec.json.decode(raw)["stages"]})
+    stages = sorted({stage["name"] for raw in (before, made) if raw for stage in msgspec.json.decode(raw)["stages"]})
     ends = ends_of(log, _changelogs(log, job, stages))
     found = {str(each): last_commit(log, each, bounds) for each, bounds in ends}
     commits = {
@@ -75,7 +79,7 @@ def note_before(log: JobLogReader, job: str, counting: bytes, pinned: bytes, mad
     return msgspec.json.encode(_Before(_FORMAT, _digest(made), before.decode(), stages, commits))
 
 
-def _binds(log: JobLogReader, changelog: TopicPartition, bounds: tuple[int, int], at: _At) -> bool:
+def _binds(log: JobLogReader, changelog: TopicPartition, bounds: tuple[int, int], at: _At, *, is_first: bool) -> bool:
     """Tell whether a commit of a higher generation than ``at`` has something of code; or may have, and is trimmed."""
     start, end = bounds
     if start > at.offset + 1:
@@ -86,7 +90,7 @@ def _binds(log: JobLogReader, changelog: TopicPartition, bounds: tuple[int, int]
         header = decode_changelog_header(message)
         if header.generation <= at.generation:
             continue
-        if header.type is ChangelogType.DATA and _is_of_code(decode_data(message)):
+        if header.type is ChangelogType.DATA and _is_of_code(decode_data(message), pins=not is_first):
             made.add(header.generation)
         if header.type is ChangelogType.COMMIT and (
             header.generation in made or _sent(decode_commit(message)) > at.sent
@@ -97,10 +101,15 @@ def _binds(log: JobLogReader, changelog: TopicPartition, bounds: tuple[int, int]
     return False
 
 
-def _is_of_code(data: Data) -> bool:
-    """Tell whether data hold more than what the runtime notes of times and positions, and what it only rewrites."""
+def _is_of_code(data: Data, *, pins: bool) -> bool:
+    """Tell whether data hold more than what the runtime notes of times and positions, and what it only rewrites.
+
+    ``pins``: the ids of new stores count, too. Those of the first code do not, since it notes them with its first
+    commit, whatever that has; a start looks at them by itself.
+    """
     return data.reset_stores != REWRITTEN and any(
-        store != META or key.startswith(PINS) or is_kept(key) for store, key in zip(data.stores, data.keys, strict=True)
+        store != META or (pins and key.startswith(PINS)) or is_kept(key)
+        for store, key in zip(data.stores, data.keys, strict=True)
     )
 
 

@@ -74,10 +74,12 @@ def _one_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 class Deployed:
     """The job add-up in a directory: its old code has processed and committed one payment."""
 
-    def __init__(self, folder: Path, mode: str, *all_have: tuple[str, str]) -> None:
-        """``all_have``: changes of each of its codes."""
+    def __init__(self, folder: Path, mode: str, *all_have: tuple[str, str], run: bool = True) -> None:
+        """``all_have``: changes of each of its codes; ``run``: whether the old one has."""
         self.folder, self.mode, self.directory, self._all_have = folder, mode, folder / "job", all_have
         self.old, self.new, self.other = self.code("old"), self.code("new", *NEW), self.code("other", *OTHER)
+        if not run:
+            return
         with WorkerUnderTest(self.directory, reference=self.old, task="add-up-0") as worker:
             worker.running()
             self.pay(1)
@@ -176,6 +178,21 @@ def test_code_that_has_committed_nothing_is_taken_back(tmp_path: Path, mode: str
     assert job.sums(job.other) == 'ann\t{"cents": 3, "last": 0}'
     for code in (job.old, job.new):
         assert "field 'last' of Total is gone" in job.refused(code)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_first_code_of_a_job_binds_with_its_first_commit(tmp_path: Path, mode: str) -> None:
+    """It has crashed with the first record, so nothing was made of it: code with other fields begins the job."""
+    job = Deployed(tmp_path, mode, run=False)
+    first = job.code("first", *OTHER, ("        self.sums.put", "        raise ValueError\n        self.sums.put"))
+    job.killed(first, outputs=None)
+    job.pay(2)
+    with WorkerUnderTest(job.directory, SLOW, reference=first, task="add-up-0") as worker:
+        assert worker.ends() == ExitCode.FAILED
+    assert "a start takes this code" in grete("plan", job.new, f"--directory={job.directory}", fails=ConfigError)
+    assert job.run(job.new) == 0
+    assert job.sums(job.new) == 'ann\t{"cents": 2, "count": 1}'
+    assert "field 'count' of Total is gone" in job.refused(job.old)
 
 
 @pytest.mark.parametrize("mode", MODES)
