@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import stat
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -226,3 +227,31 @@ def test_a_lost_partition_halts(path: Path, written: bytes) -> None:
         for use in uses:
             with pytest.raises(Halted, match="partition number 1 is missing"):
                 use()
+
+
+@pytest.mark.parametrize("left", range(4))
+def test_without_file_handles_that_is_the_cause_that_is_told(tmp_path: Path, left: int) -> None:
+    """SQLite says "unable to open database file" of that, too, as of a right that is missing."""
+    code = f"""
+import os, resource, sys
+from pathlib import Path
+from grete.errors import FrameworkError
+from grete.logs.embedded import EmbeddedLog
+EmbeddedLog(Path(sys.argv[1])).close()
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+taken = []
+try:
+    while True:
+        taken.append(os.dup(0))
+except OSError:
+    for handle in taken[:{left}]:
+        os.close(handle)
+try:
+    EmbeddedLog(Path(sys.argv[1]))
+except FrameworkError as error:
+    print(type(error).__name__, error)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "log.db")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.startswith("TransientError ")
+    assert "handles" in done.stdout

@@ -62,12 +62,27 @@ def explain(path: Path, error: sqlite3.Error | OSError | OverflowError) -> Frame
             return TransientError(f"{path}: {error} ({name}): check the disk and its free space, then restart")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED | sqlite3.SQLITE_PROTOCOL:
             return TransientError(f"{path}: {error} for {BUSY_MS} ms: end the other program that uses it, then restart")
+        case sqlite3.SQLITE_CANTOPEN if not _handles_left():
+            return TransientError(f"{path}: {error}: no file handles are left: raise ulimit -n, then restart")
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return ConfigError(f"{path}: {error}: you must be allowed to read and write the file and its directory")
         case _:
             return ConfigError(
                 f"{path}: {error}: keys, values and headers must be bytes or None, timestamps integers of 64 bits"
             )
+
+
+def _handles_left() -> bool:
+    """Tell whether this process may open what a database needs: the file, its log, the index of that, a folder."""
+    taken = list[int]()
+    try:
+        taken.extend(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(4))
+    except OSError:
+        return False
+    finally:
+        for handle in taken:
+            os.close(handle)
+    return True
 
 
 def corrupt(path: Path, what: str) -> Halted:
