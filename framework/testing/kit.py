@@ -205,14 +205,14 @@ class Kit:
 
     def fed(self, topic: Topic[K, V], partition: int | None = None) -> list[Record[K, V]]:
         """Return what was fed, partition by partition. Raises ConfigError if the job does not read the topic."""
-        return self._results.records(topic, self._results.partitions(topic.name, partition, written=False))
+        return self._results.of(topic, partition, written=False)
 
     def outputs(self, topic: Topic[K, V], partition: int | None = None) -> list[Record[K, V]]:
         """Return what an outside reader of the topic has been given so far: committed records, partition by partition.
 
-        Raises ConfigError for an internal stream: test the stage that writes it in a job of its own.
+        Raises ConfigError for what is no topic, and for an internal stream: test its writer in a job of its own.
         """
-        return self._results.records(topic, self._results.partitions(topic.name, partition, written=True))
+        return self._results.of(topic, partition, written=True)
 
     def pairs(self, of: Topic[K, V] | Store[K, V], partition: int | None = None) -> list[tuple[K, V]]:
         """Return (key, value) of ``outputs``, of which a dict holds the last value of each key; or those of a store.

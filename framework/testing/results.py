@@ -44,6 +44,15 @@ class Results:
         topics = self._job.topology().external_inputs.values()
         return sorted({topic for names in topics for topic in names})
 
+    def of(self, topic: Topic[K, V], partition: int | None, *, written: bool) -> list[Record[K, V]]:
+        """Return the records of a topic, or of one partition. Raises ConfigError: it is none of the job's."""
+        if not isinstance(topic, Topic):
+            raise ConfigError(
+                f"{topic!r} is no Topic: give the topic itself; what a task sends to files, tables or services is "
+                "there, or nowhere with Kit(…, discard_sinks=True)"
+            )
+        return self.records(topic, self.partitions(topic.name, partition, written=written))
+
     def partitions(self, topic: str, partition: int | None, *, written: bool) -> range:
         """Return the partitions of a topic, or the one that is meant. Raises ConfigError, ``written`` by the job."""
         known = list(self._job.external_sinks()) if written else self.inputs()

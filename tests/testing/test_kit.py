@@ -289,6 +289,7 @@ def test_a_job_without_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda kit: kit.feed(words, "a", "b", partition=2), "topic words has partitions 0 to 1, not 2"),
         (lambda kit: kit.outputs(by_word), "'by-word' is not written to the outside .*: totals, letters"),
         (lambda kit: kit.outputs(words), "'words' is not written to the outside"),
+        (lambda kit: kit.outputs(5), "5 is no Topic: give the topic itself"),
         (lambda kit: kit.state("products"), "store 'products' is found 0 times: is it declared in a stage"),
         (lambda kit: kit.state(Refuse.seen), "store 'seen' is found 0 times"),
         (lambda kit: kit.state(Add.sums, 2), "stage 'add' has partitions 0 to 1, not 2"),
