@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -48,11 +49,13 @@ class Found(NamedTuple):
     jumps: tuple[str, ...]
 
 
-class LateEndScene:
-    """One worker of one job, which reaches its broker by the line; inputs and outputs go past it."""
+class SinkScene:
+    """One worker of one job, which reaches its broker at an address of its own; inputs and outputs go past that."""
 
-    def __init__(self, broker: Broker, line: LateEndLine, folder: Path, mode: str) -> None:
-        self._broker, self._line, self._folder = broker, line, folder
+    def __init__(self, broker: Broker, address: str, folder: Path, mode: str, options: Sequence[str] = ()) -> None:
+        """``options`` of the worker's command line."""
+        self._broker, self._folder = broker, folder
+        self._options = [f"--directory={folder / 'job'}", f"--log=kafka://{address}", *options]
         self.name = f"t{os.urandom(6).hex()}"
         self.changelog, self.out = f"{self.name}.count.changelog", f"{self.name}-out"
         self._out = TopicPartition(self.out, 0)
@@ -64,7 +67,7 @@ class LateEndScene:
         self._settings += [] if mode == "aligned" else [f"output_delivery={mode}"]
         self._job = folder / "job.py"
         self._job.write_text(JOB.format(name=self.name, mode=MODES[mode]))
-        self._fed = 0
+        self.fed = 0
         self.ends: list[int] = []  # exit codes of workers that were not killed
         self.log = folder / "worker.log"
         self._worker = self._start()
@@ -72,25 +75,24 @@ class LateEndScene:
     def _start(self) -> "subprocess.Popen[bytes]":
         sets = [each for setting in self._settings for each in ("--set", setting)]
         command = [sys.executable, "-m", "grete.cli", "worker", str(self._job), "--partition=0", *sets]
+        return self.launch([*command, *self._options])
+
+    def launch(self, command: Sequence[str]) -> "subprocess.Popen[bytes]":
+        """Start the worker; what it says goes to its log."""
         with self.log.open("ab") as log:
-            return subprocess.Popen(
-                [*command, f"--directory={self._folder / 'job'}", f"--log=kafka://127.0.0.1:{self._line.port}"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=os.environ | {"PYTHONHASHSEED": "0"},
-            )
+            environment = os.environ | {"PYTHONHASHSEED": "0"}
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
     def feed(self) -> None:
         """Append a batch of inputs."""
-        for number in range(self._fed, self._fed + BATCH):
+        for number in range(self.fed, self.fed + BATCH):
             self._feeder.produce(f"{self.name}-in", str(number), f"k{number % 3}", partition=0)
         assert self._feeder.flush(LIMIT_S) == 0
-        self._fed += BATCH
+        self.fed += BATCH
 
     def outputs(self) -> list[tuple[str, int]]:
         """Return what a reader of committed records sees, once the last input is among it."""
-        last = str(self._fed - 1)
+        last = str(self.fed - 1)
         for _ in range(int(LIMIT_S / 0.1)):
             found = [value.decode().split() for value in visible(self._broker, self._out)]
             if any(value == last for value, _ in found):
@@ -110,9 +112,9 @@ class LateEndScene:
         for value, n in outputs:
             counts[f"k{int(value) % 3}"].append(n)
         return Found(
-            tuple(str(each) for each in range(self._fed) if not count[str(each)]),
+            tuple(str(each) for each in range(self.fed) if not count[str(each)]),
             tuple(value for value, times in count.items() if times > 1),
-            tuple(key for key, each in counts.items() if each != list(range(1, self._fed // 3 + 1))),
+            tuple(key for key, each in counts.items() if each != list(range(1, self.fed // 3 + 1))),
         )
 
     def renewals(self) -> list[int]:
@@ -122,6 +124,23 @@ class LateEndScene:
     def transactions(self) -> int:
         """Return how many with outputs were committed: each has left a mark behind them."""
         return end_of(self._broker, self._out) - len(visible(self._broker, self._out))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._worker.kill()
+        self._worker.wait()
+
+
+class LateEndScene(SinkScene):
+    """Its worker reaches the broker by a line on which ends come late."""
+
+    def __init__(self, broker: Broker, line: LateEndLine, folder: Path, mode: str) -> None:
+        self._line = line
+        super().__init__(broker, f"127.0.0.1:{line.port}", folder, mode)
 
     def attempt(self, *, outputs_first: bool, killed: bool) -> int | None:
         """Let one end come late, and more inputs follow; return the broker's answer to it."""
@@ -141,12 +160,3 @@ class LateEndScene:
         self.feed()
         self.outputs()
         return attempt.code
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._worker.kill()
-        self._worker.wait()

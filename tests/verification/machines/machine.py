@@ -19,6 +19,7 @@ CLONE_NEWNET = 0x40000000
 END_S_MAX = 30.0  # of processes under SIGKILL, or under SIGSTOP until they have stopped
 BURST_BYTES = 20_000  # that a slow line passes at once: a frame of 64 KiB is cut into those that fit
 QUEUE_MS = 400  # that a frame waits at a slow line; what comes above that is lost
+ESTABLISHED = "01"  # the state of a connection, in /proc/net/tcp
 JITTER_SHARE = 0.25  # of the delay of a far line
 
 
@@ -115,6 +116,27 @@ class Machine:
         """Lose that share of frames from now on, without a word: nothing is refused, and no connection closes."""
         self.line = line
         self._apply()
+
+    def connections(self, port: int) -> list[int]:
+        """Return the machine's own ports of its connections to a port elsewhere, in order."""
+        for pid in pids_in(NAMESPACES / self.namespace):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                rows = [row.split() for row in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+                ends = [(int(row[1][-4:], 16), int(row[2][-4:], 16)) for row in rows if row[3] == ESTABLISHED]
+                return sorted(own for own, other in ends if other == port)
+        return []
+
+    def cut_connection(self, own: int | None) -> None:
+        """Lose what one connection of the machine sends and gets from now on; None: none any more."""
+        table = "bridge connection"
+        rules = f"table {table}\ndelete table {table}\n"
+        if own is not None:
+            sent = f"ip saddr {self.address} tcp sport {own} drop"
+            got = f"ip daddr {self.address} tcp dport {own} drop"
+            rules += f"table {table} {{\nchain sent {{\ntype filter hook prerouting priority 0;\n{sent}\n}}\n"
+            rules += f"chain received {{\ntype filter hook postrouting priority 0;\n{got}\n}}\n}}\n"
+        with inside(NAMESPACES / self._switch):
+            self._tools.call(self._tools.nft, "-f", "-", stdin=rules)
 
     def slow(self, kbit_s: int) -> None:
         """Let no more than that through from now on, in each direction."""
