@@ -1,7 +1,7 @@
 """The serde of Avro records, and what a schema cannot read of records that another one wrote."""
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,9 +45,20 @@ def avro(schema: Schema, *, was: Sequence[Schema] = ()) -> Serde[Any]:
     for number, (before, _) in enumerate(older):
         if differences := unreadable(before, raw):
             raise ConfigError(f"avro: the schema cannot read values of was[{number}]: {'; '.join(differences)}")
-    functions = _with_fingerprints(parsed, [each for _, each in older]) if older else _plain(parsed)
+    first, decode = _with_fingerprints(parsed, [each for _, each in older]) if older else _plain(parsed)
     name = raw.get("name", raw.get("type")) if isinstance(raw, Mapping) else raw
-    return AvroCodec(f"avro({name})", functions, schema=raw, was=tuple(each for each, _ in older))
+    kinds = {*_kinds(raw)}
+
+    def codec(encode: Callable[[Any], bytes], **versions: Any) -> AvroCodec:
+        return AvroCodec(f"avro({name})", (encode, decode), raw, was=tuple(each for each, _ in older), **versions)
+
+    before = codec(first)
+    if not kinds & {"map", "float", "double"}:
+        return before
+    key = codec(lambda value: first(_in_one_order(value, zero=True)), first=before)
+    if "map" not in kinds:
+        return codec(first, first=before, for_keys=key)
+    return codec(lambda value: first(_in_one_order(value, zero=False)), first=before, for_keys=key)
 
 
 def refuse_was(serde: object, where: str) -> None:
@@ -65,6 +76,24 @@ def _parsed(schema: Schema) -> tuple[Any, Any]:
         return raw, fastavro.parse_schema(raw)
     except Exception as error:
         raise ConfigError(f"avro: not a schema: {type(error).__name__}: {error}: {shortened(schema)}") from error
+
+
+def _kinds(schema: Any) -> Iterator[str]:
+    """Yield the texts in a schema, among them the kinds of its types; too many do no harm."""
+    if isinstance(schema, str):
+        yield schema
+    elif isinstance(schema, Mapping | list | tuple):
+        for part in schema.values() if isinstance(schema, Mapping) else schema:
+            yield from _kinds(part)
+
+
+def _in_one_order(value: Any, *, zero: bool) -> Any:
+    """Return a value with its maps sorted: equal ones may have other orders. ``zero``: -0.0 becomes 0.0, too."""
+    if isinstance(value, Mapping):
+        return {name: _in_one_order(value[name], zero=zero) for name in sorted(value)}
+    if isinstance(value, list | tuple):
+        return type(value)(_in_one_order(part, zero=zero) for part in value)
+    return 0.0 if zero and isinstance(value, float) and not value else value
 
 
 def _written(parsed: Any, value: Any, tag: bytes = b"") -> bytes:

@@ -20,10 +20,11 @@ from grete.api.schema_registry import RegistrySerde
 from grete.api.serdes import Serde
 from grete.api.shapes import describe_serde, key_changes, shown, value_changes
 from grete.api.versioned import VersionedStore
+from grete.api.versions import FIRST, in_two_ways, serdes_of
 from grete.core.damage import entry as reading
 from grete.errors import ConfigError
 
-FORMAT = 2  # of a stored definition: a reader refuses a higher one
+FORMAT = 3  # of a stored definition: a reader refuses a higher one
 
 Definition = dict[str, Any]  # the JSON value: docs/decisions/0026 has its keys
 DefinitionEntry = dict[
@@ -55,13 +56,14 @@ _RENAME = "declare it again as it was: it may stay unused; if it has another nam
 
 def define(job: Job, counts: Mapping[str, int]) -> Definition:
     """Return the definition of a job as its code is, with the ids that its stores have; ``counts``: of its outputs."""
-    gone = define_dropped(job.dropped)
+    gone, serdes = define_dropped(job.dropped), {"serdes": job.serdes} if job.serdes > FIRST else {}
+    in_ways = bool(serdes) and any(map(in_two_ways, job.live))
     return {
-        "format": FORMAT if gone else FORMAT - 1,  # a release before would use the numbers of what was dropped again
+        "format": FORMAT if in_ways else FORMAT - 1 if gone else FORMAT - 2,  # the first that does not misread it
         "stages": [_define_stage(stage) | _define_streams(job, stage) for stage in job.live],
         "public": sorted(job.external_sinks()),
         "outputs": {topic: counts[topic] for topic in sorted(counts)},
-    } | gone
+    } | (serdes | gone)
 
 
 def _define_stage(stage: StageGraph) -> dict[str, Any]:
@@ -139,7 +141,7 @@ def decode_definition(raw: bytes) -> Definition:
             f"the job's definition in its metadata is damaged: {error}: {raw[:80]!r}: restore the log, or "
             "start the job under another name"
         ) from error
-    if found.get("format") not in (FORMAT - 1, FORMAT):
+    if found.get("format") not in range(1, FORMAT + 1):
         raise ConfigError(
             f"the job's definition in its metadata has format {found.get('format')}, and this release reads {FORMAT}: "
             "start the job with the release that it ran with"
@@ -169,14 +171,12 @@ def take_over(definition: Definition, job: Job) -> None:
         of_stage = ids[stage["name"]] = {}
         for entry in _entries(stage):
             of_stage.update(entry.get("ids") or {entry["name"]: entry["id"]})
-    job.pin(ids, definition["outputs"], dropped_of(definition), times_before(definition))
+    job.pin(ids, definition["outputs"], dropped_of(definition), times_before(definition), serdes_of(definition))
 
 
 def times_before(definition: Definition) -> dict[str, dict[str, str]]:
     """Return by stage and topic which time the records of each input have had."""
-    return {
-        each["name"]: dict.fromkeys(each["inputs"], "record") | each.get("times", {}) for each in definition["stages"]
-    }
+    return {s["name"]: dict.fromkeys(s["inputs"], "record") | s.get("times", {}) for s in definition["stages"]}
 
 
 def changes_of_job(definition: Definition, job: Job) -> list[Change]:

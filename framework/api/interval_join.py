@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from grete.api.joins import How, Join, Pair
 from grete.api.key_times import KeyTimes, has
-from grete.api.serdes import Codec, Serde, functions_of, topic_serde
+from grete.api.serdes import Codec, Serde, functions_of, in_each_version, topic_serde
 from grete.api.spans import check_spans
 from grete.api.stateful import TIME_MAX, TIME_MIN, TIMED_KEY, KeySlice, ResultLetter, timed_key_serde
 from grete.api.store import Store
@@ -28,6 +28,7 @@ _STEPS = 4  # what is of no use any more is deleted within this part of the inte
 Kept = tuple[bool, list[V]]  # the records of one key, side and ms: whether they have a match, and their values
 
 
+@in_each_version
 def _kept_serde(value: Serde[V]) -> Serde[Kept[V]]:
     encode_value, decode_value = functions_of(value)
 
@@ -95,8 +96,10 @@ class IntervalJoin(Join[K, L, R]):
         self.grace_ms = grace_ms
         self.matches_max = matches_max
         self.errors = errors
-        self.lefts: Store[tuple[K, int], Kept[L]] = Store(f"{name}-left", timed_key_serde(key), _kept_serde(left))
-        self.rights: Store[tuple[K, int], Kept[R]] = Store(f"{name}-right", timed_key_serde(key), _kept_serde(right))
+        self.lefts: Store[tuple[K, int], Kept[L]] = Store(f"{name}-left", timed_key_serde(self.key), _kept_serde(left))
+        self.rights: Store[tuple[K, int], Kept[R]] = Store(
+            f"{name}-right", timed_key_serde(self.key), _kept_serde(right)
+        )
         self._reach = after_ms, before_ms  # by side: how much later than a record its match may be
         self._tells = how != "inner", how == "outer"  # by side
         self._step = max(1, (before_ms + after_ms) // _STEPS)

@@ -13,6 +13,7 @@ from grete.api.outside_arguments import refuse_outside_arguments
 from grete.api.serdes import refuse_unread
 from grete.api.task import Task
 from grete.api.topic import Topic
+from grete.api.versions import NEWEST, in_version
 from grete.core.topology import Stage, Stream, Topology, stream_topic
 from grete.errors import GraphError
 from grete.protocol.ids import TopicPartition
@@ -32,6 +33,7 @@ class Job:
 
     _topology: Topology
     dropped = Dropped()  # what grete apply has taken out
+    serdes = NEWEST  # the version by which it writes
 
     def __init__(self, name: str, stages: Sequence[type[Task]], partitions: int = 1, mode: Mode = "aligned") -> None:
         """Check and build the graph."""
@@ -157,10 +159,11 @@ class Job:
         counts: Mapping[str, int],
         dropped: Dropped | None = None,
         times: Mapping[str, Mapping[str, str]] | None = None,
+        serdes: int = NEWEST,
     ) -> None:
         """Take over what a job's first start has settled: ``ids`` by stage and store, partition counts by topic.
 
-        ``times``: by stage and topic, which time the records of an input have.
+        ``times``: by stage and topic, which time the records of an input have. ``serdes``: their version.
         ``dropped``: what grete apply has taken out, whose numbers are kept. What was pinned before is replaced. Call
         this before reading or writing state of a job that has run. Raises ConfigError: the code has what was dropped.
         """
@@ -176,8 +179,13 @@ class Job:
             )
             for stage in placed
         )
+        self.write_by(serdes)
         if [stage.name for stage in placed] != before:
             self._join()
+
+    def write_by(self, serdes: int) -> None:
+        """Write keys and values by a version of the serdes."""
+        self.serdes, self.stages = serdes, tuple(in_version(stage, serdes) for stage in self.stages)
 
     def _check_topics(self) -> None:
         """Refuse a topic name with two meanings, and dead letters that would come back."""
@@ -243,12 +251,8 @@ class Job:
         timed = frozenset(stage.ordinal for stage in self.stages if stage.goes_by_time)
         first = {stage.ordinal: stage.topics_read_first() for stage in self.stages}
         whole = {
-            stage.ordinal: {
-                topic: stage.partitions
-                for topic in external.get(stage.ordinal, ())
-                if topic in stage.topics_broadcast()
-            }
-            for stage in self.stages
+            each.ordinal: {t: each.partitions for t in external.get(each.ordinal, ()) if t in each.topics_broadcast()}
+            for each in self.stages
         }
         return Topology(
             self.name, stages, tuple(streams), external, deterministic, timed, bootstrap=first, broadcast=whole

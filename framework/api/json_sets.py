@@ -11,6 +11,8 @@ import msgspec
 
 Encode = Callable[[object], bytes]
 
+_known: dict[type, Mapping[str, str]] = {}
+
 
 def with_sorted_sets(value: object, encode: Encode) -> object:
     """Return what is to be written for a value: itself if it has no set, else plain values. ``encode``: of an item."""
@@ -18,25 +20,32 @@ def with_sorted_sets(value: object, encode: Encode) -> object:
 
 
 def _has_set(value: Any) -> bool:
-    return isinstance(value, set | frozenset) or any(map(_has_set, _parts(value)))
+    return isinstance(value, set | frozenset) or any(map(_has_set, parts_of(value)))
 
 
-def _parts(value: Any) -> Iterable[Any]:
+def parts_of(value: Any) -> Iterable[Any]:
     """Return what a value is made of, in the order in which it is written."""
     if isinstance(value, Mapping):
         return value.values()
     if isinstance(value, list | tuple | set | frozenset):
         return value
-    return [getattr(value, name, None) for name in _fields(value).values()]
+    return [getattr(value, name, None) for name in fields_of(type(value)).values()]
 
 
-def _fields(value: Any) -> Mapping[str, str]:
+def fields_of(type_: Any) -> Mapping[str, str]:
     """Return name in JSON → name of the attribute, of a struct, a dataclass or a class of attrs."""
-    if isinstance(value, msgspec.Struct):
-        return dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: name for name in value.__dataclass_fields__}
-    return {each.name: each.name for each in getattr(type(value), "__attrs_attrs__", ())}
+    found = _known.get(type_)
+    if found is None:
+        found = _known[type_] = _fields(type_)
+    return found
+
+
+def _fields(type_: Any) -> Mapping[str, str]:
+    if issubclass(type_, msgspec.Struct):
+        return dict(zip(type_.__struct_encode_fields__, type_.__struct_fields__, strict=True))
+    if hasattr(type_, "__dataclass_fields__"):
+        return {name: name for name in type_.__dataclass_fields__}
+    return {each.name: each.name for each in getattr(type_, "__attrs_attrs__", ())}
 
 
 def _sorted(plain: Any, value: Any, encode: Encode) -> Any:
@@ -47,12 +56,12 @@ def _sorted(plain: Any, value: Any, encode: Encode) -> Any:
                 name: _sorted(part, inner, encode)
                 for (name, part), inner in zip(plain.items(), value.values(), strict=True)
             }
-        fields = _fields(value)
+        fields = fields_of(type(value))
         return {
             name: _sorted(part, getattr(value, fields[name]), encode) if name in fields else part
             for name, part in plain.items()
         }
-    if isinstance(plain, list | tuple) and len(parts := list(_parts(value))) == len(plain):
+    if isinstance(plain, list | tuple) and len(parts := list(parts_of(value))) == len(plain):
         items = [_sorted(part, inner, encode) for part, inner in zip(plain, parts, strict=True)]
         return sorted(items, key=encode) if isinstance(value, set | frozenset) else items
     return plain

@@ -12,7 +12,7 @@ from functools import reduce
 from operator import itemgetter
 from typing import TypeVar
 
-from grete.api.serdes import Codec, Serde, functions_of
+from grete.api.serdes import Codec, Serde, functions_of, in_each_version
 from grete.api.store import Store
 from grete.api.topic import Errors
 from grete.api.windows import Emit, Window, WindowStore
@@ -25,6 +25,7 @@ _PANE = struct.Struct(">qqI")  # start, last, bytes of the value that follows
 _start = itemgetter(0)
 
 
+@in_each_version
 def _panes_serde(value: Serde[V]) -> Serde[list[Pane[V]]]:
     """Return the serde of a key's panes, by start."""
     encode_value, decode_value = functions_of(value)

@@ -7,6 +7,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import inspect
 
+from grete.api.json_forms import canonical_of
+
 T = TypeVar("T")
 
 _SETS = (inspect.SetType, inspect.FrozenSetType)
@@ -22,8 +24,10 @@ def holds_model(type_: Any) -> bool:
     return any(is_model(getattr(part, "cls", None)) for part in parts_of(inspect.type_info(type_)))
 
 
-def functions(type_: type[T], encode: Callable[[object], bytes]) -> tuple[Callable[[T], bytes], Callable[[bytes], T]]:
-    """Return (encode, decode) of a type that holds models, as pydantic writes and checks them.
+def functions(
+    type_: type[T], encode: Callable[[object], bytes]
+) -> tuple[Callable[[T], bytes], Callable[[T], bytes], Callable[[bytes], T]]:
+    """Return (encode, encode a key, decode) of a type that holds models, as pydantic writes and checks them.
 
     ``encode`` writes plain values. Sets are sorted: pydantic writes them in the order of their hashes, which differs
     from process to process.
@@ -39,7 +43,11 @@ def functions(type_: type[T], encode: Callable[[object], bytes]) -> tuple[Callab
             plain = _with_sorted_sets(plain, adapter.dump_python(value, by_alias=True), encode)
         return encode(plain)
 
-    return dumped, adapter.validate_json
+    def key(value: T) -> bytes:
+        plain = adapter.dump_python(value, mode="json", by_alias=True, warnings="error")
+        return encode(canonical_of(plain, adapter.dump_python(value, by_alias=True), encode))
+
+    return dumped, key, adapter.validate_json
 
 
 def parts_of(info: Any) -> Iterator[Any]:

@@ -15,7 +15,8 @@ from grete.api.avro_serde import avro
 from grete.api.avro_unions import BRANCH, Branches
 from grete.api.protobuf_serde import has_maps, protobuf
 from grete.api.pydantic_models import functions, holds_model, parts_of
-from grete.api.serdes import Codec, encode_json
+from grete.api.serdes import Codec
+from grete.api.serdes import encode_json_first as encode_json  # a registry's serdes have one version
 from grete.errors import ConfigError
 
 Conf = dict[str, Any]  # properties of a serializer or deserializer

@@ -2,17 +2,20 @@
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 import msgspec
+from msgspec import inspect
 
+from grete.api.json_forms import BY_TYPE, canonical, in_one_order, may_be_spelled, may_be_unsorted, may_differ
 from grete.api.json_numbers import has_null, refuse_not_finite
 from grete.api.json_sets import with_sorted_sets
-from grete.api.pydantic_models import alike, functions, holds_model, unread
+from grete.api.pydantic_models import alike, functions, is_model, parts_of, unread
 from grete.errors import ConfigError, SerdeError
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Callable[..., Any])
 
 _REPR_CHARS_MAX = 80  # of a value in an error: one line of a terminal
 
@@ -39,11 +42,14 @@ class Codec(Generic[T]):
     """A serde of two plain functions. ``functions`` gives them bare for hot loops; the methods translate errors.
 
     Two codecs are equal when name and ``schema`` agree: that is how one topic name with two serdes is noticed.
+    ``first``: what writes keys and values as version 1 did; ``for_keys``: what writes keys. None: this one.
     """
 
     name: str
     functions: tuple[Callable[[T], bytes], Callable[[bytes], T]]
     schema: object = None
+    first: "Codec[T] | None" = field(default=None, repr=False)
+    for_keys: "Codec[T] | None" = field(default=None, repr=False)
 
     def encode(self, value: T) -> bytes:
         """Return the bytes of a value. Raises SerdeError naming serde and value."""
@@ -170,7 +176,37 @@ def _as_int64(key: bytes) -> bytes:
 
 def key_serde(serde: Serde[T]) -> Serde[T]:
     """Return the serde for keys of a store: where ``serde`` does not sort as its values do, the form that does."""
-    return ordered_int64 if serde is int64 else serde  # type: ignore[return-value]  # T is int in that branch
+    return ordered_int64 if serde is int64 else one_key_serde(serde)  # type: ignore[return-value]  # T is int here
+
+
+# --- Versions: what a job writes, as its definition pins it (grete.api.versions) --------------------------------------
+
+
+def one_key_serde(serde: Serde[T]) -> Serde[T]:
+    """Return the serde for keys in a log: equal keys have equal bytes, and so one partition."""
+    return serde.for_keys or serde if isinstance(serde, Codec) else serde
+
+
+def first_serde(serde: Serde[T]) -> Serde[T]:
+    """Return what writes as version 1 of a serde did; of a serde that has one version, itself."""
+    return serde.first or serde if isinstance(serde, Codec) else serde
+
+
+def written_in_two_ways(serde: Serde[Any]) -> bool:
+    """Tell whether the versions of a serde write other bytes."""
+    first = first_serde(serde)
+    return isinstance(serde, Codec) and isinstance(first, Codec) and first.functions != serde.functions
+
+
+def in_each_version(make: M) -> M:
+    """Let a function that makes a serde of others give it their versions."""
+
+    def made(*parts: Serde[Any]) -> Any:
+        if not any(map(written_in_two_ways, parts)):
+            return make(*parts)
+        return replace(make(*parts), first=make(*map(first_serde, parts)))
+
+    return made  # type: ignore[return-value]  # it takes and returns the same
 
 
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
@@ -178,14 +214,37 @@ _encode_unsorted = msgspec.json.Encoder().encode
 
 
 def encode_json(value: object) -> bytes:
-    """Return JSON in which sets, and dicts with str keys alone, are sorted: the same bytes in every process.
+    """Return JSON in which sets and dicts are sorted: the same bytes in every process.
 
     Raises ValueError for NaN and infinity, TypeError for what JSON cannot hold at all.
     """
+    return _encoded(value, value, lambda value: in_one_order(value, _encode_unsorted))
+
+
+def encode_json_first(value: object) -> bytes:
+    """Return JSON as version 1 does: dicts with other keys than str, and those beside them, keep their order."""
+    return _encoded(value, value, lambda value: with_sorted_sets(value, encode_json_first))
+
+
+def _encode_json_key(value: object) -> bytes:
+    """Return JSON as ``encode_json``, and the same bytes for all values that are equal."""
+    if type(value) not in BY_TYPE:
+        try:
+            data = _encode_sorted(value)
+        except TypeError:
+            pass
+        else:
+            if not may_differ(data) and not has_null(data):
+                return data
+    return _encoded(canonical(value, _encode_unsorted), value, lambda written: written)
+
+
+def _encoded(written: object, value: object, ordered: Callable[[object], object]) -> bytes:
+    """Return the JSON of what is ``written`` for a value; ``ordered``: makes what msgspec does not sort."""
     try:
-        data = _encode_sorted(value)
+        data = _encode_sorted(written)
     except TypeError:  # msgspec sorts only dicts with str keys; what JSON cannot hold at all is refused here again
-        data = _encode_unsorted(with_sorted_sets(value, encode_json))
+        data = _encode_unsorted(ordered(written))
     if has_null(data):
         refuse_not_finite(value)
     return data
@@ -195,17 +254,22 @@ def _json_codec(type_: type[T]) -> Codec[T]:
     """Return JSON through msgspec, or pydantic for its models. Raises ConfigError if it cannot decode into the type."""
     name = "json" if type_ is Any else f"json({getattr(type_, '__name__', type_)})"
     try:
-        if holds_model(type_):
+        parts = [*parts_of(inspect.type_info(type_))]
+        if any(is_model(getattr(part, "cls", None)) for part in parts):
             if pair := alike(type_):
                 raise ConfigError(
                     f"{name}: {pair} are of one union and have the same fields, so each would come back as the first: "
                     'give both a field that differs, such as kind: Literal["placed"]'
                 )
-            return Codec(name, functions(type_, encode_json), schema=type_)
-        decode = msgspec.json.Decoder(type_).decode
+            encode, key, decode = functions(type_, encode_json)
+            encoders = encode, encode, key
+        else:
+            decode = msgspec.json.Decoder(type_).decode
+            encoders = encode_json_first if may_be_unsorted(parts) else encode_json, encode_json, _encode_json_key
     except TypeError as error:
         raise ConfigError(f"{name}: msgspec cannot decode into this type: {error}") from error
-    return Codec(name, (encode_json, decode), schema=type_)
+    before, now, for_keys = (Codec(name, (encode, decode), schema=type_) for encode in encoders)
+    return replace(now, first=before, for_keys=replace(for_keys, first=before)) if may_be_spelled(parts) else now
 
 
 def refuse_unread(serde: object, where: str) -> None:
@@ -226,8 +290,8 @@ class Json(Codec[Any]):
 
     A struct is msgspec's; a model of pydantic, wherever it is in the type, makes pydantic write and check the whole.
 
-    Sets, and dicts with str keys alone, are written sorted: a value has the same bytes in each process. Equal values
-    that are written in several ways, such as Decimal("1.0") and Decimal("1.00"), are several keys.
+    Sets and dicts are written sorted: a value has the same bytes in each process. As a key, equal values have the same
+    bytes, too: Decimal("1.0") and Decimal("1.00"), a moment in two time zones, 5 and 5.0.
     """
 
     __slots__ = ()
@@ -243,5 +307,6 @@ class Json(Codec[Any]):
         return _json_codec(type_)
 
 
-json = Json("json", _json_codec(Any).functions, schema=Any)
+_plain = _json_codec(Any)
+json = Json("json", _plain.functions, Any, _plain.first, _plain.for_keys)
 """A serde of plain JSON values; ``json(Type)`` is one of a dataclass, a struct, a pydantic model and so on."""

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
-from grete.api.serdes import Codec, Serde, functions_of, key_serde
+from grete.api.serdes import Codec, Serde, functions_of, in_each_version
 from grete.api.store import Store
 from grete.api.topic import Errors
 from grete.errors import TaskError
@@ -91,9 +91,10 @@ def no_store(given: object) -> str:
     return f"{given!r} is no store: give its declaration, an attribute of the task's class, such as CountWords.counts"
 
 
+@in_each_version
 def timed_key_serde(key: Serde[K]) -> Serde[tuple[K, int]]:
     """Return the serde of (key, time in ms): the times of a key are one after another in a store, in their order."""
-    encode_key, decode_key = functions_of(key_serde(key))
+    encode_key, decode_key = functions_of(key)
 
     def encode(timed: tuple[K, int]) -> bytes:
         raw = encode_key(timed[0])

@@ -4,7 +4,7 @@ import struct
 from typing import TypeVar
 
 from grete.api.joins import How, Join
-from grete.api.serdes import Codec, Serde, functions_of
+from grete.api.serdes import Codec, Serde, functions_of, in_each_version
 from grete.api.store import Store
 from grete.errors import TaskError
 
@@ -18,6 +18,7 @@ _TIMED = struct.Struct(">qI")  # time, bytes of the value that follows
 Row = tuple[int, V] | None  # time, value
 
 
+@in_each_version
 def _rows_serde(left: Serde[L], right: Serde[R]) -> Serde[tuple[Row[L], Row[R]]]:
     (encode_left, decode_left), (encode_right, decode_right) = functions_of(left), functions_of(right)
 

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from grete.api.key_times import KeyTimes
-from grete.api.serdes import Codec, Serde, functions_of, key_serde
+from grete.api.serdes import Codec, Serde, functions_of, in_each_version, key_serde
 from grete.api.spans import check_spans
 from grete.api.stateful import TIME_MAX, TIME_MIN, TIMED_KEY, KeySlice, Stateful, timed_key_serde
 from grete.api.store import Store
@@ -46,7 +46,7 @@ class VersionedStore(Stateful, Generic[K, V]):
         self.serdes: dict[str, Serde[Any]] = {"key": self.key, "value": value}
         self.sizes = dict[str, int]()  # none is pinned: a longer history begins with what is there
         self.retention_ms = retention_ms
-        self.versions: Store[tuple[K, int], V | None] = Store(name, timed_key_serde(key), _version_serde(value))
+        self.versions: Store[tuple[K, int], V | None] = Store(name, timed_key_serde(self.key), _version_serde(value))
         self._step = max(1, retention_ms // _STEPS)
         self._times: KeyTimes[K]  # on a running task
 
@@ -131,6 +131,7 @@ class VersionedStore(Stateful, Generic[K, V]):
         self.schedule(-(-at // self._step) * self._step, functions_of(self.key)[0](key).decode("latin-1"))
 
 
+@in_each_version
 def _version_serde(value: Serde[V]) -> Serde[V | None]:
     """Return the serde of a version: no bytes if the key is gone."""
     encode_value, decode_value = functions_of(value)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
-from grete.api.serdes import Codec, Serde, functions_of, key_serde, topic_serde
+from grete.api.serdes import Codec, Serde, functions_of, in_each_version, key_serde, topic_serde
 from grete.api.spans import check_spans
 from grete.api.stateful import KeySlice, ResultLetter, Stateful
 from grete.api.store import Store
@@ -172,9 +172,10 @@ class WindowStore(Stateful, Generic[K, V]):
         """Return the (end, value) of a window; None: there is none, or event time has closed it."""
 
 
+@in_each_version
 def _pane_serde(key: Serde[K]) -> Serde[tuple[int, K | None]]:
     """Return the serde of (window start, key): a window's keys are one prefix, which is what key None gives."""
-    encode_key, decode_key = functions_of(key_serde(key))
+    encode_key, decode_key = functions_of(key)
 
     def encode(pane: tuple[int, K | None]) -> bytes:
         start = START.pack(pane[0] + SIGN)

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from grete.api.job import Job
+from grete.api.serdes import first_serde
 from grete.api.topic import Topic
 from grete.core.damage import entry
 from grete.errors import ConfigError, TransientError
@@ -141,7 +142,7 @@ class _Feed(Generic[K, V]):
         self._sent += len(rows)
 
     def _row(self, number: int, record: SourceRecord[K, V]) -> ExternalRecord:
-        key = None if record.key is None else self._topic.key.encode(record.key)
+        key = None if record.key is None else first_serde(self._topic.key).encode(record.key)
         value = None if record.value is None else self._topic.value.encode(record.value)
         partition = number % self._partitions if key is None else partition_of(key, self._partitions)
         at_ms = time.time_ns() // 1_000_000 if record.timestamp is None else record.timestamp

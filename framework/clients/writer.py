@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Generic, Literal, Self, TypeVar
 
 from grete.api.job import Job
+from grete.api.serdes import first_serde
 from grete.api.topic import Topic
 from grete.clients.drain import Drain
 from grete.errors import ConfigError
@@ -89,7 +90,7 @@ class Writer(Generic[K, V]):
         Return whether it is kept: False only with "drop". Raises SerdeError, ConfigError (too large), and what keeps
         records from the log and will not pass: ConfigError (no such topic, no permission), Halted.
         """
-        raw_key = None if key is None else self._topic.key.encode(key)
+        raw_key = None if key is None else first_serde(self._topic.key).encode(key)
         raw_value = None if value is None else self._topic.value.encode(value)
         time_ms = time.time_ns() // 1_000_000 if timestamp is None else timestamp
         record = [Spooled(raw_key, raw_value, time_ms)]

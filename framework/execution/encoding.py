@@ -1,9 +1,10 @@
 """Makes the bytes of what a task sends, where that is more than a call of a serde, and says why a serde refused it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from grete.api.serdes import encode_error
+from grete.api.serdes import encode_error, one_key_serde
 from grete.api.topic import Topic, encode_record
 from grete.errors import FrameworkError, SerdeError
 
@@ -12,6 +13,7 @@ SendFunction = Callable[..., None]  # Output.send
 
 def encoded_first(topic: Topic[Any, Any], send: SendFunction) -> SendFunction:
     """Return the sender of a topic with a schema registry, whose serdes have a say in headers; ``send`` takes bytes."""
+    topic = replace(topic, key=one_key_serde(topic.key))
 
     def encoding(key: Any, value: Any, *, headers: Sequence[tuple[str, bytes | None]] = (), **more: Any) -> None:
         try:

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, Protocol, TypeVar, overload
 
 from grete.api.graph import StageGraph
-from grete.api.serdes import bytes_serde, functions_of
+from grete.api.serdes import bytes_serde, functions_of, one_key_serde
 from grete.api.topic import Topic, uses_registry
 from grete.core.topology import Stream, Topology
 from grete.errors import ConfigError, TaskError
@@ -220,7 +220,7 @@ class Outputs:
 
     def _encoding(self, topic: Topic[Any, Any], append: Append, targets: Sequence[Any]) -> SendFunction:
         """Return the sender that encodes, chooses a partition and appends to its target."""
-        encode_key, encode_value = functions_of(topic.key)[0], functions_of(topic.value)[0]
+        encode_key, encode_value = functions_of(one_key_serde(topic.key))[0], functions_of(topic.value)[0]
         outputs, name, target_of, count = self, topic.name, _Targets(targets), len(targets)
         next_turn = self._next_turn
         named = getattr(targets, "common", count)  # partitions that a sender may name

@@ -20,6 +20,7 @@ from grete.api.graph import StageGraph
 from grete.api.job import Job
 from grete.api.serdes import Serde, decode_error, functions_of
 from grete.api.store import Store
+from grete.api.versions import as_declared
 from grete.errors import ConfigError, TransientError
 from grete.execution.reserved_stores import META, STREAM_TIME
 from grete.protocol.partitioner import partition_of
@@ -55,7 +56,7 @@ class LocalReader:
     def find(self, store: Store[K, V], key: K) -> Iterator[tuple[int, V]]:
         """Yield (partition, value) from each partition that has the key."""
         tasks = place_of(self._job, store)[0].partitions
-        first = partition_of(store.key.encode(key), tasks)
+        first = partition_of(key_bytes(self._job, store, key), tasks)
         for partition in (first, *(p for p in range(tasks) if p != first)):
             self.changelog_position(self._task_of(store, partition))
             value = self.at(store, key, partition)
@@ -65,7 +66,7 @@ class LocalReader:
     def at(self, store: Store[K, V], key: K, partition: int) -> V | None:
         """Return the value that one partition had when its changelog position was read last, or None."""
         _, family = self._place_of(store)
-        seen, raw_key = self._seen(self._task_of(store, partition)), store.key.encode(key)
+        seen, raw_key = self._seen(self._task_of(store, partition)), key_bytes(self._job, store, key)
         raw = seen.get(family, raw_key)
         rows = () if raw is None else unexpired_of(store, [(raw_key, raw)], seen.get(_META, STREAM_TIME))
         return next((decoded_row(store, *row)[1] for row in rows), None)
@@ -100,7 +101,7 @@ class LocalReader:
 
     def prefix(self, store: Store[K, V], prefix: K, partition: int | None = None) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition."""
-        return self._scan(store, store.key.encode(prefix), partition)
+        return self._scan(store, key_bytes(self._job, store, prefix), partition)
 
     def all(self, store: Store[K, V], partition: int | None = None) -> Iterator[tuple[K, V]]:
         """Yield every (key, value), of one partition or of all."""
@@ -262,9 +263,21 @@ def store_named(job: Job, name: str) -> Store[Any, Any]:
 
 def place_of(job: Job, store: Store[Any, Any]) -> tuple[StageGraph, int]:
     """Return (stage, store id) of a declared store. Raises ConfigError."""
+    stage, found = _declared(job, store)
+    return stage, stage.store_ids()[found.name]
+
+
+def key_bytes(job: Job, store: Store[K, Any], key: K) -> bytes:
+    """Return a key as the job writes it, by its version of the serdes. Raises ConfigError, SerdeError."""
+    return _declared(job, store)[1].key.encode(key)
+
+
+def _declared(job: Job, store: Store[K, V]) -> tuple[StageGraph, Store[K, V]]:
+    """Return the stage that declares a store, and the store as the job has it."""
     for stage in job.stages:
-        if any(declared is store for declared in _stores(stage)):
-            return stage, stage.store_ids()[store.name]
+        for declared in _stores(stage):
+            if declared is store or as_declared(declared) is store:
+                return stage, declared
     raise ConfigError(f"store {store.name!r} is not declared by a task of job {job.name!r}")
 
 

@@ -23,7 +23,7 @@ from grete.protocol.ids import split_producer_id
 from grete.protocol.partitioner import partition_of
 from grete.state.commits import all_wirings
 from grete.state.live_entries import rows_of, stored_of
-from grete.state.local_reader import LocalReader, decoded_row, place_of, store_named
+from grete.state.local_reader import LocalReader, decoded_row, key_bytes, place_of, store_named
 from grete.state.snapshots import newest, refuse_other_graph
 from grete.state.store_sizes import StoreSize, measured
 
@@ -50,7 +50,7 @@ class NewestReader:
 
     def find(self, store: Store[K, V], key: K) -> Iterator[tuple[int, V]]:
         """Yield (partition, value) from each partition that has the key: the one of murmur2(key) is asked first."""
-        wanted = store.key.encode(key)
+        wanted = key_bytes(self._job, store, key)
         tasks = place_of(self._job, store)[0].partitions
         first = partition_of(wanted, tasks)
         for partition in (first, *(p for p in range(tasks) if p != first)):
@@ -67,7 +67,7 @@ class NewestReader:
 
     def prefix(self, store: Store[K, V], prefix: K) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition."""
-        return self._scan(store, store.key.encode(prefix))
+        return self._scan(store, key_bytes(self._job, store, prefix))
 
     def all(self, store: Store[K, V]) -> Iterator[tuple[K, V]]:
         """Yield every (key, value)."""

@@ -19,6 +19,7 @@ from grete.api.definition import (
 )
 from grete.api.dropped import dropped_of
 from grete.api.job import Job
+from grete.api.versions import FIRST, NEWEST, serdes_of
 from grete.core.task_topology import TaskWiring, wire
 from grete.core.topology import changelog_topic
 from grete.errors import ConfigError
@@ -47,7 +48,7 @@ def check_definition(job: Job, log: JobLogReader) -> Definition | None:
     """
     definition = _definition_of(job, log)
     if definition is None:
-        job.pin(_ids_of_state(job, log), {}, times=_times_of_state(job, log))
+        job.pin(_ids_of_state(job, log), {}, times=_times_of_state(job, log), serdes=_unpinned_serdes(job, log))
         return None
     definition = _without_unused(definition, job, log)
     refuse_changes(job, changes_of_job(definition, job))
@@ -73,7 +74,7 @@ def check_readable(job: Job, log: JobLogReader) -> Definition | None:
     """
     definition = _definition_of(job, log)
     if definition is None:
-        job.pin(_ids_of_state(job, log), {}, times=_times_of_state(job, log))
+        job.pin(_ids_of_state(job, log), {}, times=_times_of_state(job, log), serdes=_unpinned_serdes(job, log))
         return None
     refuse_changes(job, changes_of_state(definition, job))
     take_over(definition, job)
@@ -97,13 +98,14 @@ def pin_definition(
 
     The job's topics are there. ``lost``: its metadata held nothing at this start.
     """
-    raw, pinned = encode_definition(define(job, output_counts(job, log))), metadata.meta_get(DEFINED)
-    before = _counting(job, log)
+    pinned, before = metadata.meta_get(DEFINED), _counting(job, log)
     has_run = before is None and (pinned is None or _fits(pinned, job, log)) and _has_run(job, log)
     if has_run:  # or another process has begun with it since the metadata was read: it pins before it runs
         before = pinned = pin_of(log, job.name, DEFINED)
     if before is not None:
         dropped_of(decode_definition(before)).refuse_again(job.stages)  # grete apply has, since this start compared
+    _keep_serdes(job, before, state if lost else None)
+    raw = encode_definition(define(job, output_counts(job, log)))
     used = None if before is None else _without_unused(decode_definition(before), job, log)
     if before is not None and used is not None and len(used["stages"]) > len(job.live):
         raw = before  # this is the code before stages were added, beside workers that have them
@@ -112,7 +114,8 @@ def pin_definition(
             logger.warning(
                 "the metadata of job %s is gone, though the job has run (was it deleted, or is this another job of "
                 "the same name?): what it pinned is taken from the code as it is now; inputs' partitioners are "
-                "recognized again; the offsets of a rescale, and which files a feed has fed, are forgotten (said once)"
+                "recognized again; the offsets of a rescale, and which files a feed has fed, are forgotten; keys are "
+                "written as the definition beside the local stores says, else as by a new job (said once)"
                 if lost
                 else "job %s has run with a release that pinned no definition: it is taken from the code as it is now, "
                 "and each later start is held against it (said once)",
@@ -123,6 +126,15 @@ def pin_definition(
     take_over(decode_definition(raw), job)
     if state is not None:
         copy_definition(raw, state)
+
+
+def _keep_serdes(job: Job, before: bytes | None, state: Path | None) -> None:
+    """Let a job write by the version of its definition ``before`` this start; else of the copy in ``state``."""
+    if before is None and state is not None:
+        with contextlib.suppress(FileNotFoundError):
+            before = (state / DEFINITION).read_bytes()
+    if before is not None and (version := serdes_of(decode_definition(before))) != job.serdes:
+        job.write_by(version)
 
 
 def repin_outputs(job: Job, log: JobLogReader, metadata: JobMetadata) -> None:
@@ -159,11 +171,13 @@ def copy_definition(raw: bytes, state: Path) -> None:
 def know_dropped(job: Job, log: JobLogReader) -> None:
     """Let a job take over which stages and stores it has dropped: it has the numbers of its tasks then (1.2).
 
-    Raises ConfigError: its code has one of them.
+    It also knows by which version of the serdes it writes. Raises ConfigError: its code has what was dropped.
     """
     definition = _definition_of(job, log)
     if definition is not None:
         take_over(definition, job)
+    else:
+        job.write_by(_unpinned_serdes(job, log))
 
 
 def pinned_definition(job: Job, log: JobLogReader) -> Definition | None:
@@ -280,7 +294,16 @@ def _last_snapshot(log: JobLogReader, wiring: TaskWiring) -> Snapshot | None:
     return Snapshot(wiring.name, wiring.changelog, fold.last_offset, fold.start, fold.last)
 
 
+def _unpinned_serdes(job: Job, log: JobLogReader) -> int:
+    """Return the version of the serdes of a job without a definition: a release that pinned none wrote the first."""
+    if not has_pins(log.read_metadata(job.name)) or not _has_run(job, log):
+        return NEWEST
+    now = pin_of(log, job.name, DEFINED)  # another process has begun with it meanwhile: it pins before it runs
+    return FIRST if now is None else serdes_of(decode_definition(now))
+
+
 def _has_run(job: Job, log: JobLogReader) -> bool:
     """Tell whether a task has been started: its claim is in its changelog."""
-    changelogs = [each.changelog for each in all_wirings(job) if log.partitions(each.changelog.topic) is not None]
-    return any(end for _, end in log.all_bounds(changelogs).values())
+    changelogs = [wiring.changelog for wiring in all_wirings(job)]
+    there = [each for each in changelogs if each.partition < (log.partitions(each.topic) or 0)]
+    return any(end for _, end in log.all_bounds(there).values())

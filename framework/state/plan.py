@@ -17,6 +17,7 @@ from grete.api.definition import (
 )
 from grete.api.input_arguments import times_of
 from grete.api.job import Job
+from grete.api.versions import NEWEST, in_two_ways, serdes_of
 from grete.core.topology import Topology
 from grete.errors import ConfigError
 from grete.job.metadata import check_guarantee, pinned_settings
@@ -86,7 +87,7 @@ def plan_of(job: Job, log: JobLogReader, settings: Settings) -> list[Planned]:
     ]
     if not rows:
         rows += _guarantee(job, log, settings)
-    return [*rows, *_ahead(pinned, log)]
+    return [*rows, *_serdes(definition, job), *_ahead(pinned, log)]
 
 
 def pinned_of(job: Job, log: JobLogReader) -> tuple[Definition, Topology]:
@@ -315,6 +316,20 @@ def _guarantee(job: Job, log: JobLogReader, settings: Settings) -> Iterator[Plan
         check_guarantee(log.read_metadata(job.name), job.name, settings, job.modes)
     except ConfigError as error:
         yield Planned("the processing guarantee or output_delivery", By.REFUSED, _REFUSED, _NOTHING, str(error))
+
+
+def _serdes(definition: Definition, job: Job) -> Iterator[Planned]:
+    """Yield what the job goes on to write by an older version of the serdes than a new job does."""
+    version = serdes_of(definition)
+    names = [name for stage in job.live for name in in_two_ways(stage)]
+    if version < NEWEST and names:
+        yield Planned(
+            f"the serdes have version {NEWEST}, and the job began with version {version}",
+            By.START,
+            f"stays: it goes on with version {version}, and so do {', '.join(names)}",
+            _NOTHING,
+            f"nothing is to be done; for version {NEWEST}, by which equal keys are one key, {_OTHER_NAME}",
+        )
 
 
 def _ahead(pinned: Topology, log: JobLogReader) -> Iterator[Planned]:

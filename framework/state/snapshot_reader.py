@@ -7,7 +7,7 @@ from grete.api.job import Job
 from grete.api.store import Store
 from grete.ports import LogReader
 from grete.state.live_entries import rows_of
-from grete.state.local_reader import decoded_row, place_of, store_named
+from grete.state.local_reader import decoded_row, key_bytes, place_of, store_named
 from grete.state.snapshots import Snapshot
 
 K = TypeVar("K")
@@ -27,14 +27,14 @@ class SnapshotReader:
 
     def find(self, store: Store[K, V], key: K) -> Iterator[tuple[int, V]]:
         """Yield (partition, value) from each partition that has the key."""
-        wanted = store.key.encode(key)
+        wanted = key_bytes(self._job, store, key)
         for partition, raw_key, raw in self._rows(store):
             if raw_key == wanted:
                 yield partition, decoded_row(store, raw_key, raw)[1]
 
     def prefix(self, store: Store[K, V], prefix: K) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition."""
-        wanted = store.key.encode(prefix)
+        wanted = key_bytes(self._job, store, prefix)
         return (decoded_row(store, key, raw) for _, key, raw in self._rows(store) if key.startswith(wanted))
 
     def all(self, store: Store[K, V]) -> Iterator[tuple[K, V]]:

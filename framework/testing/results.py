@@ -11,6 +11,7 @@ from grete.api.stateful import Stateful, no_store
 from grete.api.store import Store
 from grete.api.task import Task
 from grete.api.topic import Topic
+from grete.api.versions import as_declared
 from grete.errors import ConfigError
 from grete.execution.decoding import reader_of
 from grete.protocol.ids import TopicPartition
@@ -115,7 +116,7 @@ class Results:
             (each.name, declared)
             for each in stages
             for declared in each.all_stores()
-            if store in (declared, declared.name)
+            if store in (declared, as_declared(declared), declared.name)
         ]
         if not found and isinstance(store, Stateful):
             raise ConfigError(f"state: {no_store(store)}")

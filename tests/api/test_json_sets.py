@@ -1,4 +1,4 @@
-"""Sets in JSON, where a dict of the same value has keys that msgspec cannot sort."""
+"""Sets in JSON, where a dict of the same value has keys that msgspec cannot sort, and what version 1 wrote of them."""
 
 import subprocess
 import sys
@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, json, utf8
+from grete.api.serdes import first_serde
 from grete.testing import Kit
 
 
@@ -61,9 +62,9 @@ INNER = '{"tags":["a","b"],"hits":{}}'
     ],
     ids=["dataclass", "struct", "list", "named tuple", "tuples", "no set"],
 )
-def test_sets_are_sorted_and_dicts_keep_their_order(type_: Any, value: Any, text: str) -> None:
+def test_version_1_sorts_sets_and_dicts_keep_their_order(type_: Any, value: Any, text: str) -> None:
     """Wherever the set is; what has none is written as it always was, and all of it comes back."""
-    assert json(type_).encode(value) == text.encode()
+    assert first_serde(json(type_)).encode(value) == text.encode()
     assert json(type_).decode(text.encode()) == value
 
 

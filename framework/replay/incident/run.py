@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from grete.api.calls import AnyCall
 from grete.api.job import Job
+from grete.api.versions import FIRST
 from grete.core.task_topology import TaskWiring, wire
 from grete.errors import ConfigError, FrameworkError
 from grete.execution.calls.ports import Caller, Pending
@@ -147,6 +148,8 @@ class IncidentRun:
         if "definition" in self._said.metadata:
             check_readable(self.job, self._log)
         know_graph(self.job, self._log)
+        if "definition" not in self._said.metadata:
+            self.job.write_by(FIRST)  # of a release that pinned none
         return wire(self.job.topology(), self.graph.ordinal, self._said.partition)
 
     def _read_changelog(self) -> RecordedTask:

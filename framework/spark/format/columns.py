@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -9,20 +10,33 @@ import numpy as np
 import pyarrow as pa
 
 from grete.api.avro_serde import AvroCodec, avro
+from grete.api.job import Job
 from grete.api.json_numbers import has_null
-from grete.api.serdes import Codec, Serde, int64, ordered_int64, utf8
+from grete.api.serdes import Codec, Serde, first_serde, int64, ordered_int64, utf8
+from grete.api.store import Store
 from grete.errors import SerdeError
+from grete.job.loader import load_job
 
 _SIGN = 1 << 63  # flipped, the bytes of negative numbers sort before those of positive ones
 _BYTES = 8  # of an INT64
 
 
+class KeyOf(NamedTuple):
+    """A store whose key serde writes equal keys as equal bytes, which takes the job's code."""
+
+    job: str  # as load_job takes it
+    stage: str
+    store: str
+    serdes: int  # the version that the job has pinned
+
+
 class Column(NamedTuple):
-    """How the bytes of one serde become a column; plain data, so that an executor needs none of the job's code."""
+    """How the bytes of one serde become a column; plain data, so that executors seldom need the job's code."""
 
     name: str
     kind: str  # bytes, utf8, json, int64, ordered, avro; a serde of the user's own is bytes
     schema: Any = None
+    key_of: KeyOf | None = None  # of keys that are written in several ways: what to write them again by
 
     @property
     def ddl(self) -> str:
@@ -58,6 +72,13 @@ class Column(NamedTuple):
 
     def cells(self, array: Any) -> list[bytes | None]:
         """Return the encoded cells of an Arrow array, null as None. Raises SerdeError naming the column."""
+        cells = self._cells(array)
+        if self.key_of is None:
+            return cells
+        serde = _key_serde(self.key_of)
+        return [None if cell is None else serde.encode(serde.decode(cell)) for cell in cells]
+
+    def _cells(self, array: Any) -> list[bytes | None]:
         try:
             if self.kind in ("int64", "ordered"):
                 return _eight_bytes(array.cast(pa.int64()), ordered=self.kind == "ordered")
@@ -92,9 +113,23 @@ def column(name: str, serde: Serde[Any]) -> Column:
     return Column(name, "bytes")
 
 
+def key_column(reference: str, job: Job, stage: str, store: Store[Any, Any]) -> Column:
+    """Return the column of a store's keys, to be written. ``job`` has the version of its serdes."""
+    found = column("key", store.key)
+    in_ways = first_serde(store.key) is not store.key
+    return found._replace(key_of=KeyOf(reference, stage, store.name, job.serdes)) if in_ways else found
+
+
+@lru_cache(maxsize=4)  # stores that a query writes at a time
+def _key_serde(of: KeyOf) -> Serde[Any]:
+    job = load_job(of.job)
+    job.write_by(of.serdes)
+    return next(store.key for store in job.stage(of.stage).all_stores() if store.name == of.store)
+
+
 def _avro(schemas: tuple[Any, tuple[Any, ...]]) -> Serde[Any]:
     schema, was = schemas
-    return avro(schema, was=was)
+    return first_serde(avro(schema, was=was))  # maps as the JSON has them
 
 
 def _json_text(value: Any) -> str:

@@ -15,6 +15,7 @@ from grete.job.metadata import pinned_settings
 from grete.logs.address import EMBEDDED, LogAddress, open_address, open_reader
 from grete.ports import JobLog, JobLogReader
 from grete.settings import Settings, from_environment
+from grete.state.pinning import know_dropped
 
 _GROUP = "grete-spark"
 _COMMON = {"job", "log", "directory", "kafkaconfig"}
@@ -79,6 +80,17 @@ def read_options(options: Mapping[str, str], form: str, known: set[str]) -> Opti
     directory = Path(own.get("directory") or Path(".grete") / job.name).absolute()
     where = Where(url, config and str(Path(config).absolute()), str(directory / "log.db"))
     return Options(job, where, own)
+
+
+def know_serdes(options: Options) -> None:
+    """Let the job write by the version of the serdes that it has pinned. Raises ConfigError, TransientError."""
+    if options.where.embedded and not Path(options.where.file).exists():
+        return  # a new job
+    log = options.where.open()
+    try:
+        know_dropped(options.job, log)
+    finally:
+        log.close()
 
 
 def checkpoint_of(text: str | None) -> int | None:

@@ -20,8 +20,8 @@ from grete.job.topics import create_topics
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.spark.format.columns import Column, column
-from grete.spark.format.options import Options, Where, find_store, read_options
+from grete.spark.format.columns import Column, column, key_column
+from grete.spark.format.options import Options, Where, find_store, know_serdes, read_options
 from grete.state.bulk_write import abort, begin, commit
 from grete.state.bulk_write_attempt import Attempt, BulkWrite, Written
 from grete.state.commits import all_wirings
@@ -151,7 +151,7 @@ def _target(options: Options, schema: Any, *, overwrite: bool) -> Target:
                 "job's inputs, with grete backfill",
                 stage=stage.name,
             )
-        key, value = column("key", declared.key), column("value", declared.value)
+        key, value = key_column(options.own["job"], job, stage.name, declared), column("value", declared.value)
         store = stages[stage.name][0], stage.store_ids()[declared.name]
         wanted = {"partition": "int", **dict(c.ddl.split() for c in (key, value))}
         own, store_id = store
@@ -230,8 +230,9 @@ def partitioned(frame: "DataFrame", **options: str) -> "DataFrame":
     from pyspark.sql.pandas.functions import arrow_udf
 
     read = read_options(options, "changelog", {"store", "offsets"})
+    know_serdes(read)
     stage, store = find_store(read)
-    key, count = column("key", store.key), stage.partitions
+    key, count = key_column(read.own["job"], read.job, stage.name, store), stage.partitions
 
     def number(keys: pa.Array) -> pa.Array:
         return pa.array([0 if cell is None else partition_of(cell, count) for cell in key.cells(keys)], pa.int32())
