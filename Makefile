@@ -24,6 +24,7 @@
 #                EXPERIMENT=backlog       jobs with kills on a day's backlog, beside Spark     LOG=kafka
 #   make lint    only the checks that run no code
 #   make simulate SEEDS=A..B   the simulator on these seeds   SEED=N (one, with its trace)  MUTANT=name  MUTANTS=1 (all)
+#                              MUTANTS=mend (those whose known seed shows them no more, after a change of the core)
 #                              WRITE=1 (the seeds counted, or the hunts of all mutants, into docs)
 #   make model   small jobs in every order                    FULL=1 (wide bounds)
 #   make chaos KILLS=N         real workers, killed N times   LOG=kafka (a broker of its own) or kafka://host:9092
@@ -97,7 +98,7 @@ dist: $(VENV)/.installed-dev
 
 simulate: $(VENV)/.installed
 	$(BIN)/python -m tests.verification.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) \
-		$(if $(MUTANT),--mutant $(MUTANT)) $(if $(MUTANTS),--all-mutants)
+		$(if $(MUTANT),--mutant $(MUTANT)) $(if $(MUTANTS),--$(if $(filter mend,$(MUTANTS)),mend,all)-mutants)
 
 model: $(VENV)/.installed
 	$(BIN)/python -m tests.verification.model $(if $(FULL),--full)

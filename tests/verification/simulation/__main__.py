@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tests.verification.simulation.batch import HUNTS, Batch, Kill, hunt_all, run_batch
+from tests.verification.simulation.batch import HUNTS, Batch, Kill, hunt_all, mend_known, run_batch
 from tests.verification.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
 from tests.verification.simulation.counters import BATCH, SOMETIMES
 from tests.verification.simulation.kept import keep_batch, keep_hunts
@@ -226,6 +226,7 @@ def simulate(
     minutes: Annotated[float | None, typer.Option(help="Fresh seeds until the time is over.", min=0)] = None,
     mutant: Annotated[str | None, typer.Option(metavar="NAME", help="Bring a known mistake back.")] = None,
     every_mutant: Annotated[bool, typer.Option("--all-mutants", help="Hunt every known mistake.")] = False,
+    mend: Annotated[bool, typer.Option("--mend-mutants", help="Hunt those that their known seed misses.")] = False,
     processes: Annotated[int, typer.Option(help="Default: one a core.", min=1)] = os.cpu_count() or 1,
     faults: Annotated[str | None, typer.Option(metavar="N,N…", help="With --seed: these faults only.")] = None,
     records: Annotated[int | None, typer.Option(help="With --seed: that many of each input only.", min=0)] = None,
@@ -236,6 +237,10 @@ def simulate(
     ] = None,
 ) -> None:
     """Run the protocol in simulated worlds of crashes, pauses and zombies; exit 1 if an invariant breaks."""
+    if mend:
+        for kill in mend_known(processes):
+            typer.echo(f"{kill.name}: seed {kill.seed}, {kill.invariant}")
+        raise typer.Exit
     if every_mutant:
         raise typer.Exit(all_mutants(processes))
     if seed is not None:
