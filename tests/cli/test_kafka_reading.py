@@ -1,5 +1,6 @@
 """Commands that read a job on a real Kafka broker: records and not offsets, what is committed and not what was."""
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 
+from grete.cli.commands.topic import topic_read
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs import open_transactions
@@ -14,6 +16,7 @@ from grete.logs.address import LogAddress
 from grete.logs.partition_reader import rows_left
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
+from grete.spark.format.topic_source import TopicSource
 from grete.testing.broker import Broker
 from grete.worker.local_job import LocalJob
 from tests.cli.test_kafka import Cluster, Shell
@@ -151,3 +154,46 @@ def test_a_table_is_whole_and_a_lag_ends_at_0_where_others_write_in_transactions
         (line,) = [line for line in shell("checkpoints", "priced.py", log, "--directory=job") if "price-0" in line]
         assert f"{sales} 2 of 2" in line
         local.stop()
+
+
+def test_commands_name_what_an_open_transaction_hides(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One transaction, open in input, output and letters: ``topic read`` names it, as do Spark, redrive, rescale.
+
+    A fork goes on, as the second job reads what was hidden once the transaction has ended.
+    """
+    monkeypatch.chdir(cluster.folder)
+    shell, log = Shell(monkeypatch, capsys), f"--log={cluster.log}"
+    text = (cluster.folder / "totals.py").read_text().replace("import Input", "import DeadLetter, Input")
+    letters = f"{cluster.name}-letters"
+    of_letters = f'errors=DeadLetter(Topic("{letters}", key=utf8, value=json(dict[str, int])))'
+    text = text.replace("Input(orders)", f"Input(orders, {of_letters})")
+    (cluster.folder / "totals.py").write_text(text)
+    cluster.order({"ann": 1, "bob": 2})
+    grete("run", "totals.py", log, cwd=cluster.folder)
+    options = {"transactional.id": cluster.name, "transaction.timeout.ms": 600_000}  # open until the test ends it
+    stranger = Producer({"bootstrap.servers": cluster.bootstrap, **options})
+    stranger.init_transactions()
+    stranger.begin_transaction()
+    for topic in (cluster.orders, cluster.totals, letters):
+        stranger.produce(topic, b'{"amount": 9}', b"eve", partition=0)
+    assert stranger.flush(LIMIT_S) == 0
+
+    def named(topic: str) -> str:
+        return f"{topic}[0]: an open transaction begins at offset"
+
+    topic_read("totals.py", cluster.totals, 0, None, LogAddress(cluster.log))
+    read = capsys.readouterr()
+    assert sorted(line.split("\t")[2] for line in read.out.splitlines()) == ["ann", "bob"]
+    assert named(cluster.totals) in read.err
+    with pytest.warns(UserWarning, match=re.escape(named(cluster.totals))):  # what Spark's driver says of its plan
+        TopicSource({"job": "totals.py", "log": cluster.log, "topic": cluster.totals}).reader(None).partitions()
+    assert any(named(letters) in line for line in shell("dlq", "redrive", "totals.py", log))
+    assert named(cluster.orders) in shell.error("rescale", "totals.py", "--partitions=4", log)
+    second = text.replace(f'Job("{cluster.name}"', f'Job("{cluster.name}-second"')
+    (cluster.folder / "second.py").write_text(second)
+    assert shell("fork", "totals.py", "second.py", log) == ["total/sums\t2 entries"]
+    stranger.commit_transaction()
+    grete("run", "second.py", log, cwd=cluster.folder)
+    assert shell("state", "get", "second.py", "sums", "eve", log) == ["9"]

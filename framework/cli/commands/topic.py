@@ -1,5 +1,6 @@
 """`grete topic read`: the records of an external topic."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from grete.cli.reading import print_json
 from grete.errors import ConfigError
 from grete.execution.decoding import headers_of
 from grete.logs.address import LogAddress
+from grete.logs.open_transactions import told_all
 from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
 from grete.state.shown import decoded, decoded_plain, external_topics, last_rows, rows_from
@@ -22,15 +24,16 @@ def topic_read(
         topics = external_topics(job)
         if name not in topics:
             raise ConfigError(f"job {job.name!r} has no external topic {name!r}: it has {', '.join(sorted(topics))}")
-        topic = topics[name]
-        for partition in range(log.partitions(name) or 0):
-            at = TopicPartition(name, partition)
+        topic, places = topics[name], [TopicPartition(name, number) for number in range(log.partitions(name) or 0)]
+        for at in places:
             for row in last_rows(log, at, count) if count else rows_from(log, at, 0):
                 if as_json:
                     print_json(_record(topic, at, row))
                     continue
                 key, value = decoded(topic.key, row.key, row.headers), decoded(topic.value, row.value, row.headers)
-                print(f"{partition}\t{row.offset}\t{key}\t{value}")
+                print(f"{at.partition}\t{row.offset}\t{key}\t{value}")
+        for text in told_all(log, places):
+            print(text, file=sys.stderr)  # not among the records, which a program may read
 
 
 def _record(topic: Topic[Any, Any], at: TopicPartition, row: LogRow) -> dict[str, Any]:

@@ -4,6 +4,7 @@ The offsets of a query are those of the topic. A reader sees what is committed: 
 is open or was aborted, and in the embedded log outputs come with their commit.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import islice
@@ -17,6 +18,7 @@ from grete.api.reader import origin_of
 from grete.api.topic import Topic
 from grete.errors import ConfigError, OffsetOutOfRange, SerdeError
 from grete.execution.decoding import headers_of
+from grete.logs.open_transactions import told_all
 from grete.logs.partition_reader import rows
 from grete.ports import JobLogReader, LogRow
 from grete.protocol.ids import TopicPartition
@@ -99,6 +101,8 @@ class _TopicReader(DataSourceReader):
         topic = _topic(self._options)
         with closing(self._options.where.open()) as log:
             bounds = _bounds(log, topic.name)
+            for text in told_all(log, [TopicPartition(topic.name, number) for number in bounds]):
+                warnings.warn(text, stacklevel=2)  # on the driver's standard error
         where = self._options.where
         return _parts(where, topic, {n: begin for n, (begin, _) in bounds.items()}, _ends(bounds)) or [
             Part(where, -1, None)
