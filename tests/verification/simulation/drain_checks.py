@@ -30,10 +30,11 @@ def all_read(histories: Iterable[TaskHistory], log: SharedLog) -> bool:
 def all_ended(histories: Iterable[TaskHistory], drained: Container[int]) -> bool:
     """Tell whether all that goes by event time has committed that its inputs have ended, and no clock opens it.
 
-    ``drained``: tasks that know it, and have done nothing since their last commit: they have nothing to commit.
+    So has what waited for that: a checkpoint may close between two slices of it (E10). ``drained``: tasks that know it,
+    and have done nothing since their last commit: they have nothing to commit.
     """
     return all(
-        (h.time is None or h.time.ended or h.wiring.producer in drained) and not h.waits_for_the_clock
+        (h.time is None or h.time.ended or h.wiring.producer in drained) and not (h.waits or h.waits_for_the_clock)
         for h in histories
     )
 

@@ -315,6 +315,7 @@ def task_class(code: StageCode) -> type[SimTask]:
             errors,
             deduplicate=once if name.startswith(IN) else None,
             bootstrap=name.startswith(TABLE),
+            time="record",  # of a table, too: by itself it would tell none beside a stream
             priority=code.priorities[index],
             broadcast=name.startswith(BROADCAST) or name in code.whole,
         )
