@@ -45,8 +45,9 @@ class Idleness:
 
     def passed(self, frozen: int) -> int:
         """Return the last checkpoint that is closed, left out or put off: the timer is due behind it."""
-        put_off = self._put_off if self._sees_next and not self.news else 0
-        return max(frozen, self.covered, put_off)
+        closed = self.closed(frozen)  # told of more, ahead of its own clock, it closes that once the clock is there
+        waits = self._sees_next and not self.news and self.observed <= closed
+        return max(closed, self._put_off) if waits else closed
 
     def observe(self, checkpoint_id: int, *, sees_next: bool) -> None:
         """Note what others have closed, and whether this task will be told of more."""

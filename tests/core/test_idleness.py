@@ -190,8 +190,8 @@ def test_an_idle_source_closes_what_others_close() -> None:
     assert (closed(task), task.core.due_in_ms(task.mono_ms)) == ([1_000, 1_200], 600)  # at the multiple of a second
     observe(task, 1_400)
     assert closed(task) == [1_000, 1_200, 1_400]
-    observe(task, 1_401)  # it has closed one in this interval
-    assert closed(task) == [1_000, 1_200, 1_400]
+    observe(task, 1_401)  # it has closed one in this interval: the next one finds it awake
+    assert (closed(task), task.core.due_in_ms(task.mono_ms)) == ([1_000, 1_200, 1_400], 100)
     task.tick(100)
     assert closed(task) == [1_000, 1_200, 1_400, 1_401]
     assert task.core.idleness.closed(task.core.frozen) == 1_401
