@@ -114,10 +114,11 @@ def test_a_batch_of_a_topic_has_a_limit(tmp_path: Path) -> None:
 def test_records_that_are_trimmed_under_a_query_are_missed(tmp_path: Path) -> None:
     """Nothing is left out silently: the error says which are gone, and how to go on."""
     directory, job = tmp_path / "job", code(tmp_path / "told.py")
-    run(directory, 1, reference=str(job))
+    trimming = Settings(checkpoint_interval_ms=50)  # at once
+    run(directory, 1, reference=str(job), settings=trimming)
     stream = Reader(job, directory, "stream", topic="words")
     begun = stream.begin()
-    run(directory, 1, reference=str(job))
+    run(directory, 1, reference=str(job), settings=trimming)
     with pytest.raises(
         ConfigError, match=r"records \d+ to \d+ of split-\d are trimmed: .*stream_retention_ms: raise it, and begin"
     ):
