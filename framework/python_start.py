@@ -1,13 +1,14 @@
 """How a Python of ours is started: what lies in the folder where it happens to run is never imported.
 
-Python's ``-m`` and ``-c`` look for modules in the current folder first, and so does an empty or a relative entry of
-PYTHONPATH. In a shared folder, or in an archive that was unpacked, that is somebody else's code.
+Python's ``-m`` and ``-c`` look for modules in the current folder first, and so does an empty entry of PYTHONPATH. In a
+shared folder, or in an archive that was unpacked, that is somebody else's code.
 """
 
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 SAFE = "PYTHONSAFEPATH"  # the variable that is -P
 
@@ -18,8 +19,13 @@ def python(module: str, *arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the variables of this process for another Python; of PYTHONPATH what names a place wherever it runs."""
-    return _with_path(os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    """Return the variables of this process for another Python; of PYTHONPATH all but the current folder.
+
+    A relative entry, such as ``src``, is where it is for this process, which has found the job there.
+    """
+    here = str(Path.cwd())
+    named = ((each, os.path.normpath(Path(here, each))) for each in os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return _with_path([place for each, place in named if each == place or place != here])
 
 
 def environment_with_path() -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Code that lies in the folder where a command happens to run is never imported by a process that Grete starts."""
 
+import os
 import re
 import subprocess
 import sys
@@ -67,6 +68,21 @@ def test_workers_and_replays_import_nothing_from_the_current_folder(shared: Path
         assert done.returncode == 0, done.stderr
     assert not (tmp_path / "ran").exists()
     assert (shared / ".grete" / "counting").is_dir()
+
+
+@pytest.mark.usefixtures("started_by_exec")
+def test_a_job_in_a_folder_that_a_relative_path_names_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command finds it as ``PYTHONPATH=src`` says, and so do its workers, wherever they run."""
+    package = tmp_path / "src" / "shop"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "counting.py").write_text(JOB)
+    (tmp_path / "lines.txt").write_text("to\nbe\n")
+    monkeypatch.chdir(tmp_path)
+    command = python_start.python("grete.cli", "run", "shop.counting", "--input=lines=lines.txt")
+    variables = {**os.environ, "PYTHONPATH": f"src{os.pathsep}{ROOT}"}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def twice(items: list[int]) -> list[int]:
