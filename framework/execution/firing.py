@@ -93,7 +93,7 @@ class Firing:
         timers = self._site.timers
         self.left = True
         try:
-            while self._may > 0 or timers.due > timers.now:
+            while self._may > 0 or not timers.is_due():
                 if (due := timers.pop_next()) is None:
                     self.left = False
                     break

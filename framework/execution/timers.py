@@ -124,15 +124,30 @@ class TimerQueue:
 
     def pop(self) -> Due | None:
         """Remove and return the first timer that is due, or None."""
-        while self.due <= self.now:
-            raw = heappop(self._first())
-            self._in_heap.discard(raw)
-            self._gone.discard(raw)
-            self._set_due()
-            if self._store.get(raw) is not None:
-                self._store.delete(raw)
-                return _decode(raw)
-        return None
+        if not self.is_due():
+            return None
+        raw = self._pop_first()
+        self._store.delete(raw)
+        return _decode(raw)
+
+    def is_due(self) -> bool:
+        """Whether a timer that is set is due. What is first in the heap and not set any more is dropped."""
+        return self._drop_gone(self.now)
+
+    def _drop_gone(self, until: int) -> bool:
+        """Drop timers up to a time that are not set any more, up to the first one that is; return whether there is."""
+        while self.due <= until:
+            if self._store.get(self._first()[0]) is not None:
+                return True
+            self._pop_first()
+        return False
+
+    def _pop_first(self) -> bytes:
+        raw = heappop(self._first())
+        self._in_heap.discard(raw)
+        self._gone.discard(raw)
+        self._set_due()
+        return raw
 
     def pop_all(self, now: int) -> Iterator[Due]:
         """Remove and yield the timers up to ``now`` that are set at this moment, but for those cancelled meanwhile.
@@ -141,10 +156,7 @@ class TimerQueue:
         """
         due: list[bytes] = []
         while self.due <= now:
-            due.append(raw := heappop(self._first()))
-            self._in_heap.discard(raw)
-            self._gone.discard(raw)
-            self._set_due()
+            due.append(self._pop_first())
         for raw in due:
             if self._store.get(raw) is not None:
                 self._store.delete(raw)
@@ -152,15 +164,10 @@ class TimerQueue:
 
     def move_to_next(self, until: int) -> bool:
         """Move time to the first timer that is set, if that is at most ``until``; return whether there is one."""
-        while self.due <= until:
-            if self._store.get(self._first()[0]) is not None:
-                self.now = max(self.now, self.due)
-                return True
-            raw = heappop(self._first())
-            self._in_heap.discard(raw)
-            self._gone.discard(raw)
-            self._set_due()
-        return False
+        found = self._drop_gone(until)
+        if found:
+            self.now = max(self.now, self.due)
+        return found
 
     def last(self, silent: Collection[str]) -> tuple[int | None, int | None]:
         """Return the times of the last timer and of the last one of a window; None: there is none. Reads all.

@@ -181,3 +181,29 @@ def test_a_drain_goes_by_slices(monkeypatch: pytest.MonkeyPatch, slice_: int) ->
     rig.processor.due.by_slices()
     monkeypatch.setattr(firing, "SLICE_TIMERS", slice_)
     assert drained(rig, by_slices=True) == whole
+
+
+class Cancels(Task):
+    """The first timer to fire cancels the other."""
+
+    lines = Input(LINES)
+    timers = Timers()
+
+    def process(self, record: Record[str, str]) -> None:
+        if record.value:
+            self.timers.schedule(record.timestamp + 10, "a")
+            self.timers.schedule(record.timestamp + 10, "b")
+
+    def on_timer(self, timer: Timer) -> None:
+        self.timers.cancel(timer.at, "b")
+
+
+def test_what_is_cancelled_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its place in the queue of the process is no timer: another process, after a crash, has none there."""
+    monkeypatch.setattr(firing, "SLICE_TIMERS", 1)
+    rig = Rig(Job("j", stages=[Cancels]))
+    assert rig.processor.due is not None
+    rig.processor.due.by_slices()
+    rig.rows("lines", ROWS[:1])
+    assert rig.some_rows("lines", ROWS[1:2]) == 1
+    assert not rig.processor.due.left
