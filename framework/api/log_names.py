@@ -12,7 +12,7 @@ TOPIC_CHARS_MAX = 249  # Kafka's limit on a topic name
 def check_log_names(topology: Topology, written: Iterable[str]) -> None:
     """Refuse log topics that Kafka would refuse, or that an external topic of the job already has.
 
-    ``written``: the topics outside of the job that it writes.
+    ``written``: the topics outside of the job that it writes. Raises GraphError.
     """
     internal = [
         *(stream.topic for stream in topology.streams),

@@ -14,8 +14,8 @@ from grete.job.directory import JobDirectory
 from grete.settings import Settings
 from grete.state.plan import By, plan_of
 from grete.state.prepare import prepare
-from grete.state.unbound import BEFORE
 from grete.testing import Kit
+from tests.support.bound import bind
 
 MINUTE = 60_000
 DAY = 1_440 * MINUTE
@@ -77,10 +77,8 @@ def start(directory: Path, job: Job) -> Job:
 def test_a_job_keeps_the_time_that_it_began_with(tmp_path: Path) -> None:
     """A definition of a release before lets its table tell the time, also with code that says nothing of it."""
     start(tmp_path, count_job(bootstrap=True, time="record"))
-    with closing(JobDirectory(tmp_path).open_log()) as log:  # it binds, as what a release before has pinned
-        metadata = log.open_metadata("count")
-        before = metadata.meta_get(BEFORE) or b""
-        metadata.produce_with_meta([], {BEFORE: before.replace(b'"pinned":"', b'"pinned":"of another ')})
+    with closing(JobDirectory(tmp_path).open_log()) as log:
+        bind(log, "count")
     assert start(tmp_path, count_job(bootstrap=True)).stages[0].topics_timed() == {}
     with closing(JobDirectory(tmp_path).open_log()) as log:
         rows = plan_of(count_job(bootstrap=True), log, Settings())

@@ -25,6 +25,7 @@ FROM_OUTSIDE = {  # they answer nothing
     on.InputRead,
     on.ExternalBatch,
     on.InputIdle,
+    on.Fired,
 }
 TURNS_MAX = 12  # of each world, so that a test takes seconds at most
 

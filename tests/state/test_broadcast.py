@@ -22,6 +22,7 @@ from grete.state.fork import fork
 from grete.state.graph_pinning import know_graph
 from grete.state.prepare import prepare
 from grete.state.rescale import rescale
+from tests.support.bound import bind
 
 ORDERS, PRICES = Topic("orders", key=utf8, value=int64), Topic("prices", key=utf8, value=int64)
 ON = Topic("on", key=utf8, value=int64)
@@ -84,6 +85,7 @@ def test_reading_a_topic_otherwise_is_refused(
 ) -> None:
     """What a job has run with is pinned; put back, it starts (A2d)."""
     prepare(job_of(broadcast=before), log, place, SETTINGS)
+    bind(log, "j")
     said = rf"stage 'bill' has read topic 'prices' {had}, and this code reads it {has}: {WAYS}"
     with pytest.raises(ConfigError, match=said):
         prepare(job_of(broadcast=not before), log, place, SETTINGS)
@@ -94,6 +96,7 @@ def test_reading_a_topic_otherwise_is_refused(
 def test_sending_a_stream_otherwise_is_refused(place: JobDirectory, log: EmbeddedLog, before: bool) -> None:
     """The streams of a graph are part of its fingerprint, broadcast ones among them (1.2, A2d)."""
     prepare(stream_job(broadcast=before), log, place, SETTINGS)
+    bind(log, "j")
     with pytest.raises(ConfigError, match=rf"stage 'second' has read topic 'on'.*{WAYS}"):
         prepare(stream_job(broadcast=not before), log, place, SETTINGS)
     know_graph(stream_job(broadcast=before), log)

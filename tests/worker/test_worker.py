@@ -143,7 +143,7 @@ def test_a_worker_that_cannot_work_halts_with_a_reason(tmp_path: Path, options: 
         (
             "tasks.word_count",
             ["--set=processing_guarantee=maybe"],
-            "choose exactly-once or at-least-once or none",
+            "choose exactly-once or at-most-once or at-least-once or none",
         ),
         ("tasks.word_count", ["--log=pulsar"], "write embedded or kafka://host:port"),
         ("no_such_module", [], "no module 'no_such_module'"),
