@@ -98,9 +98,10 @@ def pin_definition(
 
     The job's topics are there. ``lost``: its metadata held nothing at this start.
     """
-    pinned, before = metadata.meta_get(DEFINED), _counting(job, log)
+    before = _counting(job, log)
+    pinned = pin_of(log, job.name, DEFINED)  # as the log has it: another process may have pinned since a start began
     has_run = before is None and (pinned is None or _fits(pinned, job, log)) and _has_run(job, log)
-    if has_run:  # or another process has begun with it since the metadata was read: it pins before it runs
+    if has_run:  # or another process has begun with it just now: it pins before it runs
         before = pinned = pin_of(log, job.name, DEFINED)
     if before is not None:
         dropped_of(decode_definition(before)).refuse_again(job.stages)  # grete apply has, since this start compared

@@ -22,6 +22,7 @@ from grete.settings import Settings
 from grete.state.commits import all_wirings
 from grete.state.pinning import DEFINED, pin_definition
 from grete.state.prepare import prepare
+from grete.state.unbound import BEFORE
 from grete.testing.broker.settings import free_port
 from grete.worker.local_job import LocalJob
 from tests.logs.guarded_job import job as guarded_job
@@ -241,7 +242,10 @@ def test_metadata_of_a_job_that_another_process_just_began_is_not_called_gone(
         log.send(0, 1, changelog, b"a claim", sync=True)
         while not log.poll():
             log.wait(1_000)
+        noted = log.read_metadata(job.name).meta_get(BEFORE)
         pin_definition(job, late, metadata, None, lost=True)
+        assert noted is not None
+        assert log.read_metadata(job.name).meta_get(BEFORE) == noted  # the first code does not bind yet
     assert "is gone" not in caplog.text
 
 
