@@ -107,6 +107,15 @@ def test_fetching_ahead_is_bounded(connect: Connect, topic: str, monkeypatch: py
     assert [row.value for row in rows] == [b"%d" % number for number in range(3_000)]
 
 
+def test_a_partition_may_be_left_after_the_close(connect: Connect, topic: str) -> None:
+    """A look that failed is given up once its error is forgotten: its log may be closed by then."""
+    log = connect()
+    partition = filled(log, topic, 1)
+    log.expect({partition: (0, 1)})
+    log.close()
+    log.leave(partition)
+
+
 def test_what_was_sought_comes_while_others_go_on(kafka_broker: Broker, topic: str) -> None:
     """A task that asks first whether rows are at hand does not wait; after a while a read waits for the fetch."""
     now_s = [0.0]

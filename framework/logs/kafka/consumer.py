@@ -134,7 +134,8 @@ class Reader:
             self._take((message, *self._consumer.consume(BATCH, 0)))
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect; who still looks at partitions, as a look that failed does, may leave them afterwards."""
+        self._ahead.clear()
         self._consumer.close()
 
     # --- inside ---
