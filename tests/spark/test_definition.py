@@ -19,6 +19,7 @@ from grete.spark.format.options import Options, Where, find_store, know_serdes, 
 from grete.spark.format.sources import ChangelogSource
 from grete.spark.format.writer import state_writer
 from grete.state.prepare import prepare
+from grete.state.unbound import BEFORE
 from tests.cli.changed_shop import code
 
 
@@ -27,7 +28,8 @@ def test_a_changed_serde_is_refused_before_anything_is_claimed(tmp_path: Path) -
     job = load_job(code(tmp_path, name="first"))
     job_directory = JobDirectory(tmp_path / "job")
     log = job_directory.open_log()
-    prepare(job, log, job_directory, Settings())
+    metadata = prepare(job, log, job_directory, Settings())
+    metadata.produce_with_meta([], {BEFORE: None})  # it binds, as code that has committed something
     ends = {topic: log.bounds(TopicPartition(topic, 0)) for topic in log.topics()}
     changed = code(tmp_path, ('"counts", key=utf8', '"counts", key=json(str)'))
     options = {"job": changed, "directory": str(job_directory.directory), "store": "counts"}
