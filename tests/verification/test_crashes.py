@@ -43,8 +43,8 @@ def often_idle(plan: Plan) -> Plan:
 
 OFTEN: dict[str, Callable[[Plan], Plan]] = {"send note": often_idle, **dict.fromkeys(EARLY_CALLS, with_early_sinks)}
 
-# Seeds that show a call that few worlds have. They come first: to find them takes ten seconds each.
-KNOWN = {"begin file": 81, "write file": 297, "name file": 297}
+# A world of this size begins some four files: there, the first crossing is waited for, not the second.
+FEW = ("begin file", "write file", "name file")
 
 
 def rows() -> list[list[str]]:
@@ -68,23 +68,26 @@ def test_the_tests_in_the_table_exist() -> None:
 
 
 def lay_next(ambush: Ambush, sides: Iterator[str], call: str) -> None:
-    """Wait at the second crossing of the next side, if there is one."""
+    """Wait at the first or second crossing of the next side, if there is one."""
     side = next(sides, None)
     if side is not None:
-        ambush.lay(side, call, 2)
+        ambush.lay(side, call, 1 if call in FEW else 2)
 
 
 @pytest.mark.parametrize("call", [*CALLS, *LOGICAL_CALLS, *EARLY_CALLS])
 def test_a_crash_at_each_call_is_recovered(call: str) -> None:
-    """Processes are killed before a call and after one; no invariant breaks, and everything is committed in the end."""
+    """Processes are killed before a call and after one; no invariant breaks, and everything is committed in the end.
+
+    A task among others may fail alone there, and its process lives: so each side comes twice.
+    """
     before, after = (f"crash {side} {call}" for side in SIDES)
-    for seed in (KNOWN.get(call, 0), *range(400)):
+    for seed in range(400):
         plan = SMALL.of(make_plan(seed, SMALL, "aligned" if call in CALLS else "deterministic"))
         plan = OFTEN.get(call, unchanged)(plan)
         if plan.damaged or (call in SHOWS and not SHOWS[call](plan)):
             continue
         simulation = Simulation(plan)
-        simulation.ambush.hit = partial(lay_next, simulation.ambush, iter(SIDES), call)
+        simulation.ambush.hit = partial(lay_next, simulation.ambush, iter(SIDES * 2), call)
         simulation.ambush.hit()
         with small_world(plan.knobs):
             simulation.run()
