@@ -50,12 +50,15 @@ RARE = {name for name in SOMETIMES if name.startswith(("crash ", "fault: "))} | 
     "checkpoints that wait for a sink over a restart",
     "steps of a sink under way at a rollback",
     "twins that claim during a rollback",
+    "drains that a rollback takes back",
 }
 
-DIGESTS = """
+# Few that meet much between them, 108 of the situations: an old one has fewer forms of jobs.
+DIGEST_SEEDS = (10, 33_100_009, 33_100_014, 33_100_021, 33_100_039)
+DIGESTS = f"""
 from tests.verification.simulation import run_seed
 from tests.verification.simulation.plan import WORLDS
-print([run_seed(seed, world=world).digest for seed in (3, 5, 10, 77, 510, 512, 4711, 4714) for world in WORLDS])
+print([run_seed(seed, world=world).digest for seed in {DIGEST_SEEDS} for world in WORLDS])
 """
 
 
