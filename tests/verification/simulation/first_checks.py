@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.oracle import TaskHistory, Violation
-from tests.verification.simulation.steps import Step
+from tests.verification.simulation.steps import NOT_TAKEN, Step
 
 Ends = Mapping[TopicPartition, int]
 
@@ -36,7 +36,7 @@ def check_first(
     ``history``: as it was before the steps; ``next_row``: the offset of the first message at an offset or behind it.
     """
     at, first = {partition: history.external[partition] for partition in ends}, 0
-    for step in (each for each in steps if each.draw >= 0):
+    for step in (each for each in steps if each.draw >= 0 and each.offset != NOT_TAKEN):
         behind = [p for p, offset in at.items() if next_row(p, offset) < ends[p]]
         if step.partition in at:
             at[step.partition] = step.offset + 1

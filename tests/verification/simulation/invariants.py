@@ -22,7 +22,7 @@ from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.resume_checks import check_resume
 from tests.verification.simulation.seq_checks import check_seqs
 from tests.verification.simulation.sink import EarlyAccount
-from tests.verification.simulation.steps import OUTSIDE, TOLD, Step
+from tests.verification.simulation.steps import NOT_TAKEN, OUTSIDE, TOLD, Step
 from tests.verification.simulation.store_checks import check_restore, check_stored
 from tests.verification.simulation.time_checks import check_timestamps, check_watermark, late_records
 from tests.verification.simulation.usercode import stage_code
@@ -260,7 +260,7 @@ class Checker:
 
     def _external(self, name: str, history: TaskHistory, commit: Commit, steps: Sequence[Step]) -> None:
         for step in steps:
-            if step.producer == OUTSIDE and step.draw >= 0:
+            if step.producer == OUTSIDE and step.draw >= 0 and step.offset != NOT_TAKEN:
                 if step.offset != self._log.next_row(step.partition, history.external[step.partition]):
                     raise Violation(
                         "position",

@@ -144,6 +144,8 @@ class PlainRun:
             if self.code.batch and not alone:
                 self.seen["batches that fail and go record by record"] += 1
                 for record in records:
+                    if self.left:  # the others come again behind the timers
+                        break
                     self.take([record], source, alone=True)
                 return
             _, _, self.timestamp, key = records[0]

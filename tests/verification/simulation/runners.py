@@ -28,6 +28,7 @@ from tests.verification.simulation.sink import DIRECTORY, SimSink, SlowSteps
 from tests.verification.simulation.steps import (
     ALARM,
     ALL,
+    NOT_TAKEN,
     NOWHERE,
     QUIET,
     SLICE,
@@ -108,14 +109,19 @@ class AlignedKept(Kept):
 
     def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> int:
         """Keep only those rows that are taken."""
-        taken = len(rows)
+        taken, begins = len(rows), len(self.steps)
 
         def process() -> None:
             nonlocal taken
             taken = super(AlignedKept, self).process_rows(partition, rows)
-            del self.steps[len(self.steps) - (len(rows) - taken) :]
+            kept = len(self.steps) - (len(rows) - taken)
+            while begins < kept < len(self.steps) and self.steps[kept - 1].more:
+                # of a batch that has failed: then it went record by record, up to timers that are left
+                self.steps[kept] = self.steps[kept]._replace(offset=NOT_TAKEN)
+                kept += 1
+            del self.steps[kept:]
 
-        self._sliced(process, len(self.steps))
+        self._sliced(process, begins)
         return taken
 
     def _sliced(self, call: Callable[[], None], begins: int, *, goes_on: bool = False) -> None:

@@ -14,6 +14,9 @@ TIME = -2  # instead of a producer id: no record came, event time may have moved
 NOWHERE = TopicPartition("", 0)
 
 
+NOT_TAKEN = -1  # the offset of a record that comes again: timers were left before its turn in a batch that failed
+
+
 class Step(NamedTuple):
     """One record as an attempt processed it: where it came from, what it was, and what was drawn for it."""
 
