@@ -1,1 +1,1 @@
-"""What a task author declares: plain objects that know nothing of logs or processes. Import them from ``grete``."""
+"""The declarations of a task's author: plain objects that know no log and no process. Import them from ``grete``."""

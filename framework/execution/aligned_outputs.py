@@ -1,4 +1,4 @@
-"""What a task in aligned mode, or at least once, sends outside of the job and to its changelog."""
+"""Sends a task's records for topics outside of the job, and its changelog messages. Not in deterministic mode."""
 
 from grete.core.actions import AppendChangelog
 from grete.execution.pending_sends import CHANGELOG
@@ -7,7 +7,7 @@ from grete.ports import ExternalRecord
 
 
 class AlignedOutputs:
-    """Those of one task. ``held``: records for the outside become visible with their checkpoint, and wait for it."""
+    """The outputs of one task. ``held``: records for topics outside wait for their checkpoint."""
 
     def __init__(self, parts: TaskParts, *, held: bool) -> None:
         self._parts, self._holds = parts, held

@@ -8,7 +8,7 @@ from grete.protocol.errors import DecodeError
 
 
 class DueTimers:
-    """Those of one task. Between two slices its checkpoint may close, its outputs leave and the task stop."""
+    """Fires the due timers of one task by slices. Between two of them its checkpoint may close, or the task stop."""
 
     def __init__(self, parts: TaskParts, core: TaskCore, *, by_slices: bool) -> None:
         """``by_slices``: none of a task that holds what it reads, which runs behind the commit that covers it."""
@@ -18,7 +18,7 @@ class DueTimers:
 
     @property
     def left(self) -> bool:
-        """Whether there are any."""
+        """Whether due timers have not fired."""
         return self._due is not None and self._due.left
 
     def fire(self) -> None:
@@ -37,11 +37,11 @@ class DueTimers:
 
     @property
     def let_markers_pass(self) -> bool:
-        """Whether messages may be told to the core meanwhile, as a marker may close a checkpoint."""
+        """Whether the driver may read messages between two slices: a marker among them closes a checkpoint."""
         return self._core.aligned and bool(self._parts.internal) and self._core.wants_input
 
     def hold(self, message: bytes) -> bool:
-        """Whether a message has to wait for them: it would be processed now."""
+        """Whether a message must wait until the due timers have fired, as the task would process it now."""
         if not self.left:
             return False
         try:
