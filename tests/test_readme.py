@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from grete.testing.broker import Broker
+from tests.support.kafka_topics import create
 
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
 JOB, SPENDING, KIT = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -50,7 +51,7 @@ def test_the_job_on_ones_own_broker_runs_as_printed(tmp_path: Path, kafka_broker
         text = text.replace(f'"{word}"', f'"{word}-{name}"')
     (tmp_path / "spending.py").write_text(text)
     client = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
-    client.create_topics([NewTopic(f"orders-{name}", 3)])[f"orders-{name}"].result()
+    create(client, NewTopic(f"orders-{name}", 3))
     producer = Producer({"bootstrap.servers": kafka_broker.bootstrap})
     for customer, amount in [("ann", 3), ("bob", 5), ("ann", 4)]:
         producer.produce(f"orders-{name}", json.dumps({"amount": amount}), customer)

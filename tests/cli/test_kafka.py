@@ -19,6 +19,7 @@ from grete.logs import patience
 from grete.testing.broker import Broker
 from grete.testing.broker.settings import free_port
 from tests.cli.test_run import grete, start
+from tests.support.kafka_topics import create
 from tests.worker.workers import LIMIT_S
 
 pytestmark = pytest.mark.kafka
@@ -54,7 +55,7 @@ class Cluster:
 
     def make(self, topic: str, partitions: int) -> None:
         """Make a topic."""
-        self.admin.create_topics([NewTopic(topic, partitions)])[topic].result()
+        create(self.admin, NewTopic(topic, partitions))
 
     def order(self, amounts: dict[str, int], **options: str) -> None:
         """Write an order for each customer, in a transaction if ``options`` name one."""

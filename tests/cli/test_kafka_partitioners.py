@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewPartitions
 
 from grete.core.partitioners import Partitioner
 from grete.errors import ExitCode
@@ -18,6 +17,7 @@ from grete.protocol.partitioner import crc32_partition_of, partition_of
 from grete.testing.broker import Broker
 from tests.cli.test_kafka import Cluster, Shell
 from tests.cli.test_run import grete, start
+from tests.support.kafka_topics import widen
 from tests.worker.workers import LIMIT_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # workers start and end many times
@@ -90,7 +90,7 @@ class Shop:
     def grow(self, partitions: int) -> str:
         """Give the orders more partitions, rescale the job, write its code; return the name of that."""
         orders = self.cluster.orders
-        self.cluster.admin.create_partitions([NewPartitions(orders, partitions)])[orders].result(LIMIT_S)
+        widen(self.cluster.admin, orders, partitions)
         self.shell("rescale", "totals.py", f"--partitions={partitions}", self.log)
         text = (self.cluster.folder / "totals.py").read_text()
         (self.cluster.folder / "more.py").write_text(text.replace("partitions=2", f"partitions={partitions}"))

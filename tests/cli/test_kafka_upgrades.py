@@ -7,11 +7,11 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import NewPartitions
 
 from grete.protocol.partitioner import partition_of
 from tests.cli.test_kafka import Cluster, Shell, Terminals, cluster, shell, terminals
 from tests.cli.test_run import grete, start
+from tests.support.kafka_topics import delete, widen
 from tests.worker.workers import LIMIT_S
 
 __all__ = ["cluster", "shell", "terminals"]  # fixtures
@@ -63,7 +63,7 @@ def by_customer(found: list[Total]) -> dict[str, list[int]]:
 
 def grow(at: Cluster, partitions: int) -> None:
     """Give the output topic more partitions, as an operator does."""
-    at.admin.create_partitions([NewPartitions(at.totals, partitions)])[at.totals].result(LIMIT_S)
+    widen(at.admin, at.totals, partitions)
 
 
 def rewrite(at: Cluster, old: str, new: str) -> None:
@@ -149,10 +149,7 @@ def test_an_output_topic_that_has_fewer_partitions_is_refused(cluster: Cluster, 
     log = ("--log", cluster.log)
     cluster.order(dict.fromkeys(CUSTOMERS, 1))
     grete("run", "totals.py", *log, cwd=cluster.folder)
-    cluster.admin.delete_topics([cluster.totals])[cluster.totals].result(LIMIT_S)
-    deadline = time.monotonic() + LIMIT_S
-    while cluster.totals in cluster.admin.list_topics(timeout=LIMIT_S).topics:
-        assert time.monotonic() < deadline
+    delete(cluster.admin, cluster.totals)
     cluster.make(cluster.totals, 1)
     refused = shell.error("run", "totals.py", *log)
     assert f"output topic {cluster.totals} has 1 partitions, and job {cluster.name!r} has written to 2" in refused

@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import NewPartitions
 
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress, open_address
@@ -12,7 +11,7 @@ from grete.state.snapshots import id_of_all, snapshots
 from grete.testing.broker import Broker
 from tests.cli.test_kafka import Cluster, Shell
 from tests.cli.test_run import grete
-from tests.worker.workers import LIMIT_S
+from tests.support.kafka_topics import widen
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # workers start and end many times
 
@@ -111,9 +110,7 @@ def test_a_job_on_a_broker_is_rescaled(moving: Moving) -> None:
     assert moving.run("totals.py", 1) == all_have(1)
     asked = ["rescale", "totals.py", "--partitions=3"]
     assert f"kafka-topics.sh --alter --topic {moving.cluster.orders} --partitions 3" in moving.error(*asked)
-    moving.cluster.admin.create_partitions([NewPartitions(moving.cluster.orders, 3)])[moving.cluster.orders].result(
-        LIMIT_S
-    )
+    widen(moving.cluster.admin, moving.cluster.orders, 3)
     assert moving(*asked) == ["total/sums\t30 entries"]
     three = moving.code("three.py", partitions="partitions=3")
     assert moving.run(three, 2) == all_have(3)

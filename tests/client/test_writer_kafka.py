@@ -16,6 +16,7 @@ from grete.logs.partition_reader import rows
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker
 from tests.client.spooling import counted
+from tests.support.kafka_topics import create
 from tests.verification.chaos.cluster import NOTICED_SOON, Cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # brokers of its own
@@ -29,7 +30,7 @@ def cluster(kafka_broker: Broker, tmp_path: Path) -> Iterator[Cluster]:
     del kafka_broker  # asked for because it says whether jars can be had here
     with Cluster(tmp_path / "kafka", changed=NOTICED_SOON) as made:
         admin = AdminClient({"bootstrap.servers": made.bootstrap})
-        admin.create_topics([NewTopic("numbers", 2)])["numbers"].result(LIMIT_S)
+        create(admin, NewTopic("numbers", 2))
         yield made
 
 

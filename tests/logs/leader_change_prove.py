@@ -17,6 +17,7 @@ from pathlib import Path
 from confluent_kafka import ElectionType, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.kafka_topics import create
 from tests.verification.chaos.cluster import Cluster
 
 BACKOFFS_MS = 50, 100, 200, 400, 1_000
@@ -32,8 +33,7 @@ def main(arguments: list[str]) -> int:
     slowest: dict[int, list[float]] = {backoff: [] for backoff in BACKOFFS_MS}
     with tempfile.TemporaryDirectory() as name, Cluster(Path(name) / "kafka", 3) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        admin.create_topics([NewTopic("t", 1, 3)])["t"].result(LIMIT_S)
-        _until(lambda: "t" in admin.list_topics(timeout=LIMIT_S).topics and _leader(admin) > 0)
+        create(admin, NewTopic("t", 1, 3))
         preferred = _leader(admin)
         for _ in range(given.rounds):
             cluster.kill(preferred - 1)

@@ -15,6 +15,7 @@ from grete.logs.kafka.group_positions import GroupPositions
 from grete.logs.kafka.question import Question
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker
+from tests.support.kafka_topics import create
 from tests.worker.workers import LIMIT_S
 
 pytestmark = pytest.mark.kafka
@@ -46,7 +47,7 @@ def asks(broker: Broker, group: str) -> Callable[[Sequence[KafkaPartition]], Que
 def test_a_position_that_the_group_did_not_take_goes_again(kafka_broker: Broker) -> None:
     """A task reports a position once. A source that waits for it would wait until the next commit."""
     client, topic = AdminClient({"bootstrap.servers": kafka_broker.bootstrap}), f"t{os.urandom(6).hex()}"
-    client.create_topics([NewTopic(topic, 1)])[topic].result()
+    create(client, NewTopic(topic, 1))
     coordinator = _Coordinator(client)
     partition = TopicPartition(topic, 0)
     group = f"group-{topic}"
@@ -65,7 +66,7 @@ def test_consumers_of_others_in_the_group_are_told_and_do_no_harm(
 ) -> None:
     """The broker takes no position while they are there. They may leave any text beside theirs."""
     client, topic = AdminClient({"bootstrap.servers": kafka_broker.bootstrap}), f"t{os.urandom(6).hex()}"
-    client.create_topics([NewTopic(topic, 1)])[topic].result()
+    create(client, NewTopic(topic, 1))
     group, partition = f"group-{topic}", TopicPartition(topic, 0)
     positions = GroupPositions(lambda: client, asks(kafka_broker, group), group)
     foreign = Consumer({"bootstrap.servers": kafka_broker.bootstrap, "group.id": group})

@@ -20,6 +20,7 @@ from grete.ports import Delivery, ExternalRecord, LogRow
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker
+from tests.support.kafka_topics import create
 
 pytestmark = pytest.mark.kafka
 Connect = Callable[..., KafkaLog]
@@ -52,7 +53,7 @@ def make(kafka_broker: Broker, topic: str, **settings: str) -> None:
     """Make a topic of one partition as somebody else would."""
     client = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
     named = {name.replace("_", "."): value for name, value in settings.items()}
-    client.create_topics([NewTopic(topic, 1, config=named)])[topic].result()
+    create(client, NewTopic(topic, 1, config=named))
 
 
 def settle(log: KafkaLog, count: int) -> list[Delivery]:

@@ -28,6 +28,7 @@ from grete.worker.local_job import LocalJob
 from tests.logs.guarded_job import job as guarded_job
 from tests.logs.guarded_job import sentences
 from tests.logs.secure_broker import Entry, SecureBroker, listed
+from tests.support.kafka_topics import create, delete
 from tests.worker.workers import LIMIT_S
 
 pytestmark = pytest.mark.kafka
@@ -162,7 +163,7 @@ def test_an_input_that_was_created_again_is_an_error(
     admin: AdminClient = guarded.admin
     job, directory = load_job(str(path)), JobDirectory(tmp_path / "first", address=plain)
     inputs, log = [NewTopic("again-sentences", 1)], KafkaLog(guarded.plain)
-    admin.create_topics(inputs)["again-sentences"].result()
+    create(admin, *inputs)
     prepare(job, log, directory, Settings())
 
     def errors() -> list[dict[str, Any]]:
@@ -171,10 +172,8 @@ def test_an_input_that_was_created_again_is_an_error(
         return [row for row in rows if row["level"] == "error" and row["where"] == "again-sentences"]
 
     assert errors() == []
-    admin.delete_topics(["again-sentences"])["again-sentences"].result()
-    while "again-sentences" in admin.list_topics().topics:
-        pass
-    admin.create_topics(inputs)["again-sentences"].result()
+    delete(admin, "again-sentences")
+    create(admin, *inputs)
     (found,) = errors()
     assert "was deleted and created again" in found["value"]
     assert "GRETE-H017" in found["value"]
@@ -188,7 +187,7 @@ def test_an_input_that_has_expired_beyond_the_position_is_an_error(
     path, plain, topic = tmp_path / "expired.py", LogAddress(f"kafka://{guarded.plain}"), "expired-sentences"
     path.write_text(Path(JOB).read_text().replace('"guarded', '"expired'))
     admin, job, directory = guarded.admin, load_job(str(path)), JobDirectory(tmp_path / "first", address=plain)
-    admin.create_topics([NewTopic(topic, 1)])[topic].result()
+    create(admin, NewTopic(topic, 1))
     producer = Producer({"bootstrap.servers": guarded.plain})
 
     def produce(count: int) -> None:
@@ -234,7 +233,7 @@ def test_metadata_of_a_job_that_another_process_just_began_is_not_called_gone(
     path.write_text(Path(JOB).read_text().replace('"guarded', '"once'))
     job = load_job(str(path))
     with closing(KafkaLog(guarded.plain)) as log, closing(KafkaLog(guarded.plain)) as late:
-        guarded.admin.create_topics([NewTopic("once-sentences", 1)])["once-sentences"].result()
+        create(guarded.admin, NewTopic("once-sentences", 1))
         metadata = late.open_metadata(job.name)
         assert metadata.meta_get(DEFINED) is None
         prepare(job, log, JobDirectory(tmp_path / "first", address=plain), Settings())
@@ -257,13 +256,13 @@ def test_a_missing_input_and_another_number_of_partitions_are_errors(
     (tmp_path / "other.py").write_text(
         Path(JOB).read_text().replace('"guarded', '"other').replace("job = Job(", "job = Job(partitions=2, name=")
     )
-    admin.create_topics([NewTopic("other-sentences", 3)])["other-sentences"].result()
+    create(admin, NewTopic("other-sentences", 3))
     plain = LogAddress(f"kafka://{guarded.plain}")
     doctor(str(tmp_path / "other.py"), tmp_path / "job", plain, Settings())
     shown = capsys.readouterr().out
     assert "3, the job has 2" in shown
     assert "declare partitions=3 in the job" in shown
-    admin.delete_topics(["other-sentences"])["other-sentences"].result()
+    delete(admin, "other-sentences")
     assert not doctor(str(tmp_path / "other.py"), tmp_path / "job", plain, Settings())
     assert "this input is missing" in capsys.readouterr().out
 

@@ -21,6 +21,7 @@ from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing.broker import Broker
 from grete.worker.local_job import LocalJob
+from tests.support.kafka_topics import create
 from tests.worker.test_supervisor import poll_until
 
 HOUR_MS = 3_600_000
@@ -77,7 +78,7 @@ def out(kafka_broker: Broker) -> TopicPartition:
     name = f"t{os.urandom(6).hex()}"
     config = {f"message.timestamp.{way}.max.ms": str(HOUR_MS) for way in ("before", "after")}
     client = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
-    client.create_topics([NewTopic(name, 1, config=config)])[name].result()
+    create(client, NewTopic(name, 1, config=config))
     return TopicPartition(name, 0)
 
 

@@ -15,7 +15,6 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    NewPartitions,
     NewTopic,
     ResourceType,
 )
@@ -32,6 +31,7 @@ from grete.settings import Settings
 from grete.state.prepare import prepare
 from grete.testing.broker import Broker
 from grete.worker.worker import Worker
+from tests.support.kafka_topics import create, delete, widen
 
 pytestmark = pytest.mark.kafka
 
@@ -54,13 +54,6 @@ def filled(reader: KafkaLog, topic: str) -> None:
     reader.send(0, 0, TopicPartition(topic, 0), b"x")
     while not reader.poll():
         reader.wait(1_000)
-
-
-def delete(client: AdminClient, topic: str) -> None:
-    """Delete a topic; return when it is gone."""
-    client.delete_topics([topic])[topic].result()
-    while topic in client.list_topics(timeout=10).topics:
-        pass
 
 
 def watch(reader: KafkaLog) -> None:
@@ -97,7 +90,7 @@ def test_a_topic_that_changes_under_a_job_halts_it(
         filled(reader, topic)
         reader.identities([topic])
         if change == "partitions":
-            client.create_partitions([NewPartitions(topic, 3)])[topic].result()
+            widen(client, topic, 3)
         else:
             monkeypatch.setattr(admin, "WATCH_S", 3600 if change == "created again" else 0.05)
             delete(client, topic)
@@ -229,7 +222,7 @@ def test_more_partitions_of_an_input_are_refused_at_a_start(
 ) -> None:
     """A job is not started on an input that has more partitions than it has tasks: it would not read them."""
     say(kafka_broker, topic, 1)
-    client.create_partitions([NewPartitions(topic, 2)])[topic].result()
+    widen(client, topic, 2)
     with pytest.raises(ConfigError, match=rf"topic {topic} has 2 partitions, and job .* has 1"):
         work(kafka_broker, keeping(topic), tmp_path, 1)
 
@@ -331,7 +324,7 @@ def test_a_changelog_that_the_broker_made_again_is_named_as_that(
     assert work(kafka_broker, job, tmp_path, 1) == ExitCode.DONE
     changelog = f"job-{topic}.keep.changelog"
     delete(client, changelog)
-    client.create_topics([NewTopic(changelog, 3)])[changelog].result()
+    create(client, NewTopic(changelog, 3))
     with pytest.raises(Halted, match=f"topic {changelog} was deleted and created again since the job first ran"):
         work(kafka_broker, job, tmp_path, 1)
 

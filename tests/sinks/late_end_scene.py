@@ -18,6 +18,7 @@ from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker
 from grete.testing.late_end import LateEndLine, LateStage
 from tests.logs.outputs import end_of, visible
+from tests.support.kafka_topics import create
 
 LIMIT_S = 30.0  # of any wait: a hang is a failure, and nothing else is
 RENEWAL = re.compile(r"has a new epoch, after (\d+) ms")
@@ -60,8 +61,7 @@ class SinkScene:
         self.changelog, self.out = f"{self.name}.count.changelog", f"{self.name}-out"
         self._out = TopicPartition(self.out, 0)
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        for made in admin.create_topics([NewTopic(f"{self.name}-in", 1), NewTopic(self.out, 1)]).values():
-            made.result(LIMIT_S)
+        create(admin, NewTopic(f"{self.name}-in", 1), NewTopic(self.out, 1))
         self._feeder = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"})
         self._settings = ["checkpoint_interval_ms=100"]
         self._settings += [] if mode == "aligned" else [f"output_delivery={mode}"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 
 from grete.api.job import Job
 from grete.errors import ConfigError
@@ -23,6 +23,7 @@ from grete.state.prepare import prepare
 from grete.state.snapshots import Snapshot, contents, live, segments, snapshots
 from grete.worker.local_job import LocalJob
 from tests.state.test_bulk_write_workers import CODE, SETTINGS, STORE, Scene, scene
+from tests.support.kafka_topics import widen
 from tests.worker.workers import LIMIT_S
 
 __all__ = ["scene"]
@@ -64,8 +65,7 @@ def give_two_partitions(scene: Scene) -> None:
     """Let the topic of the inputs have as many partitions as the job gets: on Kafka it is others'."""
     if not scene.job_directory.address.embedded:
         admin = AdminClient({"bootstrap.servers": scene.job_directory.address.url.removeprefix("kafka://")})
-        for done in admin.create_partitions([NewPartitions(scene.orders.topic, 2)]).values():
-            done.result(LIMIT_S)
+        widen(admin, scene.orders.topic, 2)
 
 
 def rescale(scene: Scene, log: JobLog) -> entries.Moved:

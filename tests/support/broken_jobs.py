@@ -35,6 +35,7 @@ from grete.job.topics import create_topics
 from grete.ports import ExternalRecord, LogReader
 from grete.protocol.ids import TopicPartition
 from grete.state.commits import all_wirings, last_commit
+from tests.support.kafka_topics import create
 from tests.verification.chaos.cluster import Cluster
 from tests.verification.chaos.troubles_of_disks import can_mount, fill, small_disk
 
@@ -263,7 +264,7 @@ def broker_away(scene: Scene) -> None:
     """The only broker does not answer any more."""
     cluster = scene.opened.enter_context(Cluster(scene.directory / "kafka"))
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic("payments", 1)])["payments"].result(LIMIT_S)
+    create(admin, NewTopic("payments", 1))
     scene.log = f"kafka://{cluster.bootstrap}"
     scene.up(TO_TOPIC)
     scene.feed(10)

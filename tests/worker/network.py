@@ -22,8 +22,9 @@ from grete.logs.partition_reader import rows_left
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from tests.support.cut_line import CutLine
+from tests.support.kafka_topics import create
 from tests.verification.chaos.cluster import Cluster
-from tests.worker.workers import LIMIT_S, handlers_kept
+from tests.worker.workers import handlers_kept
 
 PAIRS = """
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
@@ -60,8 +61,7 @@ class Network(NamedTuple):
     def target(self, folder: Path, name: str, mode: str, settings: Settings) -> JobTarget:
         """Return a job of two stages in a folder; its topics are there."""
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
-        for made in admin.create_topics([NewTopic(f"{name}-ticks", 2), NewTopic(f"{name}-counts", 2)]).values():
-            made.result(LIMIT_S)
+        create(admin, NewTopic(f"{name}-ticks", 2), NewTopic(f"{name}-counts", 2))
         file, options = folder / f"{name}.py", folder / "kafka.conf"
         file.write_text(PAIRS.replace("NAME", name).replace("MODE", mode))
         options.write_text(SOON)

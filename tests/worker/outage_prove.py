@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker
 from tests.logs.outputs import visible
+from tests.support.kafka_topics import create
 from tests.verification.chaos.cluster import NOTICED_SOON, Cluster
 
 INPUTS = 640  # ten for each partition, each time
@@ -82,8 +83,7 @@ class Outage:
         partitions: int = given.partitions
         self._outputs = [TopicPartition("counts", number) for number in range(partitions)]
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        for made in admin.create_topics([NewTopic(each, partitions) for each in ("ticks", "counts")]).values():
-            made.result(60)
+        create(admin, *[NewTopic(each, partitions) for each in ("ticks", "counts")])
         (folder / "job.py").write_text(JOB.replace("PARTITIONS", str(partitions)))
 
     def run(self) -> bool:

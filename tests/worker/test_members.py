@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from grete.testing.broker.find import Broker
+from tests.support.kafka_topics import create
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
@@ -59,7 +60,7 @@ class Machines:
         self.job.write_text(CODE.format(name=self.name, healed=directory / "healed"))
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for topic in ("lines", "counts"):
-            admin.create_topics([NewTopic(f"{self.name}-{topic}", PARTITIONS, 1)])[f"{self.name}-{topic}"].result()
+            create(admin, NewTopic(f"{self.name}-{topic}", PARTITIONS, 1))
         self.producer = Producer({"bootstrap.servers": broker.bootstrap})
         self.ups: dict[str, subprocess.Popen[bytes]] = {}
         self.given = 0

@@ -32,6 +32,7 @@ from grete.testing.broker import Broker
 from grete.testing.broker.settings import free_port
 from grete.worker.local_job import LocalJob
 from tests.support.cut_line import CutLine
+from tests.support.kafka_topics import create
 from tests.verification.chaos.cluster import NOTICED_SOON, Cluster
 from tests.worker.network import Network, stopped_while_away
 from tests.worker.workers import LIMIT_S, handlers_kept
@@ -57,8 +58,8 @@ job = Job("NAME", stages=[Count])
 
 @pytest.fixture(scope="module")
 def cluster(kafka_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Yield a broker that the tests may kill."""
-    del kafka_broker  # asked for because it says whether jars can be had here
+    """Yield a broker that the tests may kill; the other fixture says whether jars can be had here."""
+    del kafka_broker
     with Cluster(tmp_path_factory.mktemp("cluster") / "kafka", changed=NOTICED_SOON) as made:
         yield made
 
@@ -72,7 +73,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def target(cluster: Cluster, folder: Path, name: str, settings: Settings, first: str = "") -> JobTarget:
     """Return the job, under a name of its own, in a folder; its input is there. ``first``: lines of its module."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(f"{name}-ticks", 1)])[f"{name}-ticks"].result(LIMIT_S)
+    create(admin, NewTopic(f"{name}-ticks", 1))
     file = folder / f"{name}.py"
     file.write_text(first + COUNT.replace("NAME", name))
     address = LogAddress(f"kafka://{cluster.bootstrap}")
@@ -263,13 +264,13 @@ def test_a_member_that_starts_waits_for_the_network(
     monkeypatch.setattr(waiting, "CONNECT_S_MAX", 0.2)  # what a first start has for a wrong address
     monkeypatch.setattr(admin, "ANSWER_S_MAX", 1.0)
     found = network.target(tmp_path, when.replace(" ", "-"), "aligned", Settings())
-    create, say, cuts = Topics.create, Screen.say, list[str]()
+    make, say, cuts = Topics.create, Screen.say, list[str]()
 
     def created(topics: Topics, topic: str, partitions: int, config: dict[str, str]) -> None:
         if not cuts:
             cuts.append(topic)
             network.line.cut()
-        create(topics, topic, partitions, config)
+        make(topics, topic, partitions, config)
 
     def said(screen: Screen, text: str) -> None:
         say(screen, text)
@@ -327,9 +328,8 @@ def test_a_command_that_is_stopped_while_the_network_is_cut_waits_for_no_client(
 
 def test_a_request_to_the_groups_coordinator_outlives_an_outage(cluster: Cluster) -> None:
     """One that timed out while the broker was away made librdkafka abort the process when that was back."""
-    client, topic = AdminClient({"bootstrap.servers": cluster.bootstrap}), "positions"
-    client.create_topics([NewTopic(topic, 1)])[topic].result(LIMIT_S)
-    command = [sys.executable, "-m", "tests.worker.asking_process", cluster.bootstrap, topic]
+    create(AdminClient({"bootstrap.servers": cluster.bootstrap}), NewTopic("positions", 1))
+    command = [sys.executable, "-m", "tests.worker.asking_process", cluster.bootstrap, "positions"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as asking:

@@ -18,6 +18,7 @@ from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing.broker import Broker
 from grete.worker.local_job import LocalJob
+from tests.support.kafka_topics import create
 from tests.worker.workers import LIMIT_S
 
 COUNT = """
@@ -39,7 +40,7 @@ class Ticks:
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         admin = AdminClient({"bootstrap.servers": bootstrap})  # has to live until it has answered
-        admin.create_topics([NewTopic(topic, 1)])[topic].result(LIMIT_S)
+        create(admin, NewTopic(topic, 1))
         self._topic = topic
         self._producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
         self._producer.init_transactions()

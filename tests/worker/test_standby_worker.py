@@ -25,6 +25,7 @@ from grete.stores.rocksdb_memory import RocksMemory
 from grete.testing.broker import Broker
 from grete.worker.standby_worker import StandbyWorker, open_standby
 from tasks.word_count import job as word_count
+from tests.support.kafka_topics import create
 from tests.worker.workers import LIMIT_S, TaskStatus, WorkerUnderTest, say, until_committed, word_log
 
 COUNT = """
@@ -62,7 +63,7 @@ def test_a_worker_goes_on_where_a_standby_is(kafka_broker: Broker, tmp_path: Pat
     file = tmp_path / f"{name}.py"
     file.write_text(COUNT.replace("standby", name))
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
-    admin.create_topics([NewTopic(f"{name}-ticks", 1)])[f"{name}-ticks"].result(LIMIT_S)
+    create(admin, NewTopic(f"{name}-ticks", 1))
     address = LogAddress(f"kafka://{kafka_broker.bootstrap}")
     producer = Producer({"bootstrap.servers": kafka_broker.bootstrap})
 

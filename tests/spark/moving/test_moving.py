@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 
 from grete.api.job import Job
 from grete.errors import ConfigError
@@ -28,8 +28,8 @@ from grete.worker.local_job import LocalJob
 from tests.spark.backfill.scene import NOW_MS, Silent
 from tests.spark.moving.scene import CLUSTER, SETTINGS, Moving, Orders, Sent, State, fresh_name, made
 from tests.support.draining import drain
+from tests.support.kafka_topics import widen
 from tests.support.parity_records import fed, records_of
-from tests.worker.workers import LIMIT_S
 
 if TYPE_CHECKING:
     pass
@@ -95,8 +95,7 @@ def test_a_rescale_by_spark_on_kafka(kafka_broker: Broker, tmp_path: Path) -> No
     for by_spark in (False, True):
         name = fresh_name()
         job = Moving(tmp_path / name, name, 2, f"kafka://{kafka_broker.bootstrap}").run(FIRST)
-        for done in admin.create_partitions([NewPartitions(f"{name}-orders", 3)]).values():
-            done.result(LIMIT_S)
+        widen(admin, f"{name}-orders", 3)
         job = job.of(2)  # a log that has seen the topic grow halts
         if by_spark:
             with job.mover() as mover:

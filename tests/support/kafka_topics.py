@@ -1,0 +1,46 @@
+"""Topics of a broker, made, deleted and widened by somebody else: what is returned from, the broker's answers show.
+
+An administrator's answer comes when the controller has decided. A broker that is asked in the next moment may not have
+heard of it yet, and calls the topic unknown.
+"""
+
+import time
+
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+LIMIT_S = 30.0
+
+
+def create(client: AdminClient, *topics: NewTopic) -> None:
+    """Create these topics; return when each partition has a leader."""
+    for made in client.create_topics(list(topics)).values():
+        made.result(LIMIT_S)
+    for topic in topics:
+        _show(client, topic.topic, topic.num_partitions)
+
+
+def delete(client: AdminClient, *names: str) -> None:
+    """Delete these topics; return when none is listed."""
+    for gone in client.delete_topics(list(names)).values():
+        gone.result(LIMIT_S)
+    for name in names:
+        _show(client, name, None)
+
+
+def widen(client: AdminClient, name: str, partitions: int) -> None:
+    """Give a topic more partitions; return when each has a leader."""
+    client.create_partitions([NewPartitions(name, partitions)])[name].result(LIMIT_S)
+    _show(client, name, partitions)
+
+
+def _show(client: AdminClient, name: str, led: int | None) -> None:
+    """Return when the broker shows so many partitions with a leader, or None: no such topic."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while (shown := _led(client, name)) != led:
+        assert time.monotonic() < deadline_s, f"the broker shows {shown} partitions of topic {name}, not {led}"
+
+
+def _led(client: AdminClient, name: str) -> int | None:
+    # All topics are listed: a question by name could create it.
+    found = client.list_topics(timeout=LIMIT_S).topics.get(name)
+    return None if found is None else sum(each.leader >= 0 for each in found.partitions.values())
