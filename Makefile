@@ -2,8 +2,8 @@
 #
 #   make check PYTHON=python3.13 VENV=.venv-3.13   any target, on another Python, in an environment of its own
 #   make demo    the demonstration        DIR=folder  FOLLOW=1  GUARANTEE=at-least-once  LOG=kafka|kafka://host:9092  SPARK=1
-#   make check   lint, types, import direction, then the tests without Kafka, Spark, PostgreSQL and many workers
-#   make test    lint, types, import direction, coverage of the core, then all tests
+#   make check   lint, types, import direction, then the tests that need no Kafka, Spark, PostgreSQL and browser
+#   make test    lint, types, import direction, coverage of the core, then all tests but the wide searches
 #   make coverage   branch coverage of protocol/ and framework/core by their own tests; says which lines are missing
 #   make dist    the wheel and the source distribution, into dist/
 #   make docs    the site, into site/; fails on a broken link     SERVE=1 (look at it while you write)
@@ -78,14 +78,14 @@ demo: $(VENV)/.installed $(if $(SPARK),$(VENV)/.installed-spark)
 # Each test once: those of the protocol and the core with coverage, then all others.
 test: $(VENV)/.installed-dev
 	@$(MAKE) --no-print-directory --jobs $(CORES) --output-sync lint coverage $(VENV)/spark-classes.jsa
-	$(PYTEST) $(addprefix --ignore=,$(COVERED))
+	$(PYTEST) -m 'check or test' $(addprefix --ignore=,$(COVERED))
 
 check: lint
-	$(PYTEST) -m 'not (kafka or spark or postgres or chaos or docs)'
+	$(PYTEST) -m check
 
 # These tests wait for nothing: a process for each core.
 coverage: $(VENV)/.installed-dev
-	$(PYTEST) -n $(CORES) $(COVERED) --cov --cov-report=term-missing
+	$(PYTEST) -n $(CORES) -m 'check or test' $(COVERED) --cov --cov-report=term-missing
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(SERVE),serve,build --strict)

@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from grete.testing.broker import Broker, NoBroker, find_broker
 from grete.worker.own_lines import OURS, OwnLogger
+from tests.suite.tiers import TierError, tier_of
 from tests.support import forking
 from tests.support.postgres import NoPostgres, Postgres, find_postgres
 
@@ -68,6 +69,17 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test its tier, by which `-m` chooses, and put them in order."""
+    for item in items:
+        marks, fixtures = {mark.name for mark in item.iter_markers()}, {*getattr(item, "fixturenames", ())}
+        try:
+            item.add_marker(tier_of(item.nodeid, marks, fixtures))
+        except TierError as error:
+            raise pytest.UsageError(str(error)) from None
+    _begin_with_what_takes_long(items)
+
+
+def _begin_with_what_takes_long(items: list[pytest.Item]) -> None:
     """Begin with what takes long. Each process of xdist gets a part of the list and takes tests off the others' ends.
 
     What asks for the session of Spark comes first, so that one process has it all. The other modules that use Spark,

@@ -78,7 +78,7 @@ def test_each_part_of_the_list_begins_with_what_is_slow(
     """Of two processes, the first has all that asks for the session of Spark; the second begins with what is slow."""
     monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "2")
     pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text())
-    marks = ["usefixtures()", "kafka", "usefixtures('spark')", "chaos", "spark", "usefixtures()"]
+    marks = ["usefixtures()", "kafka", "spark\n@pytest.mark.usefixtures('spark')", "chaos", "spark", "usefixtures()"]
     pytester.makepyfile(**{f"test_{n}": MARKED.format(mark=mark) for n, mark in enumerate(marks)})
     done = pytester.runpytest_subprocess("--collect-only", "-q", "-p", "no:xdist", "--disable-warnings")
     found = [line.partition(".py::")[0] for line in done.outlines if "::" in line]

@@ -91,6 +91,7 @@ def told(scene: Scene, expected: Told) -> dict[str, Any] | None:
     return None
 
 
+@pytest.mark.browser
 @pytest.mark.timeout(WAIT_S)
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=pytest.mark.kafka if each == "broker_away" else ()) for each in BROKEN]

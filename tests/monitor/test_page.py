@@ -35,6 +35,7 @@ JOB = "tests/monitor/page_job.py"
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 HOSTILE = "<img/src=x/onerror=document.title='hacked'>", "\"><script>document.title='hacked'</script>", "&lt;b&gt;"
 DESK, PHONE = 1200, 400
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 
 def copied(directory: Path) -> Path:
@@ -103,7 +104,6 @@ def not_scripted(browser: Browser) -> None:
     assert [error for error in browser.errors() if "400 (Bad Request)" not in error] == []
 
 
-@pytest.mark.timeout(600)
 def test_each_view_of_a_job_that_runs_and_a_kill_as_it_happens(ran: Path, browser: Browser, pictures: bool) -> None:
     """Overview, tasks, checkpoint, history, state, topics, letters, changelog; then a worker is killed."""
     browser.sized(DESK)
@@ -190,7 +190,6 @@ def stored_is_read(browser: Browser, url: str) -> None:
     not_scripted(browser)
 
 
-@pytest.mark.timeout(600)
 def test_a_job_that_halts_says_why_and_what_to_do(tmp_path: Path, browser: Browser, pictures: bool) -> None:
     """A record that the code cannot take ends the job before the reader's eyes; the page stays, with the error."""
     lines = tmp_path / "lines.txt"
@@ -303,7 +302,6 @@ def reached_by_tab(browser: Browser, url: str) -> None:
     assert browser.script("return document.activeElement.id") == "content"
 
 
-@pytest.mark.timeout(600)
 def test_64_partitions_and_three_hours_of_points(tmp_path: Path, browser: Browser, pictures: bool) -> None:
     """Tasks are grouped by stage, the worst first; a chart shows the one that was held up; nothing is too wide.
 

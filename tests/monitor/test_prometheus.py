@@ -59,6 +59,7 @@ def promtool(programs: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.test  # starts Prometheus
 def test_each_alert_fires_on_its_trouble_and_none_on_a_healthy_job(programs: Path, tmp_path: Path) -> None:
     """As promtool reckons, minute by minute; and a rule that is wrong is found."""
     tests = tmp_path / "tests.yml"
@@ -79,6 +80,7 @@ def test_a_dashboard_is_what_its_table_says(name: str) -> None:
     assert (FOLDER / f"{name}.json").read_text("utf-8") == text(name)
 
 
+@pytest.mark.test
 def test_promtool_takes_the_configuration_that_compose_mounts(programs: Path, tmp_path: Path) -> None:
     """With the alerts where they are mounted."""
     mounted = (RULES.parent / "prometheus.yml").read_text().replace("/etc/prometheus/alerts.yml", str(RULES))
@@ -111,6 +113,7 @@ def asked(url: str, query: str) -> list[Any]:
     return found
 
 
+@pytest.mark.test
 @pytest.mark.timeout(900)
 def test_every_panel_and_alert_has_data_of_a_job_that_runs(programs: Path, tmp_path: Path) -> None:
     """Each query of the dashboards is answered, and each metric of an alert is there."""
