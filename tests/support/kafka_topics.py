@@ -34,7 +34,7 @@ def widen(client: AdminClient, name: str, partitions: int) -> None:
 
 
 def _show(client: AdminClient, name: str, led: int | None) -> None:
-    """Return when the broker shows so many partitions with a leader, or None: no such topic."""
+    """Return when the broker shows a leader for that number of partitions, or None: no such topic."""
     deadline_s = time.monotonic() + LIMIT_S
     while (shown := _led(client, name)) != led:
         assert time.monotonic() < deadline_s, f"the broker shows {shown} partitions of topic {name}, not {led}"
