@@ -4,6 +4,7 @@
 #   make demo    the demonstration        DIR=folder  FOLLOW=1  GUARANTEE=at-least-once  LOG=kafka|kafka://host:9092  SPARK=1
 #   make check   lint, types, import direction, then the tests that need no Kafka, Spark, PostgreSQL and browser
 #   make test    lint, types, import direction, coverage of the core, then all tests but the wide searches
+#   make times   where the time of the last run of these went     WRITE=1 (tables into docs)
 #   make coverage   branch coverage of protocol/ and framework/core by their own tests; says which lines are missing
 #   make dist    the wheel and the source distribution, into dist/
 #   make docs    the site, into site/; fails on a broken link     SERVE=1 (look at it while you write)
@@ -40,6 +41,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
 comma := ,
+BEGAN := $(shell date +%s)
 VENV := .venv
 BIN := $(VENV)/bin
 PINS := pyproject.toml constraints.txt
@@ -67,7 +69,10 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo check test coverage docs docs-look dist simulate model chaos machines bench lint format venv clean same-python
+# took(command): how long it took, with the set-up, and what was computed, for `make times`.
+took = @$(BIN)/python -m tests.suite.times --ended $(1) --began $(BEGAN) --make $$PPID
+
+.PHONY: help demo check test times coverage docs docs-look dist simulate model chaos machines bench lint format venv clean same-python
 
 help:
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
@@ -77,11 +82,18 @@ demo: $(VENV)/.installed $(if $(SPARK),$(VENV)/.installed-spark)
 
 # Each test once: those of the protocol and the core with coverage, then all others.
 test: $(VENV)/.installed-dev
+	@rm -rf .times
 	@$(MAKE) --no-print-directory --jobs $(CORES) --output-sync lint coverage $(VENV)/spark-classes.jsa
 	$(PYTEST) -m 'check or test' $(addprefix --ignore=,$(COVERED))
+	$(call took,test)
 
 check: lint
+	@rm -rf .times
 	$(PYTEST) -m check
+	$(call took,check)
+
+times: $(VENV)/.installed-dev
+	@$(BIN)/python -m tests.suite.times
 
 # These tests wait for nothing: a process for each core.
 coverage: $(VENV)/.installed-dev

@@ -1,0 +1,56 @@
+"""How long ``make check`` and ``make test`` may take, on a quiet machine of two cores.
+
+No test takes the time: a machine is as fast as what runs beside it. What a whole run took is kept, by
+``make times WRITE=1``, and the test functions that came since count as the others do.
+"""
+
+import ast
+import csv
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+
+Command = Literal["check", "test"]
+COMMANDS: tuple[Command, ...] = get_args(Command)
+BOUNDS_S: dict[Command, float] = {"check": 150, "test": 840}
+FLOOR_SHARE = 1.15  # of the floor, where that is more: what waits cannot be nothing
+TIMES = Path(__file__).with_name("times.csv")  # of each module, at the last run that was kept
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What a command took from its first line to its last."""
+
+    command: Command
+    seconds: float
+    cpu_s: float  # of make and all that it waited for
+    cores: int
+    commit: str
+
+    @property
+    def bound_s(self) -> float:
+        """Return what it may take."""
+        return max(BOUNDS_S[self.command], FLOOR_SHARE * floor_s(self))
+
+
+def floor_s(taken: Taken) -> float:
+    """Return what the command would take if no core ever waited."""
+    return taken.cpu_s / taken.cores
+
+
+def functions_in(text: str) -> int:
+    """Return the number of test functions in the text of a module."""
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+    return sum(node.name.startswith("test_") for node in functions)
+
+
+def counted() -> dict[str, int]:
+    """Return module → the test functions that it had at the last run that was kept."""
+    with TIMES.open(newline="") as file:
+        return {row["module"]: int(row["functions"]) for row in csv.DictReader(file)}
+
+
+def expected_s(taken: Taken, then: dict[str, int], now: dict[str, int]) -> float:
+    """Return what the command takes by now, if functions that are new take what the others took."""
+    new = sum(max(functions - then.get(module, 0), 0) for module, functions in now.items())
+    return taken.seconds * (1 + new / max(sum(then.values()), 1))

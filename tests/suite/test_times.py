@@ -1,0 +1,110 @@
+"""`make times` adds up what was measured, and `make check` and `make test` are within their bounds."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks import results
+from benchmarks.results import Run
+from tests.suite import times
+from tests.suite.bounds import BOUNDS_S, Taken, counted, expected_s, functions_in
+from tests.suite.measured import FOLDER, Row, Session
+
+ROOT = Path(__file__).parents[2]
+ROWS = [
+    Row("tests/logs/test_a.py::test_x[1]", "test", ["kafka"], setup_s=3.0, call_s=1.0, own_s=0.5, others_s=2.0),
+    Row("tests/test_b.py::test_y", "check", [], call_s=0.5, own_s=0.25, slept_s=0.1, stores=2, stores_s=0.05),
+]
+
+
+def test_each_command_is_within_its_bound() -> None:
+    """The last run that was kept, with what came since. If not: `make prove` has room, and a server can be shared."""
+    modules = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in ROOT.glob("tests/**/test_*.py")}
+    now = {name: functions_in(text) for name, text in modules.items()}
+    for taken in msgspec.convert(results.read(times.NAME).cells, list[Taken]):
+        expected = expected_s(taken, counted(), now)
+        told = f"make {taken.command} took {taken.seconds:.0f} s at {taken.commit}, {expected:.0f} s with the new tests"
+        assert expected <= taken.bound_s, f"{told}: more than {taken.bound_s:.0f} s; see `make times`"
+
+
+def test_new_functions_count_as_the_others_do() -> None:
+    """One new beside two is half as much again; what went is not taken off before it is measured."""
+    taken = Taken("check", 100.0, 150.0, 2, "abc1234")
+    assert expected_s(taken, {"a": 2}, {"a": 2}) == expected_s(taken, {"a": 2}, {"b": 0}) == 100.0
+    assert expected_s(taken, {"a": 2}, {"a": 1, "b": 1}) == 150.0
+    assert functions_in("def test_a(): pass\nclass T:\n    def test_b(self): pass\ndef other(): 'def test_c'\n") == 2
+
+
+def test_the_bound_is_the_floor_where_that_is_higher() -> None:
+    """No command is asked to take less than its computing on all cores, and some more."""
+    low = BOUNDS_S["test"]
+    assert Taken("test", 1.0, low, 2, "").bound_s == low
+    assert Taken("test", 1.0, 4 * low, 2, "").bound_s == pytest.approx(1.15 * 2 * low)
+
+
+def test_the_newest_row_of_each_test_counts(tmp_path: Path) -> None:
+    """A narrow run after a whole one tells of its own tests only; what the commands took is beside it."""
+    for began, row in enumerate([*ROWS, msgspec.structs.replace(ROWS[0], call_s=9.0)]):
+        session = Session(began, 1.0, 1.0, 2, [row])
+        (tmp_path / f"{began}.json").write_bytes(msgspec.json.encode(session))
+    taken = Taken("test", 700.0, 1100.0, 2, "abc1234")
+    (tmp_path / "test.taken").write_bytes(msgspec.json.encode(taken))
+    rows, commands = times.read(tmp_path)
+    assert {row.test: row.call_s for row in rows} == {ROWS[0].test: 9.0, ROWS[1].test: 0.5}
+    assert commands == [taken]
+
+
+def test_the_tables_add_up() -> None:
+    """By folder, tier and wait: each has all tests; the longest one is first."""
+    run = Run("", "", "", "", {}, [])
+    times.kept(ROWS, [Taken("test", 700.0, 1100.0, 2, "abc1234")], run)
+    commands, tier, wait, folder, longest = run.tables
+    assert commands.rows == [["make test", 700, 1100, 550, 840]]
+    for table in (tier, wait, folder):
+        assert table.rows[-1] == ["all", 2, 4, 3, 2, 0, 0, 2, 0]
+    assert [row[0] for row in folder.rows] == ["tests/logs", "tests/*.py", "all"]
+    assert [row[0] for row in wait.rows] == ["a broker", "RocksDB", "all"]
+    assert next(row[:4] for row in longest.rows) == ["logs/test_a.py::test_x[1]", "test", "a broker", 4.0]
+
+
+MEASURED = """
+import os, subprocess, sys, time
+
+def test_sleeps_and_starts():
+    time.sleep(0.05)
+    subprocess.run([sys.executable, "-c", "sum(range(3_000_000))"], check=True)
+
+def test_fails():
+    assert os.getpid() < 0
+"""
+
+
+def test_a_run_is_measured(pytester: pytest.Pytester) -> None:
+    """A run of two processes writes what each test slept, started and computed, and how it ended."""
+    pytester.makeconftest((ROOT / "tests" / "conftest.py").read_text("utf-8"))
+    pytester.makepyfile(MEASURED)
+    ran = pytester.runpytest_subprocess("-n", "2", "-p", "no:cacheprovider", "--disable-warnings")
+    ran.assert_outcomes(passed=1, failed=1)
+    (file,) = (pytester.path / FOLDER).glob("*.json")
+    session = msgspec.json.decode(file.read_bytes(), type=Session)
+    rows = {row.test.partition("::")[2]: row for row in session.rows}
+    assert rows["test_fails"].outcome == "failed"
+    sleeps = rows["test_sleeps_and_starts"]
+    assert (sleeps.outcome, sleeps.tier, sleeps.slept_s, sleeps.started) == ("passed", "check", 0.05, 1)
+    assert 0 < sleeps.others_s <= session.cpu_s
+    assert session.workers == 2
+
+
+def test_what_a_command_took_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Makefile tells when it began and which process has waited for all."""
+    monkeypatch.setattr(times, "ROOT", tmp_path)
+    monkeypatch.setattr(times, "_commit", lambda: "abc1234")
+    subprocess.run([sys.executable, "-c", "pass"], check=True)
+    assert times.main(["--ended", "check", "--began", "0", "--make", "1"]) == 0
+    kept = json.loads((tmp_path / FOLDER / "check.taken").read_bytes())
+    assert kept["command"] == "check"
+    assert kept["seconds"] > 0
