@@ -24,6 +24,7 @@ from tests.suite.tiers import NEEDS, TIERS
 
 FOLDER = ".times"
 _KEY = "measured"  # of a report's properties
+_LEFT = "measured-left"  # of what a process of xdist hands over at its end
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -56,6 +57,7 @@ class Session(msgspec.Struct):
     began_s: float  # since 1970
     seconds: float
     cpu_s: float  # of all its processes that have ended and were waited for
+    left_s: float  # of those that had not, as the tests ended: servers
     workers: int
     rows: list[Row]
 
@@ -138,11 +140,14 @@ def _children(pid: int | str) -> list[str]:
 def others_s() -> float:
     """Return the computing of all processes below this one, and of those that have ended."""
     ended = os.times()
-    total, below = ended.children_user + ended.children_system, _children("self")
-    while below:
-        total += computed_s(pid := below.pop())
-        below += _children(pid)
-    return total
+    return ended.children_user + ended.children_system + sum(map(computed_s, _below()))
+
+
+def _below() -> list[str]:
+    found = _children("self")
+    for pid in found:
+        found += _children(pid)
+    return found
 
 
 class Measuring:
@@ -180,6 +185,11 @@ class Measuring:
             report.user_properties.append((_KEY, msgspec.to_builtins(row)))
         return report
 
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Tell what is below this process, which no process waits for: a broker ends with its last user."""
+        output: dict[str, Any] = session.config.workeroutput  # type: ignore[attr-defined]  # of xdist
+        output[_LEFT] = sum(map(computed_s, _below()))
+
     def _end(self, row: Row, marks: set[str]) -> None:
         row.tier = next((tier for tier in TIERS if tier in marks), "")
         row.needs = sorted(marks & NEEDS)
@@ -202,6 +212,12 @@ class Writing:
         self._folder, self._workers = folder, workers
         self._began_s, self._clock_s, self._cpu_s = time.time(), time.monotonic(), sum(os.times()[:4])
         self._rows: list[Row] = []
+        self._left_s = 0.0
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take what a process hands over."""
+        self._left_s += getattr(node, "workeroutput", {}).get(_LEFT, 0.0)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the row that the last report of a test has."""
@@ -214,7 +230,7 @@ class Writing:
         if not self._rows:
             return
         took_s, cpu_s = time.monotonic() - self._clock_s, sum(os.times()[:4]) - self._cpu_s
-        session = Session(round(self._began_s, 1), round(took_s, 1), round(cpu_s, 1), self._workers, self._rows)
+        session = Session(self._began_s, took_s, cpu_s, self._left_s, self._workers, self._rows)
         self._folder.mkdir(exist_ok=True)
         (self._folder / f"{self._began_s:.0f}.json").write_bytes(msgspec.json.encode(session))
 

@@ -49,7 +49,7 @@ def test_the_bound_is_the_floor_where_that_is_higher() -> None:
 def test_the_newest_row_of_each_test_counts(tmp_path: Path) -> None:
     """A narrow run after a whole one tells of its own tests only; what the commands took is beside it."""
     for began, row in enumerate([*ROWS, msgspec.structs.replace(ROWS[0], call_s=9.0)]):
-        session = Session(began, 1.0, 1.0, 2, [row])
+        session = Session(began, 1.0, 1.0, 0.0, 2, [row])
         (tmp_path / f"{began}.json").write_bytes(msgspec.json.encode(session))
     taken = Taken("test", 700.0, 1100.0, 2, "abc1234")
     (tmp_path / "test.taken").write_bytes(msgspec.json.encode(taken))

@@ -154,7 +154,9 @@ def _ended(command: Command, began_s: int, make: int) -> None:
     """Keep what a command took: all that make waited for is in the computing of its children."""
     folder = ROOT / FOLDER
     folder.mkdir(exist_ok=True)
-    taken = Taken(command, time.time() - began_s, computed_s(make), os.cpu_count() or 1, _commit())
+    sessions = [msgspec.json.decode(path.read_bytes(), type=Session) for path in folder.glob("*.json")]
+    cpu_s = computed_s(make) + sum(each.left_s for each in sessions)
+    taken = Taken(command, time.time() - began_s, cpu_s, os.cpu_count() or 1, _commit())
     (folder / f"{command}.taken").write_bytes(msgspec.json.encode(taken))
 
 
