@@ -1,6 +1,7 @@
 """One word for one thing: code, tests, benchmarks and pages use the words of docs/GLOSSARY.md, and no older ones."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,6 +113,7 @@ BANS = (
     Ban(r"\b(will|did not|to|must|then|can) (rolled back|rollback)\b(?! (marker|history))", "roll back"),
     Ban(r"(?<!\")\b(the the|a a|an an|is is|of of|to to)\b", "once"),
 )
+EITHER = re.compile("|".join(f"(?:{ban.words})" for ban in BANS))  # one search of each line
 
 
 def in_words(line: str) -> str:
@@ -124,20 +126,24 @@ def written() -> list[Path]:
     return [path for path in tracked(*WRITTEN) if not str(path.relative_to(ROOT)).startswith(QUOTING)]
 
 
+@functools.cache  # four of ten lines are there twice
+def banned(line: str) -> tuple[tuple[Ban, str], ...]:
+    """Return what is banned in a line, somewhere or everywhere, each with the words of the line."""
+    words = in_words(line)
+    if not EITHER.search(words) or OTHERS.search(line):
+        return ()
+    return tuple((ban, match[0]) for ban in BANS if (match := re.search(ban.words, words)))
+
+
 def found() -> dict[str, list[str]]:
     """Return what to say → "file:line: the banned words" of each place where they are used."""
-    patterns = [re.compile(ban.words) for ban in BANS]
-    either = re.compile("|".join(f"(?:{ban.words})" for ban in BANS))  # one search of each line
     places: dict[str, list[str]] = {}
     for path in written():
         name = str(path.relative_to(ROOT))
         for number, line in enumerate(lines(path), 1):
-            words = in_words(line)
-            if not either.search(words) or OTHERS.search(line):
-                continue
-            for ban, pattern in zip(BANS, patterns, strict=True):
-                if (match := pattern.search(words)) and name.startswith(ban.where):
-                    places.setdefault(ban.say, []).append(f"{name}:{number}: {match[0]}")
+            for ban, words in banned(line.strip()):
+                if name.startswith(ban.where):
+                    places.setdefault(ban.say, []).append(f"{name}:{number}: {words}")
     return places
 
 

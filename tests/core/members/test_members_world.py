@@ -267,19 +267,40 @@ NAMED_UNSEEN = [("cut", 0, 7, 1), ("junk", 0, 1, 1)]  # an assignment names a se
 FAULT = st.tuples(st.sampled_from(FAULTS), st.integers(0, 9), st.integers(1, 80), st.integers(1, 40))
 
 
-@example(faults=FENCED_IN_PASSING, partitions=2, first=2, standbys=1)
-@example(faults=NAMED_UNSEEN, partitions=1, first=1, standbys=None)
-@settings(max_examples=60, deadline=None)
-@given(
+troubles = given(
     faults=st.lists(FAULT, max_size=12),
     partitions=st.integers(1, 7),
     first=st.integers(1, 4),
     standbys=st.sampled_from((None, 0, 1, 2)),
 )
+
+
+@example(faults=FENCED_IN_PASSING, partitions=2, first=2, standbys=1)
+@example(faults=NAMED_UNSEEN, partitions=1, first=1, standbys=None)
+@settings(max_examples=12, deadline=None)
+@troubles
 def test_it_converges_when_the_faults_end(
     faults: list[tuple[str, int, int, int]], partitions: int, first: int, standbys: int | None
 ) -> None:
     """Kills, frozen members, lost and doubled heartbeats, two leaders, assignments that no member should write."""
+    require_it_converges(faults, partitions, first, standbys)
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(3600)  # fifty times the other
+@settings(max_examples=600, deadline=None, derandomize=False, database=None)
+@troubles
+def test_it_converges_whatever_the_faults_are(
+    faults: list[tuple[str, int, int, int]], partitions: int, first: int, standbys: int | None
+) -> None:
+    """The same, with fresh faults each time."""
+    require_it_converges(faults, partitions, first, standbys)
+
+
+def require_it_converges(
+    faults: list[tuple[str, int, int, int]], partitions: int, first: int, standbys: int | None
+) -> None:
+    """Let the faults happen and end: then each partition has one owner, and nothing moves any more."""
     world = World(partitions, warms=standbys is not None, standby_replicas=standbys or 0)
     for _ in range(first):
         world.join()
