@@ -1,4 +1,4 @@
-"""What every test shares: Hypothesis profiles, no silent skips, and one Kafka broker."""
+"""What every test shares: Hypothesis profiles, its tier, no skips, and one Kafka broker."""
 
 import gc
 import logging
@@ -6,14 +6,14 @@ import os
 import subprocess
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from hypothesis import settings
 
 from grete.testing.broker import Broker, NoBroker, find_broker
 from grete.worker.own_lines import OURS, OwnLogger
-from tests.suite.tiers import TierError, tier_of
+from tests.suite.tiers import NEEDS_NOTHING, TierError, tier_of
 from tests.support import forking
 from tests.support.postgres import NoPostgres, Postgres, find_postgres
 
@@ -50,11 +50,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """Turn a skip into a failure where CI=true: what is not run there is not known to work."""
-    if CI and report.skipped and not hasattr(report, "wasxfail"):
+    """Turn a skip into a failure: what did not run is not known to work."""
+    if report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
-        report.longrepr = f"skips are failures where CI=true: {reason}"
+        report.longrepr = f"a skip is a failure here: {reason}"
+
+
+def _fail_without(error: Exception) -> NoReturn:
+    """Say why there is no server. With a skip, a run without it would look like a whole one."""
+    pytest.fail(f"{error}. {NEEDS_NOTHING}", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -154,7 +159,7 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     try:
         broker = find_broker(directory / "kafka")
     except NoBroker as error:
-        pytest.skip(f"not tested on Kafka: {error}")
+        _fail_without(error)
     with broker:
         yield broker
 
@@ -165,7 +170,7 @@ def postgres() -> Iterator[Postgres]:
     try:
         server = find_postgres()
     except NoPostgres as error:
-        pytest.skip(f"not tested on PostgreSQL: {error}")
+        _fail_without(error)
     with server:
         yield server
 
@@ -179,7 +184,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
         try:
             found = opened.enter_context(browsing(tmp_path_factory.mktemp("browser")))
         except NoBrowser as error:
-            pytest.skip(f"not tested in a browser: {error}")
+            _fail_without(error)
         yield found
 
 

@@ -21,6 +21,7 @@ from grete.monitor.audit_metrics import AUDIT_METRICS
 from grete.monitor.catalog import COMMIT_SECONDS, JOB_METRICS, TASK_METRICS, WORKER_METRICS
 from tests.monitor.alerts import FIRES, promtool_tests
 from tests.monitor.test_server import UP, get, until, url_in
+from tests.suite.tiers import NEEDS_NOTHING
 from tests.support.debian import cache, unpack
 from tests.worker.workers import LIMIT_S
 
@@ -46,7 +47,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         unpack("prometheus", cache("prometheus"), root)
     except ConfigError as error:
-        pytest.skip(f"not tested with Prometheus: {error}")
+        pytest.fail(f"Prometheus cannot be had here: {error}. {NEEDS_NOTHING}", pytrace=False)
     return root / "usr" / "bin"
 
 

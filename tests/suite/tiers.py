@@ -11,6 +11,7 @@ Tier = Literal["check", "test", "prove", "ship"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
 # Markers. What `make check` does without: a machine for it has no broker, no database, no Java and no browser.
 NEEDS = frozenset({"browser", "chaos", "docs", "kafka", "postgres", "spark"})
+NEEDS_NOTHING = "`make check` runs the tests that need no broker, Spark, database and browser"
 # Fixtures that start a server, and the marker that says so.
 SERVERS = {"window": "browser", "kafka_broker": "kafka", "secure": "kafka", "postgres": "postgres", "spark": "spark"}
 
