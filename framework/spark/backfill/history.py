@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _CORRUPT = "_corrupt_record"  # where Spark puts a line that is not JSON
+_PARQUET = ".parquet"
 _JSON = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 _BYTES, _TEXT = {"binary"}, {"string"}
 _NESTED = ("struct", "map", "array")
@@ -62,7 +63,8 @@ def read_files(spark: "SparkSession", path: str, partitions: int) -> TopicHistor
 
     try:
         check_plain(spark, path)
-        if path.rstrip("/").endswith(_JSON) or _holds_json(spark, path):
+        name = path.rstrip("/")
+        if name.endswith(_JSON) or (not name.endswith(_PARQUET) and _holds_json(spark, path)):
             found = _read_json(spark, path)
         else:
             found = spark.read.parquet(path)
@@ -163,4 +165,4 @@ def _ends(path: str, rows: "DataFrame", partitions: int) -> dict[int, int]:
 def _holds_json(spark: "SparkSession", path: str) -> bool:
     """Whether the first file of a directory, wherever it is, is JSON."""
     names = [row[0] for row in spark.read.format("binaryFile").load(path).select("path").limit(20).collect()]
-    return any(name.endswith(_JSON) for name in names) and not any(name.endswith(".parquet") for name in names)
+    return any(name.endswith(_JSON) for name in names) and not any(name.endswith(_PARQUET) for name in names)

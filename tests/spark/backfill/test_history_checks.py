@@ -138,14 +138,22 @@ def test_json_keeps_the_text_of_keys_and_values(spark: "SparkSession", tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("mark", "name"), [("_delta_log/0.json", "Delta"), (".hoodie/p", "Hudi"), ("metadata/v1.metadata.json", "Iceberg")]
+    ("folder", "mark", "name"),
+    [
+        ("table", "_delta_log/0.json", "Delta"),
+        ("of,two", ".hoodie/p", "Hudi"),
+        ("table", "metadata/v1.metadata.json", "Iceberg"),
+    ],
 )
-def test_the_files_of_a_table_are_no_history(spark: "SparkSession", tmp_path: Path, mark: str, name: str) -> None:
+def test_the_files_of_a_table_are_no_history(
+    spark: "SparkSession", tmp_path: Path, folder: str, mark: str, name: str
+) -> None:
     """Its folder has rows that were deleted, too: refused, as a whole and within, before anything is read."""
-    path = parquet(tmp_path / "table" / "0.parquet", numbers(3))
-    read_files(spark, str(tmp_path / "table"), 2)
-    (tmp_path / "table" / mark).parent.mkdir()
-    (tmp_path / "table" / mark).write_text("{}")
-    for each in (str(tmp_path / "table"), path, str(tmp_path / "table" / "*.parquet")):
+    table = tmp_path / folder
+    path = parquet(table / "0.parquet", numbers(3))
+    read_files(spark, str(table), 2)
+    (table / mark).parent.mkdir()
+    (table / mark).write_text("{}")
+    for each in (str(table), path, str(table / "*.parquet")):
         with pytest.raises(ConfigError, match=f"a table of {name}"):
             read_files(spark, each, 2)
