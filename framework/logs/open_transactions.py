@@ -65,12 +65,14 @@ def stable_ends(
 
 
 class HiddenInput:
-    """What readers could not see of inputs when this looked first, or looks: a run awaits it."""
+    """What readers could not see of inputs when this looked first, or looks: a run awaits it.
+
+    The first look only looks: where inputs end may have been asked before, and a transaction have ended in between.
+    """
 
     def __init__(self, log: LogReader, partitions: Collection[TopicPartition], say: Callable[[str], None]) -> None:
-        """Look for the first time."""
         self._log, self._partitions, self._saying = log, partitions, Saying(say)
-        self._ends = {each: found.end for each, found in log.open_transactions(partitions).items()}
+        self._ends: dict[TopicPartition, int] | None = None
         self._looked_s = time.monotonic()
 
     @property
@@ -82,10 +84,13 @@ class HiddenInput:
         """Whether ``ends`` have all of it: it can be read now, or was taken back; else say what is awaited."""
         self._looked_s = time.monotonic()
         found = self._log.open_transactions(self._partitions)
-        self._ends = {each: there.end for each, there in found.items()} | self._ends
-        hidden = {each: there for each, there in found.items() if there.offset < self._ends[each]}
+        is_first, known = self._ends is None, self._ends or {}
+        self._ends = ends_of_all = {each: there.end for each, there in found.items()} | known
+        hidden = {each: there for each, there in found.items() if there.offset < ends_of_all[each]}
         self._saying.look(hidden)
-        now = self._log.all_bounds(self._ends)
+        if is_first:
+            return False
+        now = self._log.all_bounds(ends_of_all)
         return not hidden and all(end <= ends.get(each, 0) for each, (_, end) in now.items())
 
 

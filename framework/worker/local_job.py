@@ -88,7 +88,7 @@ class LocalJob:
         self._seen: list[tuple[int, int]] = []  # committed and end by external input, when they last changed
         self._seen_s = 0.0
         self._cut: dict[TopicPartition, int] = {}
-        self._hidden: HiddenInput | None = None  # since it was first asked whether all is processed
+        self._hidden = HiddenInput(self.log, self._inputs.committed, self.supervisor.tell)
         self._reports = TaskReports()
         self._taken = -1  # how often something had changed when the statuses were last taken
         self._fenced: set[int] = set()  # workers of which the news has been told
@@ -213,8 +213,6 @@ class LocalJob:
         with suppress(LogAway), self.patience.briefly(ASK_S):
             if self._drain_ends is not None:
                 return self._drained(self._drain_ends)
-            if self._hidden is None:
-                self._hidden = HiddenInput(self.log, self._inputs.committed, self.supervisor.tell)
             is_drained = self._drained(ends)
             return (is_drained or self._hidden.is_due) and self._hidden.is_over(ends) and is_drained
         return False

@@ -75,6 +75,15 @@ def test_a_run_awaits_what_was_hidden_and_asks_for_the_ends_again(data: MemoryLo
     assert hidden.is_over({P: 3, Q: 1})
 
 
+def test_a_run_is_not_at_its_end_at_the_first_look(data: MemoryLogData) -> None:
+    """A transaction may end between the question where inputs end and that look: its records are not in the answer."""
+    ends = {each: end for each, (_, end) in MemoryLog(data).all_bounds([P, Q]).items()}
+    data.end_transaction(P)
+    hidden = HiddenInput(MemoryLog(data), [P, Q], print)
+    assert not hidden.is_over(ends)
+    assert hidden.is_over({each: end for each, (_, end) in MemoryLog(data).all_bounds([P, Q]).items()})
+
+
 def test_a_wait_is_said_once_a_minute() -> None:
     """Not at once: most transactions are open for less than a second."""
     now, said = [0.0], list[str]()

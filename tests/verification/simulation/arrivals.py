@@ -32,14 +32,15 @@ class Arrivals:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more comes."""
-        return not self._due
+        """Whether nothing more comes, or is still to be seen."""
+        return not self._due and not self._log.opened
 
     def feed(self, step: int) -> None:
         """Append what is due."""
         while self._due and self._due[0][0] <= step:
             _, partition, value = self._due.popleft()
             self._leave_out(partition)
+            self._begin(partition)
             self._log.append(partition, None, value, stamp(value, self._plan.disorder), None)
 
     def again(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
@@ -52,6 +53,15 @@ class Arrivals:
         if holes and self._rand() < holes:
             self._log.partition(partition).leave_out(1 + int(self._rand() * 3))
             self._seen["offsets of inputs without a message"] += 1
+
+    def _begin(self, partition: TopicPartition) -> None:
+        """At times, let a record come within a transaction, which stays open for a while; those behind it wait, too."""
+        unkind, into = self._plan.unkind, self._log.partition(partition)
+        if unkind.strangers and into.open_from is None and self._rand() < unkind.strangers:
+            self._log.begin_transaction(partition)
+            into.open_until = self._log.clock() + 1 + int(self._rand() * unkind.stranger_ms)
+            self._log.opened.append(partition)
+            self._seen["transactions of others in inputs"] += 1
 
 
 def _reorder(plan: Plan, due: list[tuple[int, TopicPartition, bytes]]) -> None:

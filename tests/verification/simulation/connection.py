@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from grete.errors import LogAway, OffsetOutOfRange, TransientError
 from grete.logs.memory import MemoryLog
+from grete.open_transaction import OpenTransaction
 from grete.ports import Delivery, ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.boundary import Boundary, name_of
@@ -50,6 +51,17 @@ class SimLog(MemoryLog):
             self._looked[owner, partition] = self.shared.lookers[self.tasks[owner], partition]
         self._boundary.after("ask for bounds")
         return into.start, end
+
+    def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
+        """Return what lies behind the bounds of each where a stranger has a transaction open."""
+        if not self.shared.opened:
+            return {}
+        self._boundary.before("ask for bounds")
+        self._check_away()
+        found = super().open_transactions(partitions)
+        self.shared.seen["ends that an open transaction hides"] += len(found)
+        self._boundary.after("ask for bounds")
+        return found
 
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         """Return messages from ``offset`` on. Raises OffsetOutOfRange."""

@@ -8,6 +8,7 @@ from grete.protocol.ids import split_producer_id
 from tests.verification.simulation.fault_plan import draw_drain_faults
 from tests.verification.simulation.feeds import as_tasks_see, expected_of, table_of
 from tests.verification.simulation.plan import NEVER_IDLE_MS, Plan, with_settings
+from tests.verification.simulation.unkind import STRANGER_MS_MAX
 from tests.verification.simulation.window_kinds import TUMBLING, WINDOWS
 
 KEYS_MANY = 150
@@ -74,6 +75,15 @@ def with_packed(plan: Plan) -> Plan:
 def with_rest(plan: Plan) -> Plan:
     """Return the same job in such workers, whose idle sources close no checkpoint unless others do (A1)."""
     return with_settings(with_workers(plan), idle_checkpoint_interval_ms=NEVER_IDLE_MS)
+
+
+def with_strangers(plan: Plan) -> Plan:
+    """Return the same job with inputs to which others write in transactions; the embedded log has none (A2c)."""
+    if plan.compare_and_append or plan.damaged:
+        return plan
+    r, interval_ms = random.Random(f"strangers {plan.seed}"), plan.settings.checkpoint_interval_ms
+    open_ms = min(r.choice((2, 10, 30)) * interval_ms, STRANGER_MS_MAX)
+    return replace(plan, unkind=replace(plan.unkind, strangers=r.choice((0.05, 0.2)), stranger_ms=open_ms))
 
 
 def with_standbys(plan: Plan) -> Plan:

@@ -112,6 +112,14 @@ UNKINDNESSES = (
         ("reads of what is on its way",),
         {"on_its_way_is_the_end": _unkind(fetch_ms=0)},
     ),
+    Unkindness(
+        "transactions that others have open in inputs",
+        ("transactions of others in inputs", "ends that an open transaction hides"),
+        dict.fromkeys(
+            ("open_transaction_is_an_end", "hidden_rows_not_awaited", "run_awaits_no_transaction"),
+            _unkind(strangers=0.0),
+        ),
+    ),
     Unkindness("trims that take a while", ("trims that take a while",), {"trimmed_is_left_out": _unkind(trim_ms=0)}),
     Unkindness(
         "tasks that share a loop and a client",

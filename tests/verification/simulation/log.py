@@ -49,6 +49,7 @@ class SharedLog(MemoryLogData):
         self.reluctant: dict[TopicPartition, float] = {}
         self.blocked_until: dict[TopicPartition, int] = {}
         self.skew: dict[TopicPartition, int] = {}  # of the clock of the partition's leader
+        self.opened: list[TopicPartition] = []  # where a stranger has a transaction open
         self.away_until = 0  # time until which the log answers nothing
         self.repeats: list[Sent] = []  # may be appended once more
         self.seen: Counter[str] = Counter()
@@ -74,11 +75,19 @@ class SharedLog(MemoryLogData):
         With data in pieces, a commit could take longer than send_timeout_ms for ever (B1).
         """
         self.blocked_until.clear()
+        self.end_transactions(all_of_them=True)
         self.reluctant = dict.fromkeys(self.reluctant, 0.0)
         self.repeats.clear()
         for coordinator in self.coordinators.values():
             coordinator.timeout_ms = float("inf")
         self.away_until = 0
+
+    def end_transactions(self, *, all_of_them: bool = False) -> None:
+        """End what strangers have open in inputs, when it is time."""
+        now = self.clock()
+        for partition in [p for p in self.opened if all_of_them or self.partition(p).open_until <= now]:
+            self.end_transaction(partition)
+            self.opened.remove(partition)
 
     def drop_queues(self, partition: TopicPartition) -> None:
         """Lose what dead processes have sent to a partition."""

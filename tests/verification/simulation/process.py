@@ -169,7 +169,7 @@ class Process:
             committed = -1 if position is None else decode_changelog_position(position).offset
             self.log.transactional(self.wiring.changelog, committed)
         self.driver.start(nonce=self.nonce, host=f"host{self.host.number}", pid=self.number, wall_ms=wall_ms)
-        ends = {partition: self.core.start_up.bounds[partition][1] for partition in self.wiring.bootstrap}
+        ends = {partition: self._around.log.partition(partition).end for partition in self.wiring.bootstrap}
         self._around.checker.start_ends.started(self.task, self.nonce, ends)
 
     def counted(self) -> Counter[str]:

@@ -19,6 +19,7 @@ INVARIANTS = {
     "ahead": "a committed checkpoint holds no record of a later one",
     "seq": "a commit's seqs are those of the records it holds, in and out",
     "position": "a commit's positions in external inputs are those of the records it holds (A2)",
+    "complete": "a run says that all input is processed when all is that was there when it asked first (A2c)",
     "first": "nothing of another input is taken before a bootstrap input is read to its end of the start (A2c)",
     "priority": "no external input is read while one of a higher priority has rows at hand",
     "overtaken": "nothing is processed before timers that are due and come before it (E10)",

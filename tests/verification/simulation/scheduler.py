@@ -16,6 +16,7 @@ from tests.verification.simulation.boundary import Ambush, Crashed, FailsAlone, 
 from tests.verification.simulation.builds import Builds, check_refused, is_refusal
 from tests.verification.simulation.disk import copy_of
 from tests.verification.simulation.drain_checks import all_ended, all_read, check_drained
+from tests.verification.simulation.end_checks import AsksForTheEnd
 from tests.verification.simulation.fault_plan import DAMAGES, DRAIN, FAULTY, LOGICAL_DAMAGES, REVEALING, Fault
 from tests.verification.simulation.faults import FAULTS, WAITING, own_rand
 from tests.verification.simulation.invariants import Checker
@@ -77,6 +78,7 @@ class Simulation:
         self.population = Population(self.around, self._builds, self._arrivals, *world)
         self.standbys = Standbys(self.around, self.population.hosts, self.time, self.trace, self.seen)
         self.population.promote = self.standbys.promote
+        self._asks = AsksForTheEnd(plan.seed, self.log, self.checker.histories, self.seen)
         self._idle = 0
         self._late = 0.0
         self._faults = deque(plan.faults)
@@ -195,6 +197,8 @@ class Simulation:
         if self.log.repeats and self.rand() < 0.03:
             self.log.repeat(int(self.rand() * len(self.log.repeats)))
         self._pass_time(busy, len(awake))
+        if self.plan.unkind.strangers:
+            self._asks.step()
 
     def _pass_time(self, busy: bool, awake: int) -> None:
         interval = self.plan.settings.checkpoint_interval_ms
@@ -206,6 +210,7 @@ class Simulation:
         for coordinator in self.log.coordinators.values():
             coordinator.pass_time(self.time.now)
         self.log.trim_due()
+        self.log.end_transactions()
         self._late -= int(self._late)
 
     def _turn(self, worker: Worker[Process]) -> bool:

@@ -20,7 +20,7 @@ RENEWS_EVERY = 2  # refusals of a holder whose rival has not claimed: the others
 class SimPartition(MemoryPartition):
     """A partition with offsets that hold no message, and with messages that cannot be read yet."""
 
-    __slots__ = ("hidden", "hidden_until", "late", "late_until", "next")
+    __slots__ = ("hidden", "hidden_until", "late", "late_until", "next", "open_until")
 
     def __init__(self) -> None:
         """Start empty, at offset 0."""
@@ -30,6 +30,7 @@ class SimPartition(MemoryPartition):
         self.late_until = 0  # time
         self.hidden = 0  # the first offset that reads do not show yet, though the bounds do
         self.hidden_until = 0  # time
+        self.open_until = 0  # time at which the transaction ends that a stranger has open
 
     @property
     def end(self) -> int:
@@ -48,7 +49,7 @@ class SimPartition(MemoryPartition):
         """Return the end as a reader sees it."""
         if self.late is not None and now >= self.late_until:
             self.late = None
-        return self.end if self.late is None else self.late
+        return self.stable_end if self.late is None else self.late
 
     def hide(self, offset: int, until: int, now: int) -> None:
         """Let reads show nothing from an offset on for a while, unless they lag already."""

@@ -8,6 +8,7 @@ import msgspec
 from grete.settings import Settings
 
 SHOWN_MS_MAX = 20_000  # a log shows what it has acknowledged by then: a task waits a minute for it
+STRANGER_MS_MAX = 60_000  # a transaction of somebody else's is open for: a broker aborts one after a minute
 MINUTES, MINUTES_MS = 0.1, 300_000  # share of the worlds whose checkpoints are minutes apart, and how far
 
 
@@ -27,6 +28,8 @@ class Unkind:
     lag: float = 0.0  # share of the messages of streams and changelogs that are not shown to readers at once
     lag_ms: int = 0  # for which they are not, though the bounds say that they are there
     fetch_ms: int = 0  # that a client may need until it has what was sought
+    strangers: float = 0.0  # share of the rows of external inputs that come within a transaction, which stays open
+    stranger_ms: int = 0  # for which it does, at most: no reader sees what comes behind it meanwhile
 
 
 KIND = Unkind()

@@ -34,6 +34,7 @@ from tests.verification.simulation.forms import (
     with_packed,
     with_rest,
     with_standbys,
+    with_strangers,
     with_table,
     with_wall_timers,
     with_windows,
@@ -63,6 +64,7 @@ WITHOUT_DRAIN = 30_200_000  # likewise
 WITHOUT_PACKED = 30_300_000  # likewise, of processes that have the tasks of several numbers
 WITHOUT_STANDBYS = 30_400_000  # likewise
 WITHOUT_REST = 33_000_000  # likewise, of sources that close no checkpoint unless others do
+WITHOUT_STRANGERS = 33_100_000  # likewise, of transactions that others have open in inputs
 WITHOUT_EARLY = 300  # likewise: in deterministic tasks no files get outputs ahead of commits
 
 
@@ -209,6 +211,8 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
         plan = with_drain(plan)
     if seed >= WITHOUT_STANDBYS and random.Random(f"standbys of {seed}").random() < 0.3:
         plan = with_standbys(plan)
+    if seed >= WITHOUT_STRANGERS and random.Random(f"strangers of {seed}").random() < 0.4:
+        plan = with_strangers(plan)
     has_early = seed >= WITHOUT_EARLY and random.Random(f"early {seed}").random() < 0.4
     return with_early_sinks(plan) if has_early else plan
 

@@ -1,19 +1,27 @@
 """Mistakes with tables beside a stream: inputs that are read first (A2c), or whole by each task (A2d)."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from grete.core.external_inputs import Bounds, ExternalInputs
+from grete.execution.awaited_transactions import AwaitedTransactions
 from grete.execution.input_reader import InputReader
 from grete.execution.outputs import Outputs
+from grete.logs.open_transactions import HiddenInput
 from grete.protocol.commit import Commit, ExternalInput
-from tests.verification.simulation.forms import with_broadcast, with_table
+from grete.protocol.ids import TopicPartition
+from tests.verification.simulation.forms import with_broadcast, with_strangers, with_table
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.plan import Plan
 
 
 def _with_table(plan: Plan) -> Plan:
     return plan if plan.topology.bootstrap else with_table(plan)
+
+
+def _with_strangers(plan: Plan) -> Plan:
+    return with_strangers(replace(_with_table(plan), compare_and_append=False, damaged=False))
 
 
 def _of_several_partitions(plan: Plan) -> bool:
@@ -54,6 +62,28 @@ def bootstrap_end_forgotten(resume: Any) -> Any:
         self._ends = dict.fromkeys(self._ends, 0)
 
     return mistaken
+
+
+@mutant(AwaitedTransactions, "bounds", "first", focus=_with_strangers)
+def open_transaction_is_an_end(bounds: Any) -> Any:
+    """A table ends where readers stop, in front of a transaction that somebody else has open (A2c)."""
+
+    def mistaken(self: AwaitedTransactions, partitions: Sequence[TopicPartition], first: Any) -> Any:
+        return bounds(self, partitions, ())
+
+    return mistaken
+
+
+@mutant(AwaitedTransactions, "hides", "first", focus=_with_strangers)
+def hidden_rows_not_awaited(hides: Any) -> Any:
+    """A task that has nothing left to read of a table goes on, though a transaction hides rows of it (A2c)."""
+    return lambda _self, _partition, _needed: False
+
+
+@mutant(HiddenInput, "is_over", "complete", focus=_with_strangers)
+def run_awaits_no_transaction(is_over: Any) -> Any:
+    """A run says that all input is processed while a transaction hides records that were there before it (A2c)."""
+    return lambda _self, _ends: True
 
 
 def _with_priority(plan: Plan) -> Plan:
