@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -30,6 +31,7 @@ from grete.state.pinning import check_readable
 
 K = TypeVar("K")
 V = TypeVar("V")
+R = TypeVar("R")
 
 FOLLOW_S = 0.02  # between two looks for new outputs where there were none
 
@@ -37,7 +39,9 @@ logger = logging.getLogger("grete")
 
 
 class Client:
-    """Writes to a job's inputs, reads its outputs and its state, on either log. Not thread safe.
+    """Writes to a job's inputs, reads its outputs and its state, on either log.
+
+    Threads may share it to ``send``. What reads is for one thread, the first that does, and refused to others.
 
     The job runs elsewhere: by `grete up` or `grete run`. ``send`` works before its first start and while the log is
     away; outputs and state can be read once it has run, while it runs or not. Readers see what is committed; of
@@ -54,6 +58,8 @@ class Client:
         self._place = directory_of(job, directory, self._address)
         self._writers: dict[str, Writer[Any, Any]] = {}
         self._opened = contextlib.ExitStack()
+        self._begins = threading.Lock()  # held while a writer is made: a topic has one
+        self._reads_in: int | None = None  # the thread that reads
 
     # --- Inputs ---
 
@@ -62,17 +68,18 @@ class Client:
 
         Raises what ``Writer`` and its ``send`` raise.
         """
-        if topic.name not in self._writers:
-            self._writers[topic.name] = Writer(
-                self.job, topic, log=self._address.url, kafka_config=self._address.config, directory=self._place
-            )
+        with self._begins:
+            if topic.name not in self._writers:
+                self._writers[topic.name] = Writer(
+                    self.job, topic, log=self._address.url, kafka_config=self._address.config, directory=self._place
+                )
         self._writers[topic.name].send(key, value, timestamp=timestamp)
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until the log has all that was sent, or the time is over; return whether it has. As ``Writer.flush``."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         sent = True
-        for writer in self._writers.values():
+        for writer in list(self._writers.values()):
             sent &= writer.flush(None if until_s is None else max(0.0, until_s - time.monotonic()))
         return sent
 
@@ -96,6 +103,7 @@ class Client:
         ``after``: partition → offset of the last record that is not wanted any more. ``follow``: go on with what comes,
         until the caller stops asking. Raises ConfigError: the job does not write the topic, or has not run; SerdeError.
         """
+        self._check_thread()
         if topic.name not in self.job.external_sinks():
             written = ", ".join(sorted(self.job.external_sinks())) or "none"
             raise ConfigError(
@@ -106,7 +114,7 @@ class Client:
         count = self._log.partitions(topic.name)
         if count is None:
             raise ConfigError(f"topic {topic.name!r} is not there yet: run the job first", topic=topic.name)
-        return self._records(topic, range(count), after or {}, follow=follow)
+        return self._in_one_thread(self._records(topic, range(count), after or {}, follow=follow))
 
     def _records(
         self, topic: Topic[K, V], partitions: range, after: Mapping[int, int], *, follow: bool
@@ -144,6 +152,7 @@ class Client:
 
         Of several partitions that have the key, as a task that reads a topic whole makes them, the first one answers.
         """
+        self._check_thread()
         store = _checked(store)
         return next((value for _, value in self._state.find(store, key)), default)
 
@@ -152,15 +161,35 @@ class Client:
 
         Raises ConfigError as ``get`` does.
         """
+        self._check_thread()
         store = _checked(store)
-        return self._state.prefix(store, prefix)
+        return self._in_one_thread(self._state.prefix(store, prefix))
 
     def all(self, store: Store[K, V]) -> Iterator[tuple[K, V]]:
         """Yield every committed (key, value), partition by partition. Raises ConfigError as ``get`` does."""
+        self._check_thread()
         store = _checked(store)
-        return self._state.all(store)
+        return self._in_one_thread(self._state.all(store))
 
     # --- Connections ---
+
+    def _check_thread(self) -> None:
+        """Raise ConfigError in another thread than the one that has read first: files and log are open for that one."""
+        if self._reads_in is None:
+            self._reads_in = threading.get_ident()
+        if self._reads_in != threading.get_ident():
+            raise ConfigError(
+                f"this client of job {self.job.name!r} reads in another thread, and outputs and state can be read in "
+                "one only: make a client in each thread that reads (grete.client), close it there, and read what "
+                "`outputs`, `prefix` or `all` gave where they were called. `send` may be called in any thread"
+            )
+
+    def _in_one_thread(self, rows: Iterator[R]) -> Iterator[R]:
+        """Yield rows to one thread."""
+        self._check_thread()
+        for row in rows:
+            yield row
+            self._check_thread()
 
     @cached_property
     def _log(self) -> JobLogReader:
@@ -179,9 +208,15 @@ class Client:
 
     def close(self) -> None:
         """Wait for the log, but not for long, as ``Writer.close`` does, and disconnect."""
-        with self._opened:
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._close_reading)
             for writer in self._writers.values():
-                self._opened.callback(writer.close)
+                closing.callback(writer.close)
+
+    def _close_reading(self) -> None:
+        if self._reads_in is not None:
+            self._check_thread()
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self

@@ -5,7 +5,8 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -144,3 +145,32 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
             client.outputs(topic_of(job, "totals"))
         with pytest.raises(ConfigError, match="there is no such log"):
             client.get(job.stages[0].stores["sums"], "k")
+
+
+def test_threads_share_a_client_to_send_and_one_of_them_reads(tmp_path: Path) -> None:
+    """All that they send is processed. Who reads in a second thread is told so, also in the middle of the outputs."""
+    job, told = summing("threads", "aligned"), list[str]()
+    numbers, totals, sums = topic_of(job, "numbers"), topic_of(job, "totals"), Sums.sums
+    with running(tmp_path, job, "aligned") as place, Client(job, directory=place) as client:
+
+        def elsewhere(does: Callable[[], object]) -> None:
+            def run() -> None:
+                try:
+                    does()
+                except ConfigError as error:
+                    told.append(str(error))
+
+            thread = threading.Thread(target=run)
+            thread.start()
+            thread.join()
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda number: client.send(numbers, f"k{number % 5}", 1), range(20)))
+        assert client.flush(LIMIT_S)
+        found = client.outputs(totals, follow=True)
+        next(found)
+        for does in (lambda: client.get(sums, "k1"), lambda: client.all(sums), lambda: next(found), client.close):
+            elsewhere(does)
+        assert [text.partition(", and")[0] for text in told] == [
+            "this client of job 'threads' reads in another thread"
+        ] * 4

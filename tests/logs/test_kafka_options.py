@@ -78,3 +78,11 @@ def test_a_secret_that_begins_another_hides_all_of_it() -> None:
     """The longer one goes first: what is left of it would be most of a password."""
     hide = scrubber({"sasl.username": "app", "sasl.password": "app-s3cret", "ssl.key.password": "app-s"})
     assert "s3cret" not in hide("login of app-s3cret, app-s and app")
+
+
+@pytest.mark.parametrize("more", [{}, {"oauth_cb": "auth:token"}, {"sasl.oauthbearer.method": "default"}])
+def test_tokens_that_nothing_makes_are_refused(more: dict[str, str]) -> None:
+    """A client would wait for one without a word; what makes tokens is named."""
+    options = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"} | more
+    with pytest.raises(ConfigError, match=r"set sasl\.oauthbearer\.method to oidc"):
+        KafkaLog("nowhere:1", options)

@@ -108,6 +108,7 @@ def split_options(
     consumer = both | _DEFAULTS["consumer"] | waits | shared | own["consumer"] | fixed["consumer"] | {"group.id": group}
     for config in (producer, consumer):
         _refuse_half_security(config)
+        _refuse_no_token(config)
     return producer, consumer, both | shared
 
 
@@ -123,6 +124,21 @@ def _refuse_half_security(config: Mapping[str, Any]) -> None:
                 f"Kafka option {unused[0]} does nothing under security.protocol = {chosen}: set security.protocol to "
                 f"{'SASL_SSL' if prefix == 'sasl' else 'SSL or SASL_SSL'}, or leave it out"
             )
+
+
+def _refuse_no_token(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for tokens that nothing makes: the client would wait for the first of them without a word."""
+    mechanism = config.get("sasl.mechanism", config.get("sasl.mechanisms", ""))
+    if "oauth_cb" not in config and str(mechanism).upper() != "OAUTHBEARER":
+        return
+    by_itself = str(config.get("sasl.oauthbearer.method", "")).lower() == "oidc"
+    unsecured = str(config.get("enable.sasl.oauthbearer.unsecure.jwt", "")).lower() == "true"
+    if "oauth_cb" in config or not (by_itself or unsecured):
+        raise ConfigError(
+            "nothing makes the tokens of OAUTHBEARER: set sasl.oauthbearer.method to oidc, with "
+            "sasl.oauthbearer.token.endpoint.url, sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret. A "
+            "function that makes them (oauth_cb) cannot be given"
+        )
 
 
 def batching(producer: Mapping[str, Any]) -> dict[str, Any]:
