@@ -52,7 +52,7 @@ def enable_own() -> None:
 
     One that names a logger of Grete's has it as it says.
     """
-    for name, logger in logging.root.manager.loggerDict.items():
+    for name, logger in list(logging.root.manager.loggerDict.items()):  # a thread of the job may add some meanwhile
         if name.partition(".")[0] == OURS and isinstance(logger, logging.Logger):
             logger.disabled = False
 

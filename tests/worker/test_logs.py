@@ -1,6 +1,7 @@
 """What a person reads who is called at night: the lines of a worker, and what a supervisor shows of its end."""
 
 import json
+import logging
 import re
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ from grete.errors import ExitCode
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
+from grete.worker.own_lines import enable_own
 from tests.cli.test_run import start
 from tests.worker.workers import LIMIT_S, WorkerUnderTest, say, until_committed, word_log
 
@@ -105,6 +107,33 @@ def test_a_configuration_of_logging_hides_no_end_of_a_worker(tmp_path: Path, mor
     (crashed,) = [line for line in lines if line["id"] == "crashed"]
     assert (crashed["job"], crashed["offset"], crashed["level"]) == ("payments", 0, "ERROR")
     assert "KeyError: 'cents'" in crashed["traceback"]
+
+
+def test_loggers_that_a_thread_of_the_job_makes_meanwhile_stop_no_start() -> None:
+    """Its import of a library in a thread adds loggers while Grete's are switched on again."""
+    loggers = logging.root.manager.loggerDict
+    before = set(loggers)
+
+    class Busy(logging.Logger):
+        """Where it is switched on, another logger is made."""
+
+        @property
+        def disabled(self) -> bool:
+            """Tell that it is off."""
+            return True
+
+        @disabled.setter
+        def disabled(self, value: bool) -> None:
+            if not value and "grete.busy" in loggers:
+                logging.getLogger("grete.made")
+
+    loggers["grete.busy"] = Busy("grete.busy")
+    try:
+        enable_own()
+        assert "grete.made" in loggers
+    finally:
+        for name in set(loggers) - before:
+            del loggers[name]
 
 
 def test_lines_say_whose_they_are_and_ready_is_an_event_of_its_own(tmp_path: Path) -> None:
