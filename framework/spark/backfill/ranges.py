@@ -7,7 +7,7 @@ from grete.api.job import Job
 from grete.core.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.job.metadata import placed_from
-from grete.logs.open_transactions import told_all
+from grete.logs.open_transactions import refuse_open, told_all
 from grete.ports import JobLogReader, LogReader
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
@@ -85,6 +85,8 @@ def cover(
             committed = last is not None and (until is None or last.checkpoint_id > 0)
             position = positions.get(partition) if committed else None
             resume = _resume(partition, until, position, begin, (start, end), from_files=partition.topic in ends)
+            if resume > end:
+                refuse_open(log, [partition], f"the job would go on from offset {resume:,}, behind what can be read")
             _check(partition, resume, begin, (start, end), position)
             found.begins[reader], found.ends[reader] = first, resume
             if begin < resume:

@@ -1,5 +1,6 @@
 """How far a backfill goes: nothing is missing between files, log and the live job, and nothing is in two of them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,29 @@ def test_a_gap_or_a_step_back_is_refused(
     """What would be missing, or sent twice, is an error that gives the offsets."""
     with pytest.raises(ConfigError, match=message):
         found(ends, until, log=log, reached=reached)
+
+
+@pytest.mark.parametrize(
+    ("ends", "until", "resume"),
+    [(LIVE, Until(now=False, offsets={PLACE: 3}), 3), (ARCHIVE, ANY, 60), (LIVE, Until(now=True, offsets={}), 0)],
+)
+def test_an_open_transaction_is_named(ends: Ends, until: Until, resume: int) -> None:
+    """The end of the log lies in front of it: an offset behind is refused, and who goes on from the end is told."""
+    data = MemoryLogData(lambda: 0)
+    memory = MemoryLog(data)
+    memory.create_topic("sentences", 1, plain=True)
+    data.append(PLACE, None, b"", 0, None)
+    data.begin_transaction(PLACE)
+    data.append(PLACE, b"eve", b"", 0, None)
+    data.append(PLACE, b"ann", b"", 0, None)
+    named = r"sentences\[0\]: an open transaction begins at offset 1 with key 'eve' .*: 2 offsets .*abort --topic"
+    if resume:
+        with pytest.raises(ConfigError, match=rf"go on from offset {resume}, .*{named}"):
+            cover(memory, [(WIRING, None)], ends, until)
+        return
+    found = cover(memory, [(WIRING, None)], ends, until)
+    assert found.resume == {PLACE: 1}
+    assert any(re.search(named, remark) for remark in found.remarks)
 
 
 def test_what_is_not_sent_is_said() -> None:
