@@ -1,6 +1,5 @@
 """The command line: `grete`. `main` declares the commands; a module below `commands` does the work of each."""
 
-import errno
 import io
 import logging
 import os
@@ -14,7 +13,7 @@ from grete.core.damage import named
 from grete.errors import ExitCode, FrameworkError, exit_code
 from grete.protocol.errors import DecodeError
 from grete.state.shown import printable
-from grete.worker.open_files import raise_limit
+from grete.worker.open_files import out_of, raise_limit
 
 
 def command_line() -> None:
@@ -57,10 +56,8 @@ def refused_by_system(error: OSError) -> str:
             f"{where}: {why}: this user ({os.geteuid()}) may not use it; {owner(Path(os.fsdecode(where)))}: run the "
             "command as that user, or choose another --directory"
         )
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        return f"{why}: this process, or the machine, has no files left: raise ulimit -n, and start again"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-        return f"{where or 'standard output or a file'}: {why}: make room, or look after the disk, and start again"
+    if (text := out_of(error)) is not None:
+        return text
     if where is None:
         raise error
     return f"{where}: {why}: check the path, and start again"

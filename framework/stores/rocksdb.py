@@ -317,7 +317,7 @@ class RocksStore:
         if isinstance(error, TypeError):
             return ConfigError(f"{where}: keys and values must be bytes")
         if any(words in text for words in _TRANSIENT):
-            return TransientError(f"{where}: free the disk or its owner and start again")
+            return TransientError(f"{where}: free the disk, raise ulimit -n, or end its owner, and start again")
         if any(words in text for words in ("Permission denied", "Read-only file system")):
             return ConfigError(f"{where}: this process must be able to write there")
         return StoreCorrupted(f"{where}: wipe it and restore")

@@ -3,6 +3,7 @@
 from grete.errors import ConfigError, Fenced, FrameworkError, Halted, LogAway, StoreCorrupted, TaskError
 from grete.execution.user_traceback import user_traceback
 from grete.halts import HaltCode
+from grete.worker.open_files import out_of
 from grete.worker.own_lines import own_logger
 
 logger = own_logger()
@@ -29,6 +30,8 @@ def log_end(error: Exception) -> None:
             logger.error("log away", extra=logged)
         case FrameworkError():
             logger.error("crashed", extra=logged | {"cause": repr(error.__cause__)})
+        case OSError() if (text := out_of(error)) is not None:
+            logger.error("crashed", extra={"error": text, "kind": type(error).__name__, "cause": repr(error)})
         case _:
             logger.error("crashed by an error that Grete did not foresee", exc_info=error)
 

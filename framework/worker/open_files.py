@@ -1,5 +1,9 @@
-"""Raises the number of files that this process may have open: each task's RocksDB has up to 80."""
+"""Raises the number of files that this process may have open: each task's RocksDB has up to 80.
 
+Says what to do when none is left, or no room on the disk.
+"""
+
+import errno
 import resource
 from contextlib import suppress
 
@@ -23,3 +27,14 @@ def raise_limit() -> None:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
             return
+
+
+def out_of(error: OSError) -> str | None:
+    """Return of what the system has none left, and what to do, in a line; None: it says something else."""
+    why = error.strerror or str(error)
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"{why}: this process, or the machine, has no files left: raise ulimit -n, and start again"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        where = error.filename or "standard output or a file"
+        return f"{where}: {why}: make room, or look after the disk, and start again"
+    return None

@@ -48,7 +48,8 @@ def explain(path: Path, error: sqlite3.Error | OSError | OverflowError) -> Frame
     """Return what to raise instead of ``error``."""
     if isinstance(error, OSError):
         if error.errno in _DISK:
-            return TransientError(f"{path}: {error.strerror}: free disk space or file handles, then restart")
+            remedy = "raise ulimit -n" if error.errno in (errno.EMFILE, errno.ENFILE) else "free disk space"
+            return TransientError(f"{path}: {error.strerror}: {remedy}, then restart")
         return ConfigError(f"{path}: {error.strerror}: name a file in a directory that exists and that you may write")
     name = getattr(error, "sqlite_errorname", "")
     match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISMATCH) & 0xFF:  # the low byte: the primary code
