@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from grete.errors import LogAway
 from grete.logs.kafka.metadata_client import ANSWER_S, SLICE_S, MetadataClient
-from grete.logs.patience import Patience
+from grete.logs.patience import ANSWER_S_MAX, CONNECT_S_MAX, Patience
 
 LIMIT_S = 60.0
 
@@ -82,6 +82,31 @@ def test_a_question_that_was_given_up_holds_nothing_up() -> None:
     assert not broker.closed.is_set()
     broker.answers.set()
     assert broker.closed.wait(LIMIT_S)
+
+
+def test_an_address_that_never_answered_is_waited_for_as_a_connection_is() -> None:
+    """It may be wrong. A broker that has answered once is away, and is waited for longer."""
+    broker, now_s = FarBroker(), 0.0
+
+    def later() -> None:
+        nonlocal now_s
+        now_s += CONNECT_S_MAX
+
+    patience = Patience(clock_s=lambda: now_s)
+    patience.meanwhile = later
+    client = asking(broker, patience)
+    with pytest.raises(LogAway, match="far:9092"):
+        client.partitions("words")
+    assert now_s == 2 * CONNECT_S_MAX
+    broker.answers.set()
+    assert client.partitions("words") == 2
+    broker.answers.clear()
+    began_s = now_s
+    with pytest.raises(LogAway, match="far:9092"):
+        client.partitions("words")
+    assert now_s > began_s + ANSWER_S_MAX
+    broker.answers.set()
+    client.close()
 
 
 def test_a_connection_waits_for_a_broker_that_is_far() -> None:

@@ -191,7 +191,9 @@ class MetadataClient:
         return asking.answer()
 
     def _wait_on(self, began_s: float) -> None:
-        """Note that there is no answer yet. Raises LogAway once it is waited for no longer."""
+        """Note that there is no answer yet. Raises LogAway once it is waited for no longer: soon, if none ever came."""
         self.waits()
-        if self._troubles.refused is not None or self._patience.over(began_s):
+        if self._troubles.refused is not None or self._patience.over(
+            began_s, connecting=not self._patience.has_answered
+        ):
             raise self.no_answer(began_s)
