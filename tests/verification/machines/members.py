@@ -49,6 +49,7 @@ AWAY_S = (0.5, 3.0, 5.0, 5.0, 5.0, 10.0, 30.0, 30.0, 120.0)
 COMES = re.compile("^partition [0-9]+ comes here$", re.MULTILINE)  # as a member prints it
 SOURCES, FEED, BACKLOG_MAX = 40, 8, 300
 STALL_S = 180.0
+START_PAUSE_S = 0.5  # between records until each machine has something: a far one takes a minute
 SETS = ("checkpoint_interval_ms=100", "shutdown_timeout_ms=3000", "rocksdb_bytes=16777216")
 
 
@@ -70,6 +71,7 @@ class Members:
         self.outside, self.checker, self.tally = outside, Checker(), Counter[str]()
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.bootstrap = ""  # of the broker, without the machines' way to it
+        self.pause_s, self._fed_s = 0.0, 0.0  # between what is fed
         self.fed, self._numbers, self.rng, self._away_s = 0, [0] * SOURCES, rng, away_s
         self._sources = random.Random(rng.random())  # the plan must not depend on how fast records go
         self.names = chain_job("", mode)
@@ -92,8 +94,9 @@ class Members:
 
     def step(self) -> None:
         """Feed, read what came out, and notice members that have ended."""
-        if self.feeds and self.fed - self.checker.entries < BACKLOG_MAX:
-            rows = []
+        is_due = self.feeds and time.monotonic() >= self._fed_s + self.pause_s
+        if is_due and self.fed - self.checker.entries < BACKLOG_MAX:
+            rows, self._fed_s = [], time.monotonic()
             for _ in range(FEED):
                 source = self._sources.randrange(SOURCES)
                 self._numbers[source] += 1
@@ -219,7 +222,9 @@ def running(
         members.until(lambda: members.checker.entries > 0, "something comes out")
         taking = min(machines, PARTITIONS)  # nothing is lost with one that has not begun: no partition would move
         share = lambda: sum(map(bool, map(members.moves, members.machines))) >= taking  # noqa: E731  # said in one place
+        members.pause_s = START_PAUSE_S
         members.until(share, "the machines share the partitions")
+        members.pause_s = 0.0
         members.bootstrap = broker.bootstrap
         yield members
 
