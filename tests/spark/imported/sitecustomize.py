@@ -22,12 +22,13 @@ IMPORTED = (
     "pyspark.worker",
 )
 
+LOOKUP = "pyspark.sql.worker.lookup_data_sources"  # it forks one process for a session, which needs none of these
 STREAMING = "pyspark.sql.streaming.python_streaming_source_runner"  # a process of its own for each source of a query
 
 if {"pyspark.daemon", STREAMING} & {*sys.orig_argv}:
     sys.path[:] = [path for path in sys.path if not path.endswith("pyspark.zip")]
 
-if "pyspark.daemon" in sys.orig_argv:
+if "pyspark.daemon" in sys.orig_argv and LOOKUP not in sys.orig_argv:
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
     for name in IMPORTED:
