@@ -23,7 +23,7 @@ WAYS = {  # the test that takes the way that a code names; or why there is none 
     HaltCode.GIVEN_UP: "tests/cli/test_halt_ways.py::test_code_that_is_repaired_goes_on",
     HaltCode.STATE_TOO_LARGE: BOUNDS,
     HaltCode.OUTPUT_TOO_LARGE: BOUNDS,
-    HaltCode.RECORD_REFUSED: "a setting of the broker or the user's code: the text has both",
+    HaltCode.RECORD_REFUSED: "tests/logs/test_kafka_refusals.py::test_a_value_that_is_too_large_names_store_and_key",
     HaltCode.LOG_LOST: ANOTHER_NAME,
     HaltCode.LOG_WENT_BACK: ANOTHER_NAME,
     HaltCode.CHANGELOG_DAMAGED: "tests/cli/test_damaged_bytes.py::test_foreign_bytes_in_a_changelog_are_named_by_"

@@ -140,7 +140,7 @@ def test_what_only_the_broker_refuses_names_the_record(
 
 @pytest.mark.kafka
 def test_a_value_that_is_too_large_names_store_and_key(tmp_path: Path, kafka_broker: Broker) -> None:
-    """The log sees a message of a changelog; the worker knows what is in it."""
+    """The log sees a message of a changelog; the worker knows what is in it. Code that keeps less goes on."""
     name, path = f"t{os.urandom(6).hex()}", tmp_path / "large.py"
     path.write_text(JOB.replace("NAME", name))
     job_directory = JobDirectory(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
@@ -152,3 +152,9 @@ def test_a_value_that_is_too_large_names_store_and_key(tmp_path: Path, kafka_bro
         with pytest.raises(Halted, match=text) as halted:
             poll_until(local, lambda: False)
         assert halted.value.code is HaltCode.RECORD_REFUSED
+    repaired = tmp_path / "repaired.py"
+    repaired.write_text(path.read_text().replace("record.value * 1_000", "record.value[:1]"))
+    with LocalJob(load_job(str(repaired)), str(repaired), job_directory, Settings()) as local:
+        poll_until(local, lambda: local.drained(local.ends()))
+        assert local.records_committed() == len(rows)
+        local.stop()
