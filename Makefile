@@ -4,6 +4,7 @@
 #   make demo    the demonstration        DIR=folder  FOLLOW=1  GUARANTEE=at-least-once  LOG=kafka|kafka://host:9092  SPARK=1
 #   make check   lint, types, import direction, then the tests that need no Kafka, Spark, PostgreSQL and browser
 #   make test    lint, types, import direction, coverage of the core, then all tests but the wide searches
+#   make prove   the wide searches of the tests, then fresh seeds of the simulator     MINUTES=10 (of seeds)
 #   make times   where the time of the last run of these went     WRITE=1 (tables into docs)
 #   make coverage   branch coverage of protocol/ and framework/core by their own tests; says which lines are missing
 #   make dist    the wheel and the source distribution, into dist/
@@ -72,7 +73,7 @@ endef
 # took(command): how long it took, with the set-up, and what was computed, for `make times`.
 took = @$(BIN)/python -m tests.suite.times --ended $(1) --began $(BEGAN) --make $$PPID
 
-.PHONY: help demo check test times coverage docs docs-look dist simulate model chaos machines bench lint format venv clean same-python
+.PHONY: help demo check test prove times coverage docs docs-look dist simulate model chaos machines bench lint format venv clean same-python
 
 help:
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
@@ -91,6 +92,10 @@ check: lint
 	@rm -rf .times
 	$(PYTEST) -m check
 	$(call took,check)
+
+prove: $(VENV)/.installed-dev
+	$(PYTEST) -m prove
+	$(BIN)/python -m tests.verification.simulation --minutes $(or $(MINUTES),10)
 
 times: $(VENV)/.installed-dev
 	@$(BIN)/python -m tests.suite.times
