@@ -10,6 +10,7 @@ from grete.errors import ConfigError, FrameworkError, Halted, TransientError
 from grete.halts import HaltCode
 
 BUSY_MS = 10_000  # only a foreign program can make SQLite itself wait: our writers queue at the writer lock
+HANDLES = 8  # that opening takes: database, its log, the index of that, two locks, two of the notifier, the folder
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
 
 
@@ -74,10 +75,10 @@ def explain(path: Path, error: sqlite3.Error | OSError | OverflowError) -> Frame
 
 
 def _handles_left() -> bool:
-    """Tell whether this process may open what a database needs: the file, its log, the index of that, a folder."""
+    """Tell whether this process may open all that a log needs: what it had got when one was missing is free again."""
     taken = list[int]()
     try:
-        taken.extend(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(4))
+        taken.extend(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(HANDLES))
     except OSError:
         return False
     finally:
