@@ -1,5 +1,6 @@
 """The spool: what it holds survives any end of the process, and a record keeps its number until the log has it."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -33,9 +34,10 @@ def new(records: list[ExternalRecord]) -> list[bytes | None]:
 
 def drained(spool: Spool, partitions: int = 3) -> list[ExternalRecord]:
     """Take all out."""
-    found = list[ExternalRecord]()
+    found, last = list[ExternalRecord](), 0
     while (batch := spool.batch(partitions)) is not None:
-        found += batch.records
+        assert batch.last > last, f"the batch up to record {last} was acknowledged, and comes again"
+        found, last = found + batch.records, batch.last
         spool.acknowledge(batch)
     return found
 
@@ -142,6 +144,36 @@ def test_what_is_torn_off_was_never_sent(tmp_path: Path) -> None:
         assert values == [*(b"%d" % n for n in range(len(values) - 1)), b"after"]
         assert len(values) >= 6
     assert len(lengths) > 20
+    spool.close()
+
+
+def test_what_goes_to_the_log_is_on_the_disk_before(tmp_path: Path) -> None:
+    """Else a power loss could give its number to another record; what only waits there is written without a sync."""
+    spool = Spool(tmp_path / "t.db", "t", ROOMY)
+
+    def level() -> object:
+        return spool._sql.execute("PRAGMA synchronous").fetchone()[0]
+
+    spool.append([Spooled(b"a", b"1", 0)])
+    assert level() == 1  # NORMAL
+    spool.batch(1)
+    assert level() == 2  # FULL
+    spool.append([Spooled(b"a", b"2", 0)])
+    assert level() == 1
+    spool.close()
+
+
+def test_a_spool_is_for_its_user_alone(tmp_path: Path) -> None:
+    """It holds the records of an outage, whatever the umask says: also the files that SQLite has beside it."""
+    before = os.umask(0)
+    try:
+        spool = Spool(tmp_path / "t.db", "t", ROOMY)
+        spool.append([Spooled(b"a", b"1", 0)])
+    finally:
+        os.umask(before)
+    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(modes, "0o600")
+    assert {"t.db", "t.db-wal"} <= modes.keys()
     spool.close()
 
 

@@ -109,6 +109,7 @@ def test_processes_make_one_log(path: Path, spawn: Callable[..., Appender]) -> N
         assert (log.topics(), log.bounds(SHARED)) == (["shared"], (0, 30))
 
 
+@pytest.mark.timeout(20)  # else it waits for the writer
 def test_a_stuck_writer_is_an_error(log: EmbeddedLog, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A holder that does not go on is an error with the lock's name and its pid; the queue stays for another poll."""
     monkeypatch.setattr(writer_queue, "HOLD_S_MAX", 0.01)

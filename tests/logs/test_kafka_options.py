@@ -32,6 +32,22 @@ def test_contradictions_are_refused(name: str, value: str | int) -> None:
         KafkaLog("nowhere:1", {name: value})
 
 
+@pytest.mark.parametrize(
+    ("options", "name", "instead"),
+    [
+        ({"ssl.ca.location": "ca.pem"}, "ssl.ca.location", "SSL or SASL_SSL"),
+        ({"security.protocol": "SASL_PLAINTEXT", "consumer.ssl.ca.location": "ca.pem"}, "ssl.ca.location", "SSL"),
+        ({"security.protocol": "SSL", "sasl.password": "hunter2"}, "sasl.password", "SASL_SSL"),
+    ],
+)
+def test_options_of_a_protocol_that_is_not_asked_for_are_refused(
+    options: dict[str, str | int], name: str, instead: str
+) -> None:
+    """They would do nothing: who names a certificate takes the connection for one that is encrypted."""
+    with pytest.raises(ConfigError, match=rf"{name} does nothing under .*: set security.protocol to {instead}"):
+        KafkaLog("nowhere:1", options)
+
+
 @pytest.mark.parametrize("options", [{"acks": "all"}, {"acks": -1}, {"enable.idempotence": True}, {"linger.ms": 5}])
 def test_agreement_is_accepted(kafka_broker: Broker, options: dict[str, str | int]) -> None:
     """Options that say what we do anyway, or that are free, pass."""

@@ -2,15 +2,16 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from grete import Files, utf8
-from grete.api.sink import Owner
-from grete.errors import Halted, TransientError
+from grete import Files, json, utf8
+from grete.api.sink import Owner, Released
+from grete.errors import Halted, SerdeError, TransientError
 from grete.execution.sink_targets import sinks_of
 from grete.halts import HaltCode
-from grete.sinks.files import FilesSink
+from grete.sinks.files import FilesSink, line_encoder
 
 OWNER = Owner("job", "stage-3", "nonce")
 
@@ -78,6 +79,51 @@ def test_a_full_disk_is_transient(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     sink.open(OWNER)
     apply(sink, 1, b"b")
     assert [path.read_bytes() for path in tmp_path.glob("[!.]*")] == [b"b\n"]
+
+
+def test_a_file_is_on_the_disk_before_its_name_and_its_name_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is applied is deleted from the state: neither bytes nor names may wait for a sync that never comes."""
+    done = list[str]()
+    sync, rename, link = os.fsync, Path.rename, os.link
+
+    def synced(handle: int) -> None:
+        sync(handle)
+        name = Path(f"/proc/self/fd/{handle}").readlink()
+        done.append("sync of the directory" if name == tmp_path else f"sync of {name.suffix or name.name}")
+
+    def renamed(path: Path, to: Path) -> Path:
+        done.append("name")
+        return rename(path, to)
+
+    def linked(source: Path, to: Path) -> None:
+        done.append("name")
+        link(source, to)
+
+    sink = FilesSink(str(tmp_path))
+    sink.open(OWNER)
+    apply(sink, 1, b"a")
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "rename", renamed)
+    monkeypatch.setattr(os, "link", linked)
+    apply(sink, 2, b"b")
+    assert done == ["sync of .draft", "name", "sync of the directory"]
+    sink.last_released(1)
+    done.clear()
+    sink.release(0, Released(1, 5, 0), [("out", b"a")])
+    assert done == ["sync of draft", "name", "sync of the directory"]
+
+
+def test_a_value_of_two_lines_is_refused_where_it_is_sent() -> None:
+    """A reader would count one output more, and might parse neither; JSON has no such value."""
+    plain: Files[Any] = Files("out", value=utf8)
+    encoded = line_encoder(plain)
+    assert encoded("one line") == b"one line"
+    with pytest.raises(SerdeError, match=r"files out: a value of serde utf8 has a newline in it: .*: use json"):
+        encoded("two\nlines")
+    objects: Files[Any] = Files("out", value=json)
+    assert line_encoder(objects)("two\nlines") == b'"two\\nlines"'
 
 
 STRANGERS = [Owner("another", "stage-3", "nonce"), Owner("job", "stage-3", "another nonce")]

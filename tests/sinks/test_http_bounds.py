@@ -60,6 +60,7 @@ def sink_of(url: str, **headers: str) -> HttpSink:
     return sink
 
 
+@pytest.mark.timeout(20)  # else it waits for the end of the answer
 @pytest.mark.parametrize(
     ("first", "again"),
     [

@@ -13,6 +13,7 @@ import pytest
 
 from grete import Input, Job, Output, Record, Table, Task, Topic, avro, json, utf8
 from grete.errors import ConfigError, Halted
+from grete.sinks.postgres import PostgresDialect
 from grete.sinks.sql import ACCOUNT_DDL
 from grete.testing import Kit
 from tests.execution.harness import Rig
@@ -87,6 +88,18 @@ def test_rows_and_their_checkpoint_are_one_transaction(shop: str) -> None:
     assert orders(shop) == [(1, "c"), (2, "b")]
     assert database(shop, "SELECT job, task, version FROM grete_applied") == [("shop", "export-0", 1)]
     rig.processor.outbox.abandon()
+
+
+@pytest.mark.parametrize(("wished", "had"), [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")])
+def test_a_commit_is_durable_whatever_the_role_has(shop: str, wished: str, had: str) -> None:
+    """What is applied is deleted from the state: a crash of the server must not take it back. More is left as it is."""
+    name = urlsplit(shop).path.lstrip("/")
+    database(shop, f'ALTER DATABASE "{name}" SET synchronous_commit = {wished}')
+    connection = PostgresDialect(shop).connect()
+    try:
+        assert connection.execute("SHOW synchronous_commit").fetchone() == (had,)
+    finally:
+        connection.close()
 
 
 def test_values_take_the_types_of_their_columns(postgres_database: str) -> None:

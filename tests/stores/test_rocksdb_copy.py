@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from grete.errors import StoreCorrupted, TransientError
+from grete.stores import rocksdb_copy
 from grete.stores.rocksdb import RocksStore
 from grete.stores.rocksdb_copy import copy_open_store
 from grete.stores.rocksdb_memory import RocksMemory
@@ -86,6 +87,42 @@ def test_a_wipe_meanwhile_gives_no_mixture(tmp_path: Path, memory: RocksMemory) 
             found = {int(value[:8]) for _, value in store.scan(0, b"", None)}
             assert found <= set(range(since, number + 1))
             assert all(store.get(0, key) == b"%08d" % number * 20 for key in keys_of(number))
+
+
+def test_a_store_that_is_half_wiped_is_no_copy(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its directory was renamed and its log is gone already: the copy would lack what only the log has."""
+    listed = rocksdb_copy._names
+
+    def wiped_before(directory: int) -> list[str]:
+        monkeypatch.setattr(rocksdb_copy, "_names", listed)
+        aside = filled.rename(filled.with_name("aside"))
+        filled.mkdir()
+        for log in aside.glob("*.log"):
+            log.unlink()
+        return listed(directory)
+
+    monkeypatch.setattr(rocksdb_copy, "_names", wiped_before)
+    assert not copy_open_store(filled, tmp_path / "copy")
+
+
+def test_a_position_is_copied_with_what_it_covers(
+    filled: Path, tmp_path: Path, memory: RocksMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the MANIFEST and the copy of the log the owner loads a file, and notes that it has."""
+    read = rocksdb_copy._manifest
+    with closing(RocksStore(filled, NAMES, memory)) as store:
+
+        def loaded_behind(directory: int) -> tuple[str, bytes]:
+            monkeypatch.setattr(rocksdb_copy, "_manifest", read)
+            found = read(directory)
+            store.load(0, [b"loaded"], [b"1"])
+            store.write([(1, b"w", b"2")], b"behind it")
+            return found
+
+        monkeypatch.setattr(rocksdb_copy, "_manifest", loaded_behind)
+        assert copy_open_store(filled, tmp_path / "copy")
+    with closing(RocksStore(tmp_path / "copy", NAMES, memory)) as copy:
+        assert (copy.changelog_position(), copy.get(0, b"loaded")) == (b"behind it", b"1")
 
 
 def test_no_store_is_no_copy(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A folder of snapshots, in memory and on disk: what is written, fetched, deleted and refused."""
 
+import os
 import shutil
 import uuid
 from collections.abc import Callable
@@ -228,3 +229,23 @@ def test_a_place_that_is_none_is_told(tmp_path: Path) -> None:
     folder = SnapshotFolder(str(tmp_path / "file"), "word-count")
     with pytest.raises(TransientError, match=f"cannot list {tmp_path}/file/word-count/{TASK}/files: .*Not a directory"):
         folder.put(TASK, database(tmp_path / "db", n1_sst=b"one"), BASE)
+
+
+def test_a_snapshot_is_for_its_group_alone(tmp_path: Path) -> None:
+    """It is the state of a job: whatever the umask leaves to others is taken from files and folders."""
+    folder, before = SnapshotFolder(str(tmp_path / "folder"), "word-count"), os.umask(0)
+    try:
+        folder.put(TASK, database(tmp_path / "db", n1_sst=b"one"), BASE)
+    finally:
+        os.umask(before)
+    modes = {
+        path.name: path.stat().st_mode & 0o777 for path in [tmp_path / "folder", *(tmp_path / "folder").rglob("*")]
+    }
+    assert {name: mode for name, mode in modes.items() if mode & 0o007} == {}
+    assert set(modes.values()) == {0o770, 0o660}
+
+
+def test_a_password_in_the_url_is_in_no_place() -> None:
+    """People are told where a snapshot is; a log has it, too."""
+    folder = SnapshotFolder("memory://user:s3cret@host/state", "word-count")
+    assert "s3cret" not in folder.place(TASK)
