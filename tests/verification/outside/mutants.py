@@ -21,8 +21,8 @@ class Mutant:
 
     name: str
     room: str
-    promise: str
-    page: str  # where the promise stands: a file, and "#" with a heading of it
+    says: str  # a guarantee, as the docs tell it
+    page: str  # where it is told: a file, and "#" with a heading of it
     scenario: str  # in which a user sees that it is broken
     file: str
     old: str  # once in the file
@@ -42,7 +42,7 @@ class Mutant:
         if found != 1 or self.old == self.new:
             raise ValueError(
                 f"{self.name} ({self.room}.toml): its old text is {found} times in {self.file}, not once: the code has "
-                "changed; write the mistake anew"
+                "changed; write the mistake again"
             )
         return text.replace(self.old, self.new)
 
@@ -69,8 +69,8 @@ def complaints(mutant: Mutant, root: Path = ROOT) -> Iterator[str]:
             ast.parse(mutated) if mutant.file.endswith(".py") else None
         except SyntaxError as error:
             yield f"{mutant.name}: {mutant.file} is no Python with it: {error}"
-    if not all((mutant.promise, mutant.scenario)):
-        yield f"{mutant.name}: it says no promise, or no scenario"
+    if not all((mutant.says, mutant.scenario)):
+        yield f"{mutant.name}: it tells no guarantee, or no scenario"
     page, _, anchor = mutant.page.partition("#")
     if not (root / page).is_file() or (anchor and anchor not in _anchors((root / page).read_text())):
         yield f"{mutant.name}: there is no {mutant.page}"

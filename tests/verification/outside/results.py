@@ -7,7 +7,7 @@ from typing import Literal
 from tests.verification.outside.mutants import HERE, Mutant
 
 RESULTS = HERE / "results.txt"
-Outcome = Literal["killed", "survived", "undecided"]
+Outcome = Literal["killed", "survived", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from tests.verification.outside.mutants import ROOT, Mutant
 
 LIMIT_S = 60  # of a test; one that waits for what does not come has to say so within 30 s
 END_S = 60  # more, for the end of a test that is over its limit: its servers stop
-PASSED, FAILED = 0, 1  # exit codes of pytest; all others are no verdict on the code
+PASSED, FAILED = 0, 1  # exit codes of pytest; all others are no outcome of the test
 PLUGINS = ("-p", "pytest_timeout", "-p", "_hypothesis_pytestplugin")  # the others take most of the start
 SAID_MAX = 4_000  # characters of a test's last words that are shown
 
