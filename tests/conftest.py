@@ -176,7 +176,7 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture(scope="session")
-def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
     """A browser of this process; tests take ``browser``."""
     from tests.support.browser import NoBrowser, browsing
 
@@ -189,10 +189,10 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
 
 
 @pytest.fixture
-def browser(window: "Browser") -> Iterator["Browser"]:
+def browser(chromium: "Browser") -> Iterator["Browser"]:
     """The browser, on no page; what it complained about in a test is not told to the next."""
-    yield window
-    window.leave()
+    yield chromium
+    chromium.leave()
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def test_a_written_tier_counts(tier: str) -> None:
         ({"prove", "ship"}, set(), "t has the tiers prove and ship"),
         ({"check", "kafka", "spark"}, set(), "the marker check, and kafka, spark"),
         (set(), {"kafka_broker"}, "asks for a server of kafka"),
-        ({"prove"}, {"postgres", "window", "tmp_path"}, "asks for a server of browser, postgres"),
+        ({"prove"}, {"postgres", "chromium", "tmp_path"}, "asks for a server of browser, postgres"),
     ],
 )
 def test_a_contradiction_is_told(markers: set[str], fixtures: set[str], says: str) -> None:

@@ -13,7 +13,7 @@ TIERS: tuple[Tier, ...] = get_args(Tier)
 NEEDS = frozenset({"browser", "chaos", "docs", "kafka", "postgres", "spark"})
 NEEDS_NOTHING = "`make check` runs the tests that need no broker, Spark, database and browser"
 # Fixtures that start a server, and the marker that says so.
-SERVERS = {"window": "browser", "kafka_broker": "kafka", "secure": "kafka", "postgres": "postgres", "spark": "spark"}
+SERVERS = {"chromium": "browser", "kafka_broker": "kafka", "secure": "kafka", "postgres": "postgres", "spark": "spark"}
 
 
 class TierError(Exception):
