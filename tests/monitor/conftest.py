@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 
 from grete.job.loader import load_job
+from grete.logs.embedded import EmbeddedLog
 from grete.logs.embedded.reader import EmbeddedReader
 from grete.monitor.browse import ROWS_MAX, Browse
 from grete.monitor.job_graph import graph_of
 from grete.monitor.page import Page
 from grete.monitor.server import Monitor
+from grete.ports import ExternalRecord
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.state.snapshots import id_of_all, snapshots
 from tests.monitor.test_server import get
@@ -41,6 +45,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not number:
             with closing(EmbeddedReader(place / "job" / "log.db")) as log:
                 (place / "job" / "first").write_text(str(id_of_all(snapshots(log, load_job(JOB)))))
+    with closing(EmbeddedLog(place / "job" / "log.db")) as log:
+        headers = encode_headers([("who", SECRET.encode())])
+        log.produce(0, 0, [ExternalRecord(TopicPartition("lines", 0), None, b"of a customer", 1, headers)])
+        log.poll()
     return place / "job"
 
 

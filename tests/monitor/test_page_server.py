@@ -19,9 +19,10 @@ from grete.monitor.job_view import Ended, Incident
 from grete.monitor.page import CLIENTS_MAX, FILES
 from grete.monitor.server import serving
 from grete.protocol.ids import TopicPartition
+from grete.worker.ends import WorkerEnd
 from tests.monitor.conftest import SECRET, asked, monitor_of
 from tests.monitor.test_server import get
-from tests.monitor.views import status, view
+from tests.monitor.views import AT_MS, status, view
 from tests.worker.workers import LIMIT_S
 
 QUESTIONS = [
@@ -134,7 +135,8 @@ def test_hidden_values_are_in_no_answer(directory: Path) -> None:
     """Neither values nor errors that quote them; keys are there. Without hiding each is."""
     failing = status(last_failure=f"ValueError: {SECRET}", sink_trouble=f"table: {SECRET}")
     incident = Incident(1, f"worker 0 crashed, code 1: {SECRET} (log: x); restart in 0.0 s\n  Traceback {SECRET}")
-    shown = replace(view({"split-0": failing}), incidents=(incident,))
+    end = WorkerEnd(reason="task error", text=f"offset 7: {SECRET}", traceback=f"KeyError: {SECRET}", at_ms=AT_MS)
+    shown = replace(view({"split-0": failing}, last_end=end), incidents=(incident,))
     for hide in (False, True):
         monitor = monitor_of(directory, hide_values=hide)
         with serving(monitor, "0") as url:
@@ -149,6 +151,8 @@ def test_hidden_values_are_in_no_answer(directory: Path) -> None:
         state = json.loads(answers[0])["rows"][0]
         assert (state["value"] == HIDDEN) is hide
         assert state["key"] != HIDDEN
+        headers = [tuple(each) for row in json.loads(answers[2])["rows"] for each in row["headers"]]
+        assert ("who", HIDDEN if hide else SECRET) in headers
 
 
 def test_there_is_no_path_out_of_the_page_and_nothing_but_reading(url: str) -> None:
@@ -177,7 +181,7 @@ def test_files_have_their_types_and_each_answer_tells_browsers_to_keep_others_ou
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'; script-src 'self'" in policy
         assert "unsafe" not in policy
-        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert (answer.headers["x-content-type-options"], answer.headers["x-frame-options"]) == ("nosniff", "DENY")
         assert path not in FILES or answer.headers["content-type"].startswith(FILES[path][1].partition(";")[0])
         assert "access-control-allow-origin" not in answer.headers
         connection.close()

@@ -158,6 +158,11 @@ def test_partitions_are_chosen_as_everywhere() -> None:
     assert [kit.state(Refuse.seen, partition) for partition in range(3)] == [{"good": 0}, {"good": 1}, {"good": 2}]
     with pytest.raises(ConfigError, match=r"'good' of store 'seen' is in partitions 0 and 1"):
         kit.state(Refuse.seen)
+    for key, partition in {"pear": 0, "apple": 1, "k0": 2}.items():  # as Kafka's own clients place them
+        kit = Kit(Job("refusing", stages=[Refuse]), partitions=3)
+        kit.feed(words, key, "good")
+        kit.run()
+        assert [number for number in range(3) if kit.state(Refuse.seen, number)] == [partition]
 
 
 def test_a_store_whose_keys_no_dict_can_hold_is_read_as_pairs() -> None:
