@@ -163,6 +163,8 @@ class Coordinator:
     def pass_time(self, now: int) -> None:
         """Abort a transaction that is open for too long, and fence its holder off."""
         if self.written and now - self.since > self.timeout_ms:
+            if self.holder is not None:
+                self.cut[self.holder] = list(self.written)  # its client has them still
             self.abort()
             self.holder = None
             self.seen["transactions that timed out"] += 1
