@@ -65,14 +65,15 @@ def stable_ends(
 
 
 class HiddenInput:
-    """What readers could not see of inputs when this looked first, or looks: a run awaits it.
+    """Tells a run whether it has read the records that open transactions hid from it.
 
-    The first look only looks: where inputs end may have been asked before, and a transaction have ended in between.
+    The first look never says yes: the run may have asked for the ends of its inputs before, and a transaction may have
+    ended in between.
     """
 
     def __init__(self, log: LogReader, partitions: Collection[TopicPartition], say: Callable[[str], None]) -> None:
         self._log, self._partitions, self._saying = log, partitions, Saying(say)
-        self._ends: dict[TopicPartition, int] | None = None
+        self._ends, self._is_first = dict[TopicPartition, int](), True
         self._looked_s = time.monotonic()
 
     @property
@@ -84,13 +85,13 @@ class HiddenInput:
         """Whether ``ends`` have all of it: it can be read now, or was taken back; else say what is awaited."""
         self._looked_s = time.monotonic()
         found = self._log.open_transactions(self._partitions)
-        is_first, known = self._ends is None, self._ends or {}
-        self._ends = ends_of_all = {each: there.end for each, there in found.items()} | known
-        hidden = {each: there for each, there in found.items() if there.offset < ends_of_all[each]}
+        is_first, self._is_first = self._is_first, False
+        self._ends = {each: there.end for each, there in found.items()} | self._ends
+        hidden = {each: there for each, there in found.items() if there.offset < self._ends[each]}
         self._saying.look(hidden)
         if is_first:
             return False
-        now = self._log.all_bounds(ends_of_all)
+        now = self._log.all_bounds(self._ends)
         return not hidden and all(end <= ends.get(each, 0) for each, (_, end) in now.items())
 
 
