@@ -1,4 +1,4 @@
-"""What every test shares: Hypothesis profiles, its tier, no skips, and one Kafka broker."""
+"""Fixtures and hooks of all tests: Hypothesis profiles, tiers, skips as failures, and one Kafka broker."""
 
 import gc
 import logging

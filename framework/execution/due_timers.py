@@ -18,7 +18,7 @@ class DueTimers:
 
     @property
     def left(self) -> bool:
-        """Whether due timers have not fired."""
+        """Tell whether timers are due that the task has not fired."""
         return self._due is not None and self._due.left
 
     def fire(self) -> None:
@@ -37,11 +37,11 @@ class DueTimers:
 
     @property
     def let_markers_pass(self) -> bool:
-        """Whether the driver may read messages between two slices: a marker among them closes a checkpoint."""
+        """Tell whether the driver may read messages between two slices: a marker among them closes a checkpoint."""
         return self._core.aligned and bool(self._parts.internal) and self._core.wants_input
 
     def hold(self, message: bytes) -> bool:
-        """Whether a message must wait until the due timers have fired, as the task would process it now."""
+        """Tell whether a message must wait until the due timers have fired, as the task would process it now."""
         if not self.left:
             return False
         try:

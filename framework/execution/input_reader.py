@@ -136,7 +136,7 @@ class InputReader:
         return self._position[partition]
 
     def drained(self, partition: TopicPartition) -> bool:
-        """Whether the task has read all that the log has now. False before it knows its first position."""
+        """Tell whether the task has read all that the log has now. It has not before it knows its first position."""
         position = self._position.get(partition)
         return position is not None and position >= self._log.bounds(partition)[1]
 

@@ -49,7 +49,7 @@ class TaskTime:
 
     @property
     def left(self) -> bool:
-        """Whether due timers have not fired: they come before the next record, and before consumers learn the time."""
+        """Tell whether due timers have not fired: they precede the next record and the watermark."""
         return self._firing.left or self._until is not None
 
     def _begin_call(self, *, whole: bool = False) -> None:
