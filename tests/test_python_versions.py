@@ -5,9 +5,12 @@ import re
 import shutil
 import subprocess
 import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from grete.cli.commands.new import PROJECT as NEW_PROJECT
 
@@ -27,6 +30,15 @@ def test_the_least_version_is_one_everywhere() -> None:
     assert PYPROJECT["tool"]["ruff"]["target-version"] == f"py{major}{minor}"
     assert set(re.findall(r"sys\.version_info < \((\d+), (\d+)\)", (ROOT / "Makefile").read_text())) == {(major, minor)}
     assert tomllib.loads(NEW_PROJECT)["project"]["requires-python"] == asked
+
+
+def test_what_is_pinned_runs_on_the_least_version() -> None:
+    """Its first release, too: where one package asks for a later one, `make test` can install nothing."""
+    pinned = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    installed = {canonicalize_name(each.name): each.metadata["Requires-Python"] or "" for each in distributions()}
+    asked = {name: installed[canonicalize_name(name)] for name in pinned if canonicalize_name(name) in installed}
+    assert {"mkdocs-material", "pyspark", "rocksdict"} <= set(asked)
+    assert {name: said for name, said in asked.items() if not SpecifierSet(said).contains(f"{LEAST}.0")} == {}
 
 
 @pytest.mark.parametrize("page", PAGES)
