@@ -109,8 +109,11 @@ class Outbox:
 
     @property
     def settled(self) -> bool:
-        """Whether every output that may go to its sink is there."""
-        return self.ready and not self._pending and (self.early is None or self.early.settled)
+        """Tell whether every output is in its sink that has left the task, or is of a checkpoint that was closed.
+
+        A commit is in the log before the store has it, and only then do its outputs go to their sinks.
+        """
+        return self._closing is None and not self._has_work()
 
     @property
     def trouble(self) -> str | None:
@@ -206,8 +209,10 @@ class Outbox:
 
         Raises ConfigError if a sink cannot take what it is declared for, Halted if it refuses a checkpoint for good.
         """
-        has_work = bool(self._pending) or not self._background.idle or not self.settled
-        return has_work and self._background.work(now_ms)
+        return (self._has_work() or not self._background.idle) and self._background.work(now_ms)
+
+    def _has_work(self) -> bool:
+        return not self.ready or bool(self._pending) or not (self.early is None or self.early.settled)
 
     def due_in_ms(self, now_ms: float) -> float:
         """Return in how many ms ``work`` may have something to do."""

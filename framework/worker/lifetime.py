@@ -52,6 +52,9 @@ def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
         code = exit_code(error, worker=True)
     if worker is not None and worker.gave_up:
         end_at_once(code)
+    if code is not ExitCode.DONE:
+        # The interpreter takes our handlers back before it has ended: the signal would take the place of the code.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if code is ExitCode.DONE and worker is not None:
         worker.close()
     return code

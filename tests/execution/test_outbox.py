@@ -42,6 +42,22 @@ def feed(rig: Rig, *lines: str, key: bytes = b"") -> None:
     rig.rows("lines", [(key, line.encode(), 1) for line in lines])
 
 
+def test_outputs_of_a_commit_that_the_store_has_not_yet_are_on_their_way(tmp_path: Path) -> None:
+    """The log has the commit, and the store takes it in steps: a run that ended then would leave out the file."""
+    rig = Rig(job(tmp_path))
+    outbox = rig.processor.outbox
+    rig.settle()
+    told = [outbox.settled]
+    feed(rig, "a")
+    rig.freeze()
+    told.append(outbox.settled)
+    assert rig.overlay.apply_chunk(b"pointer")
+    rig.processor.after_commit()
+    told.append(outbox.settled)
+    rig.settle()
+    assert [*told, outbox.settled] == [True, False, False, True]
+
+
 def test_a_checkpoint_is_a_file(tmp_path: Path) -> None:
     """Nothing shows before the commit. Then the checkpoint's lines are in one file, named after task and checkpoint."""
     rig = Rig(job(tmp_path))

@@ -109,6 +109,31 @@ def test_a_configuration_of_logging_hides_no_end_of_a_worker(tmp_path: Path, mor
     assert "KeyError: 'cents'" in crashed["traceback"]
 
 
+AT_ITS_END = """
+import os, signal, sys, types
+
+class Last:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):
+        kill(pid, number)
+
+sys.modules["last"] = types.ModuleType("last")
+sys.modules["last"].last = Last()
+"""
+
+
+@pytest.mark.usefixtures("started_by_exec")  # the end of the interpreter itself
+def test_a_signal_that_comes_as_the_process_ends_hides_no_code(tmp_path: Path) -> None:
+    """A supervisor stops a job while a worker that has failed is ending: it is told of the failure, not of a stop."""
+    path, log = tmp_path / "payments.py", EmbeddedLog(tmp_path / "job" / "log.db")
+    path.write_text(PAYMENTS + AT_ITS_END)
+    log.create_topic("payments", 1)
+    log.produce(0, 0, [ExternalRecord(TopicPartition("payments", 0), None, b'{"dollars": 5}', 1)])
+    log.poll()
+    log.close()
+    with WorkerUnderTest(tmp_path / "job", reference=str(path), task="add-up-0") as worker:
+        assert worker.ends() == ExitCode.FAILED
+
+
 def test_loggers_that_a_thread_of_the_job_makes_meanwhile_stop_no_start() -> None:
     """Its import of a library in a thread adds loggers while Grete's are switched on again."""
     loggers = logging.root.manager.loggerDict
