@@ -3,7 +3,6 @@
 They use all that release 0.2.0 had. ``make_features.py`` made the archives, each with the code of its release.
 """
 
-import tarfile
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from grete.logs.partition_reader import rows
 from grete.protocol.changelog import ChangelogType, decode_changelog_header
 from grete.state.commits import all_wirings, end_of, uncommitted_records
+from tests.support.archives import unpack
 from tests.support.parity_job import Outputs, ParityJob, State
 from tests.upgrade.features import CLOCK, EXPECTED, MODES, MORE
 
@@ -27,8 +27,8 @@ Found = tuple[
 @pytest.mark.parametrize("mode", MODES)
 def test_a_job_goes_on_after_a_kill(tmp_path: Path, mode: str, release: str) -> None:
     """State to the byte and each output once, as the release made them without a kill: joins, calls, timers."""
-    with tarfile.open(Path(__file__).with_name(f"features-{release}.tar.xz")) as packed:
-        packed.extractall(tmp_path, [each for each in packed if each.name.split("/")[0] == mode], filter="data")
+    archive = Path(__file__).with_name(f"features-{release}.tar.xz")
+    unpack(archive, tmp_path, lambda name: name.split("/")[0] == mode)
     job = ParityJob(tmp_path / mode)
     expected_state, expected_outputs = expected(tmp_path / mode)
     assert uncommitted(job) > 0  # the kill left some

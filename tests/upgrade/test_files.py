@@ -5,12 +5,12 @@
 
 import shutil
 import sqlite3
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from tests.cli.test_run import grete
+from tests.support.archives import unpack
 from tests.upgrade.make_files import CODES
 from tests.upgrade.make_stored import FIRST, HERE, SECOND
 
@@ -21,8 +21,7 @@ MORE = [("k0", "w0 w1"), ("k9", "w2 n0")]
 def code(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Unpack what release 0.3.0 has left of a job into ``tmp_path``; return the job's code there."""
     name = str(request.param)
-    with tarfile.open(HERE / "files-0.3.0.tar.xz") as packed:
-        packed.extractall(tmp_path / "all", filter="data")
+    unpack(HERE / "files-0.3.0.tar.xz", tmp_path / "all")
     shutil.copytree(tmp_path / "all" / name.removesuffix(".py"), tmp_path, dirs_exist_ok=True)
     shutil.copy(HERE / name, tmp_path)
     return name

@@ -6,7 +6,6 @@ deterministic job. It holds their logs; a start makes the state again.
 
 import json as plain_json
 import shutil
-import tarfile
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from grete.protocol.ids import TopicPartition
 from grete.state.local_reader import LocalReader
 from tests.cli.test_run import grete as run_elsewhere
 from tests.cli.test_state_commands import grete
+from tests.support.archives import unpack
 from tests.upgrade import keys
 
 HERE = Path(__file__).parent
@@ -47,8 +47,7 @@ SECOND = {"hours": [b'"1"', b'"2"'], "moments": [FIRST["moments"][0], FIRST["mom
 def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with both directories, and the code of the deterministic job, taken over by this build."""
     folder = tmp_path_factory.mktemp("keys")
-    with tarfile.open(HERE / "keys.tar.xz") as packed:
-        packed.extractall(folder, filter="data")
+    unpack(HERE / "keys.tar.xz", folder)
     text = (HERE / "keys.py").read_text()
     named = text.replace('Job("keys"', 'Job("keys-deterministic"').replace("partitions=2", "partitions=2, mode=MODE")
     (folder / "keys_deterministic.py").write_text(named.replace("LONG_MS =", 'MODE = "deterministic"\nLONG_MS ='))

@@ -4,7 +4,6 @@
 """
 
 import sqlite3
-import tarfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from grete.protocol.ids import TopicPartition
 from grete.sinks.sql import ACCOUNT
 from grete.state.local_reader import LocalReader
 from tests.cli.test_run import grete
+from tests.support.archives import unpack
 from tests.upgrade import aligned, deterministic
 from tests.upgrade.make_stored import FIRST, HERE, KINDS, PARTITIONS, SECOND
 
@@ -37,9 +37,7 @@ class Stored:
     """One directory, taken over by this build."""
 
     def __init__(self, kind: str, end: str, folder: Path) -> None:
-        with tarfile.open(HERE / "stored.tar.xz") as packed:
-            here = [member for member in packed if member.name.startswith(f"{kind}/{end}")]
-            packed.extractall(folder, here, filter="data")
+        unpack(HERE / "stored.tar.xz", folder, lambda name: name.startswith(f"{kind}/{end}"))
         self.folder, self.kind = folder / kind / end, kind
         self.job: Job = (aligned if KINDS[kind][0] == "aligned.py" else deterministic).job
         self.before: Lines = FIRST + ([] if end == "stopped" else SECOND)
