@@ -54,7 +54,7 @@ class AlignedMode:
         self._fired = False  # wall-clock timers have, since input was last looked for
         self._done_in = -1  # the checkpoint that holds what they, or input that was held, did last
         self.held_up = False
-        self._due = DueTimers(parts, core, by_slices=self._uncovered is None)
+        self._due = DueTimers(parts, core)
 
     def observe(self, t: int) -> None:
         """Do nothing: there is no logical time."""
@@ -221,10 +221,14 @@ class AlignedMode:
             self._batch_of = None
 
     def _run_covered(self, held: HeldInput) -> bool | None:
-        """Run what a commit covers; None: there is nothing of it, and more may be read."""
-        if held.may_run:
-            held.run()
+        """Fire due timers, or run what a commit covers; None: there is nothing of either, and more may be read."""
+        if self._due.left or held.may_run:
+            if self._due.left:
+                self._due.fire()
+            else:
+                held.run()
             self._unflushed = True
+            self._due.tell_left()
             self._tell_run()
             return True
         full = held.uncovered_bytes > self._parts.settings.early_memory_bytes_max
@@ -239,9 +243,9 @@ class AlignedMode:
         partition, position = next(iter(external.position.items()))
         parts.tell(on.ExternalProcessed(partition, position, external.ended[partition], parts.overlay.open_bytes))
 
-    def _run(self, work: HeldWork) -> None:
-        work()
-        self._unflushed = True
+    def _run_rows(self, partition: TopicPartition, rows: list[LogRow]) -> HeldWork | None:
+        taken = self._parts.runner.process_rows(partition, rows)
+        return None if taken == len(rows) else partial(self._run_rows, partition, rows[taken:])
 
     def _external_batch(self, partition: TopicPartition, rows: list[LogRow]) -> None:
         parts, self._rest = self._parts, None
@@ -252,7 +256,7 @@ class AlignedMode:
             self._rest = None if taken == len(rows) else (partition, rows[taken:])
             rows = rows[:taken]
         else:
-            work = partial(parts.runner.process_rows, partition, rows)
+            work = partial(self._run_rows, partition, rows)
             self._uncovered.take(partition, sum(len(row.value or b"") for row in rows), work)
         parts.holes.read(partition, parts.core.external.position[partition], rows)
         parts.counters["external records"] += len(rows)
@@ -336,7 +340,8 @@ class AlignedMode:
             value = self._early.take(action.key)
         work = partial(parts.runner.process_frame, action.partition, action.offset, value, action.skip)
         if self._uncovered is None:
-            self._run(work)
+            work()
+            self._unflushed = True
         else:
             self._uncovered.take(action.partition, len(value), work)
         parts.counters["frames"] += 1

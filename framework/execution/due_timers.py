@@ -10,10 +10,9 @@ from grete.protocol.errors import DecodeError
 class DueTimers:
     """Fires the due timers of one task by slices. Between two of them its checkpoint may close, or the task stop."""
 
-    def __init__(self, parts: TaskParts, core: TaskCore, *, by_slices: bool) -> None:
-        """``by_slices``: none of a task that holds what it reads, which runs behind the commit that covers it."""
+    def __init__(self, parts: TaskParts, core: TaskCore) -> None:
         self._parts, self._core, self._due = parts, core, parts.runner.due
-        if self._due is not None and by_slices:
+        if self._due is not None:
             self._due.by_slices()
 
     @property

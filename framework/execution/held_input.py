@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from grete.protocol.ids import TopicPartition
 
-HeldWork = Callable[[], object]  # runs user code over a batch of records, or over a frame
+HeldWork = Callable[[], "HeldWork | None"]  # runs user code over records; returns what is left behind due timers (E10)
 _HeldRead = tuple[TopicPartition, int, HeldWork]
 
 
@@ -54,7 +54,9 @@ class HeldInput:
         return bool(self._covered)
 
     def run(self) -> None:
-        """Run the batch, or the frame, that was covered first."""
-        partition, _, work = self._covered.popleft()
-        self._counts[partition] -= 1
-        work()
+        """Run the batch, or the frame, that was covered first. What it leaves comes first still."""
+        partition, size, work = self._covered.popleft()
+        if (rest := work()) is not None:
+            self._covered.appendleft((partition, size, rest))
+        else:
+            self._counts[partition] -= 1

@@ -12,9 +12,11 @@ from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.testing import Kit
+from tests.event_time import gated_burst as gated
 from tests.event_time.bursting_job import BURST, FIRST_MS, IN, OUT, STEP_MS, bursting
 from tests.event_time.test_drain import IN as NUMBERS
 from tests.event_time.test_drain import MINUTES, SECOND, START, PerMinute, PerSecond
+from tests.monitor.test_server import until
 from tests.worker.workers import WorkerUnderTest, word_log
 
 SHOWN = TopicPartition(OUT.name, 0)
@@ -25,10 +27,10 @@ EXPECTED = [
 ]
 
 
-def shown(log: EmbeddedLog) -> list[int]:
+def shown(log: EmbeddedLog, partition: TopicPartition = SHOWN) -> list[int]:
     """Return what a reader outside sees."""
     rows, at = list[int](), 0
-    while batch := log.read(SHOWN, at, 1 << 20):
+    while batch := log.read(partition, at, 1 << 20):
         rows += [int.from_bytes(row.value or b"", "big", signed=True) for row in batch]
         at = batch[-1].offset + 1
     return rows
@@ -65,6 +67,51 @@ def test_a_stop_a_kill_and_commits_come_between_a_hundred_thousand_timers(tmp_pa
         third.signal(signal.SIGTERM)
         assert third.ends() == ExitCode.DONE
     assert shown(log) == EXPECTED
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("guarantee", ["at-most-once"])
+def test_a_stop_and_a_kill_come_between_timers_that_wait_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: str
+) -> None:
+    """The stop ends behind the slice that is under way; the next start goes on there, and nothing is lost."""
+    monkeypatch.setenv(gated.FOLDER, str(tmp_path))
+    log = word_log(tmp_path / "job", gated.job)
+    times = (
+        gated.FIRST_MS,
+        gated.FIRST_MS + gated.STEP_MS * gated.BURST,
+        gated.FIRST_MS + gated.STEP_MS * gated.BURST + 1,
+    )
+    beats, reports = TopicPartition(gated.IN.name, 0), TopicPartition(gated.OUT.name, 0)
+    options = f"--set=processing_guarantee={guarantee}", "--set=shutdown_timeout_ms=20000"
+
+    def feed(*rows: int) -> None:
+        log.produce(0, 1, [ExternalRecord(beats, b"k", b"", at) for at in rows])
+        log.poll()
+
+    def worker() -> WorkerUnderTest:
+        return WorkerUnderTest(tmp_path / "job", *options, reference="tests.event_time.gated_burst", task="report-0")
+
+    feed(*times[:2])
+    with worker() as first:
+        until((tmp_path / f"at-{gated.STOPPED}").exists)
+        first.signal(signal.SIGTERM)
+        (tmp_path / f"gate-{gated.STOPPED}").touch()
+        assert first.ends() == ExitCode.DONE
+    assert len(shown(log, reports)) > gated.STOPPED
+    with worker() as second:
+        until((tmp_path / f"at-{gated.KILLED}").exists)
+        second.signal(signal.SIGKILL)
+        second.ends()
+    assert len(shown(log, reports)) < gated.KILLED + 2
+    (tmp_path / f"gate-{gated.KILLED}").touch()
+    feed(times[2])
+    with worker() as third:
+        third.until(lambda status: status["positions"].get("beats[0]") == len(times))
+        third.signal(signal.SIGTERM)
+        assert third.ends() == ExitCode.DONE
+    fired = [gated.FIRST_MS + gated.STEP_MS * n for n in range(1, gated.BURST + 1)]
+    assert shown(log, reports) == [-times[0], -times[1], *fired, -times[2]]
 
 
 def test_windows_of_two_stages_go_by_slices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,14 @@ from grete import (
     Record,
     Store,
     Task,
+    Timer,
+    Timers,
     Topic,
     int64,
     utf8,
 )
 from grete.errors import ConfigError, TaskError
+from grete.execution import firing
 from grete.replay.audit.refused import refuse_losses
 from grete.replay.incident.pack import PackRequest, pack
 from grete.settings import Settings, with_texts
@@ -139,6 +142,53 @@ def test_a_graceful_stop_loses_nothing() -> None:
             kit.stop()
     kit.run()
     assert check_possible(kit) == 30
+
+
+class Ticks(Concat):
+    """A record that is far ahead makes a row of timers due; each timer says so before the next record."""
+
+    name = "concat"
+    timers = Timers()
+
+    def process(self, record: Record[str, str]) -> None:
+        super().process(record)
+        self.timers.schedule(record.timestamp + 1)
+
+    def on_timer(self, timer: Timer) -> None:
+        self.state.put("k", f"{self.state.get('k', '')}t{timer.at};")
+
+
+def test_a_stop_waits_for_what_was_read_behind_timers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One timer a slice: the rest of the batch that is covered runs behind them, and a stop loses none of it."""
+    monkeypatch.setattr(firing, "SLICE_TIMERS", 1)
+    kit = a_kit([Ticks], partitions=1)
+    for at in (0, 1, 2, 100, 101):
+        kit.feed(letters, "k", f"r{at}", timestamp=at)
+    kit.stop()
+    kit.run()
+    assert kit.state(Ticks.state) == {"k": "r0;r1;t1;r2;t2;r100;t3;r101;t101;"}
+
+
+def test_a_stop_does_not_wait_for_timers_that_nothing_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in the state that they are left, and the next start fires them."""
+    monkeypatch.setattr(firing, "SLICE_TIMERS", 1)
+
+    class Row(Ticks):
+        """A timer each ms."""
+
+        def on_timer(self, timer: Timer) -> None:
+            super().on_timer(timer)
+            self.timers.schedule(timer.at + 1)
+
+    kit = a_kit([Row], partitions=1)
+    for at in (0, 50):
+        kit.feed(letters, "k", f"r{at}", timestamp=at)
+    kit.stop()
+    stopped = kit.state(Row.state)["k"]
+    assert "r50;" in stopped
+    assert stopped.count("t") < 50
+    kit.run()
+    assert kit.state(Row.state) == {"k": "r0;r50;" + "".join(f"t{at};" for at in range(1, 51))}
 
 
 @pytest.mark.parametrize("guarantee", ["at-most-once", "none"])
