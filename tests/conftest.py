@@ -18,7 +18,7 @@ from tests.support import forking
 from tests.support.postgres import NoPostgres, Postgres, find_postgres
 
 # Ours is an entry point of the package; an editable install that is older than that does not know it.
-pytest_plugins = ["pytester", "grete.pytest_plugin", "tests.suite.measured"]
+pytest_plugins = ["pytester", "grete.pytest_plugin", "tests.suite.left_open", "tests.suite.measured"]
 
 if TYPE_CHECKING:
     from tests.support.browser import Browser

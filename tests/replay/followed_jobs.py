@@ -1,6 +1,7 @@
 """A job in a file of its own that an audit follows, its log and real workers."""
 
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -210,6 +211,7 @@ class Scene:
         self.job_directory = JobDirectory(directory / "place", address=LogAddress(log))
         self.audit_directory = directory / "audit"
         self.log = self.job_directory.open_log()
+        weakref.finalize(self, self.log.close)
         read = {topic for stage in self.job.stages for topic in self.job.topology().externals_of(stage.ordinal)}
         self.topics = sorted(read)
         for topic in self.topics:

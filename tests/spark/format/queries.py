@@ -1,6 +1,7 @@
 """Queries that follow a job: with a real session into files or a function, or as Spark asks a reader, without it."""
 
 import json
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,7 @@ class Reader:
         own = {"store": "counts", "startingCheckpoint": "earliest"} if form == "changelog" else {}
         self.options = {"job": str(code), "directory": str(directory)} | own | more
         self.reader = SOURCES[form](self.options).streamReader(None)
+        weakref.finalize(self, self.reader.stop)  # as Spark does it at the end of a query
         self.rows: list[dict[str, Any]] = []
 
     def follow(self, start: dict[str, Any]) -> dict[str, Any]:

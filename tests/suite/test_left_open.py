@@ -1,0 +1,35 @@
+"""A connection to SQLite that a test drops fails that test, on each Python."""
+
+import pytest
+
+DROPS = """
+import sqlite3
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def kept():
+    connection = sqlite3.connect(":memory:")
+    yield connection
+    connection.close()
+
+
+def test_drops(kept):
+    holder = [sqlite3.connect(":memory:")]
+    holder.append(holder)
+
+
+def test_closes(kept):
+    kept.execute("SELECT 1")
+    sqlite3.connect(":memory:").close()
+"""
+
+
+def test_a_dropped_connection_fails_the_test_that_opened_it(pytester: pytest.Pytester) -> None:
+    """Also one in a ring of objects, which Python finds later. One that a fixture keeps and closes fails nothing."""
+    (pytester.path / "conftest.py").write_text('pytest_plugins = ["tests.suite.left_open"]\n')
+    pytester.makepyfile(DROPS)
+    done = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    done.assert_outcomes(passed=2, errors=1)
+    done.stdout.fnmatch_lines(["*::test_drops opened it*"])
