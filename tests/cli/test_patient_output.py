@@ -9,6 +9,7 @@ import pytest
 
 from grete.cli.patient_output import BYTES_MAX, PatientOutput
 from tests.cli.test_run import ROOT
+from tests.support.waiting import bounded
 
 LIMIT_S = 60
 JOB = """
@@ -60,7 +61,7 @@ def test_what_was_left_out_is_said_once_there_is_room() -> None:
     for number in range(3_000):
         output.write(f"{number:0999}\n".encode())
     output.settle()  # it does not wait for ever
-    with os.fdopen(reader, "rb") as lines:
+    with os.fdopen(reader, "rb") as lines, bounded("what is missing"):
         came = missing = 0
         while came + missing < 3_000:
             line = next(lines)

@@ -14,6 +14,7 @@ from grete.cli import command_line
 from grete.job.loader import load_job
 from grete.state.local_reader import LocalReader
 from grete.testing.broker.settings import free_port
+from tests.support.waiting import bounded
 from tests.worker.workers import LIMIT_S, WorkerUnderTest
 
 ROOT = Path(__file__).parents[2]
@@ -341,7 +342,8 @@ def test_a_run_whose_partition_another_process_takes_fails(tmp_path: Path) -> No
     other = f"--state-directory={tmp_path / 'other'}"
     with WorkerUnderTest(directory, other, reference=str(tmp_path / "job.py"), task="count-0") as thief:
         thief.running()
-        out, err = process.communicate("".join(f"{number}\tx\n" for number in range(20)), timeout=LIMIT_S)
+        with bounded("the command to end"):
+            out, err = process.communicate("".join(f"{number}\tx\n" for number in range(20)))
     assert process.returncode == 3, (out, err)
     assert "another process has taken" in err
     assert "all input is processed" not in out

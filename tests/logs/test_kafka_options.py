@@ -12,6 +12,13 @@ from grete.testing.broker.settings import free_port
 pytestmark = pytest.mark.kafka
 
 
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return an address at which nothing is. Who connects nevertheless gives up soon."""
+    monkeypatch.setattr(patience, "CONNECT_S_MAX", 0.5)
+    return "nowhere:1"
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -26,10 +33,10 @@ pytestmark = pytest.mark.kafka
         ("bootstrap.servers", "elsewhere:9092"),
     ],
 )
-def test_contradictions_are_refused(name: str, value: str | int) -> None:
+def test_contradictions_are_refused(nowhere: str, name: str, value: str | int) -> None:
     """An option that the protocol relies on cannot be changed: ConfigError, before anything is connected."""
     with pytest.raises(ConfigError, match=rf"Kafka option {name}"):
-        KafkaLog("nowhere:1", {name: value})
+        KafkaLog(nowhere, {name: value})
 
 
 @pytest.mark.parametrize(
@@ -41,11 +48,11 @@ def test_contradictions_are_refused(name: str, value: str | int) -> None:
     ],
 )
 def test_options_of_a_protocol_that_is_not_asked_for_are_refused(
-    options: dict[str, str | int], name: str, instead: str
+    nowhere: str, options: dict[str, str | int], name: str, instead: str
 ) -> None:
     """They would do nothing: who names a certificate takes the connection for one that is encrypted."""
     with pytest.raises(ConfigError, match=rf"{name} does nothing under .*: set security.protocol to {instead}"):
-        KafkaLog("nowhere:1", options)
+        KafkaLog(nowhere, options)
 
 
 @pytest.mark.parametrize("options", [{"acks": "all"}, {"acks": -1}, {"enable.idempotence": True}, {"linger.ms": 5}])

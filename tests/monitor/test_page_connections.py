@@ -12,8 +12,9 @@ from grete.monitor import bounded_connection
 from grete.monitor.page import BROWSING_MAX, CLIENTS_MAX
 from grete.monitor.server import serving
 from tests.monitor.conftest import asked, monitor_of
-from tests.monitor.test_server import get, until
+from tests.monitor.test_server import get
 from tests.monitor.views import status, view
+from tests.support.waiting import until
 from tests.worker.workers import LIMIT_S
 
 
@@ -32,7 +33,7 @@ def test_more_streams_than_some_are_refused_also_if_they_come_at_once(directory:
         assert (codes.count(b"200"), codes.count(b"503")) == (CLIENTS_MAX, CLIENTS_MAX)
         for each in asking:
             each.close()
-        until(lambda: page._clients == 0)
+        until(lambda: page._clients == 0, saw=lambda: page._clients)
         assert get(url, "/livez")[0] == 200
 
 

@@ -20,7 +20,8 @@ from grete.settings import Settings
 from grete.worker.assignment import Assignment
 from grete.worker.local_job import LocalJob
 from grete.worker.supervisor import Supervisor
-from tests.worker.workers import LIMIT_S, WorkerUnderTest, word_log
+from tests.support.waiting import bounded, until
+from tests.worker.workers import WorkerUnderTest, word_log
 
 pytestmark = pytest.mark.chaos  # workers that die
 
@@ -99,12 +100,9 @@ def counted(log: object) -> list[tuple[str, int]]:
     return [((row.key or b"").decode(), int.from_bytes(row.value or b"", "big")) for row in rows]
 
 
-def until(condition: Callable[[], bool], step: Callable[[], object], what: Callable[[], object]) -> None:
-    """Do steps until the condition holds."""
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        step()
+def poll_until(local: LocalJob, condition: Callable[[], bool]) -> None:
+    """Poll until the condition holds."""
+    until(condition, step=lambda: local.poll(50), saw=lambda: (local.supervisor.workers, local.supervisor.news))
 
 
 def undisturbed(folder: Path, reference: str, liveness_ms: int, words: int) -> list[tuple[str, int]]:
@@ -116,15 +114,10 @@ def undisturbed(folder: Path, reference: str, liveness_ms: int, words: int) -> l
     with LocalJob(load_job(reference), reference, JobDirectory(folder / "job"), settings) as local:
         worker = local.supervisor.workers[0]
         feed(local.metadata, *["slow"] * words)
-        until(lambda: local.drained(local.ends()), lambda: local.poll(50), lambda: (worker, local.supervisor.news))
+        poll_until(local, lambda: local.drained(local.ends()))
         local.stop()
         assert (worker.starts, local.supervisor.news) == (1, [])
         return counted(local.log)
-
-
-def is_there(path: Path) -> None:
-    """Wait for a file."""
-    until(path.exists, lambda: time.sleep(0.01), lambda: f"no {path}")
 
 
 @pytest.mark.usefixtures("started_by_exec")  # its whole stack is logged
@@ -146,7 +139,7 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path, hang: str, mode: str) -
     with LocalJob(load_job(reference), reference, job_directory, settings) as local:
         worker = local.supervisor.workers[0]
         feed(local.metadata, "a", "a", "stop here", "a")
-        until(lambda: local.drained(local.ends()), lambda: local.poll(50), lambda: (worker, local.supervisor.news))
+        poll_until(local, lambda: local.drained(local.ends()))
         local.stop()
         assert worker.exit_code == ExitCode.DONE
         news = local.supervisor.news[0]
@@ -176,7 +169,7 @@ def test_a_worker_that_hangs_in_the_import_of_its_code_is_replaced(tmp_path: Pat
     settings = Settings(checkpoint_interval_ms=50, liveness_timeout_ms=LIVENESS_MS)
     with LocalJob(load_job(reference), reference, JobDirectory(tmp_path / "job"), settings) as local:
         feed(local.metadata, "a", "a")
-        until(lambda: local.drained(local.ends()), lambda: local.poll(50), lambda: local.supervisor.news)
+        poll_until(local, lambda: local.drained(local.ends()))
         local.stop()
         news = local.supervisor.news[0]
         assert news.startswith("worker 0 hung, and was ended: it made no progress for 0:00:02: it was in sleep (")
@@ -196,12 +189,12 @@ def test_a_worker_whose_process_is_stopped_is_replaced(tmp_path: Path, mode: str
     with LocalJob(load_job(reference), reference, JobDirectory(tmp_path / "job"), settings) as local:
         worker = local.supervisor.workers[0]
         feed(local.metadata, "a", "a")
-        until(lambda: local.drained(local.ends()), lambda: local.poll(50), lambda: worker)
+        poll_until(local, lambda: local.drained(local.ends()))
         assert worker.process is not None
         os.kill(worker.process.pid, signal.SIGSTOP)
-        until(lambda: worker.starts > 1, lambda: local.poll(50), lambda: (worker, local.supervisor.news))
+        poll_until(local, lambda: worker.starts > 1)
         feed(local.metadata, "a")
-        until(lambda: local.drained(local.ends()), lambda: local.poll(50), lambda: worker)
+        poll_until(local, lambda: local.drained(local.ends()))
         local.stop()
         assert local.supervisor.news[0].startswith("worker 0 said nothing for ")
         assert worker.exit_code == ExitCode.DONE
@@ -260,7 +253,7 @@ def test_a_stop_does_not_wait_for_code_that_blocks(tmp_path: Path, hang: str) ->
     log = word_log(directory, load_job(reference))
     feed(log, "a", "stop here", "a")
     with WorkerUnderTest(directory, "--set=shutdown_timeout_ms=500", reference=reference, task="count-0") as worker:
-        is_there(tmp_path / "reached")
+        until((tmp_path / "reached").exists)
         worker.signal(signal.SIGTERM)
         assert worker.ends() == ExitCode.FAILED
         assert "Timeout (0:00:01" in worker.log_path.read_text()
@@ -278,8 +271,9 @@ def test_a_job_stops_though_a_worker_hangs(tmp_path: Path, hang: str) -> None:
     settings = Settings(shutdown_timeout_ms=500)
     with LocalJob(load_job(reference), reference, JobDirectory(tmp_path / "job"), settings) as local:
         feed(local.metadata, "a", "stop here", "a")
-        until((tmp_path / "reached").exists, lambda: local.poll(50), lambda: local.supervisor.workers)
-        local.stop()
+        poll_until(local, (tmp_path / "reached").exists)
+        with bounded("the stop to return", lambda: local.supervisor.news):
+            local.stop()
         (news,) = local.supervisor.news
         assert news.startswith("worker 0 did not stop in time (")
         assert news.endswith("what it had not committed is processed again")
@@ -303,9 +297,10 @@ def test_a_command_that_a_hanging_worker_keeps_from_its_stop_fails(tmp_path: Pat
             [sys.executable, "-m", "grete.cli", command, reference, *options], stdout=said, stderr=said
         )
         with ran:
-            is_there(tmp_path / "reached")
+            until((tmp_path / "reached").exists)
             ran.terminate()
-            assert ran.wait(LIMIT_S) == ExitCode.FAILED
+            with bounded("the command to end"):
+                assert ran.wait() == ExitCode.FAILED
     text = " ".join((tmp_path / "said").read_text().split())
     assert "worker 0 did not stop in time (it made no progress for" in text
     assert "grete: 1 of 1 workers did not stop within shutdown_timeout_ms = 500" in text

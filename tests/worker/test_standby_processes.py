@@ -15,7 +15,7 @@ from grete.settings import Settings
 from grete.worker.process_main import spec_in
 from grete.worker.process_pool import ProcessPool, Started
 from grete.worker.standby_processes import STILL_S, StandbyProcess, StandbyProcesses
-from tests.worker.workers import LIMIT_S
+from tests.support.waiting import bounded
 
 TOLD = """
 import os, signal, time
@@ -58,7 +58,8 @@ def test_one_that_restores_is_promoted_when_it_has(one: tuple[StandbyProcesses, 
     assert (set(standbys.held), standbys.ending, each.stop_by) == ({0}, False, None)
     each.status["count-0"]["behind"] = 3
     standbys.poll()
-    assert process.wait(LIMIT_S) == -signal.SIGTERM
+    with bounded("the standby's end"):
+        assert process.wait() == -signal.SIGTERM
     standbys.poll()
     assert standbys.held == frozenset()
 
@@ -80,4 +81,5 @@ def test_one_whose_worker_is_to_come_is_told(one: tuple[StandbyProcesses, Standb
     assert process is not None
     standbys.want([0], coming=[0])
     standbys.poll()
-    assert process.wait(LIMIT_S) == 7
+    with bounded("the signal that says so"):
+        assert process.wait() == 7

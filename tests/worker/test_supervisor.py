@@ -18,7 +18,8 @@ from grete.worker.local_job import LocalJob
 from grete.worker.supervisor import Supervisor
 from grete.worker.worker_process import WorkerProcess
 from tasks.word_count import job
-from tests.worker.workers import LIMIT_S, WorkerUnderTest, say, totals
+from tests.support.waiting import until
+from tests.worker.workers import WorkerUnderTest, say, totals
 
 BROKEN = """
 from grete import Input, Job, Record, Store, Task, Topic, int64, utf8
@@ -55,10 +56,7 @@ job = Job("pair", stages=[Pass], partitions=2)
 
 def poll_until(local: LocalJob, condition: Callable[[], bool]) -> None:
     """Poll until the condition holds, or raise what the supervisor raises."""
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, local.supervisor.workers
-        local.poll(20)
+    until(condition, step=lambda: local.poll(20), saw=lambda: (local.supervisor.workers, local.supervisor.news))
 
 
 def running(local: LocalJob) -> bool:

@@ -22,8 +22,10 @@ from grete.ports import ExternalRecord, JobMetadata, Log
 from grete.protocol.ids import TopicPartition
 from grete.state.commits import last_commit
 from tasks.word_count import job as word_count
+from tests.support.waiting import Patience, bounded, until, written
 
 LIMIT_S = 180.0  # of any wait: far beyond what a slow machine needs, so that a hang is a failure and nothing else is
+LOOK_S = 0.5  # that a wait sleeps at most, if nothing wakes it
 SENTENCES, TOTALS = TopicPartition("sentences", 0), TopicPartition("word-totals", 0)
 CHANGELOG = TopicPartition("word-count.count-words.changelog", 0)
 TASK = "count-words-0"
@@ -57,11 +59,13 @@ class WorkerUnderTest:
 
     def until(self, condition: Callable[[TaskStatus], bool]) -> TaskStatus:
         """Wait for a status of the task that meets the condition; fail if the worker ends before."""
-        deadline = time.monotonic() + LIMIT_S
+        patience = Patience(written(condition), self._said)
         while True:
-            ready, _, _ = select.select([self._reader], [], [], max(0.0, deadline - time.monotonic()))
-            data = os.read(self._reader, 1 << 16) if ready else b""
-            assert data, f"no such status before its end or the time limit: {self.status}\n{self.log_path.read_text()}"
+            patience.check()
+            if not select.select([self._reader], [], [], LOOK_S)[0]:
+                continue
+            data = os.read(self._reader, 1 << 16)
+            assert data, f"it has ended before {written(condition)}: {self._said()}"
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in filter(None, lines):  # an empty one is a sign of life
                 try:
@@ -81,7 +85,11 @@ class WorkerUnderTest:
 
     def ends(self) -> int:
         """Wait for its end; return the exit code."""
-        return self.process.wait(LIMIT_S)
+        with bounded("the worker's end", self._said):
+            return self.process.wait()
+
+    def _said(self) -> str:
+        return f"{self.status}\n{self.log_path.read_text()}"
 
     def leave(self) -> None:
         """Close the status pipe, as a supervisor that dies does."""
@@ -117,13 +125,17 @@ def say(log: JobMetadata, *sentences: str) -> None:
 
 def until_committed(log: EmbeddedLog, sentences: int) -> None:
     """Wait until that many sentences are part of a commit."""
-    deadline = time.monotonic() + LIMIT_S
-    while True:
+
+    def are_committed() -> bool:
         last = last_commit(log, CHANGELOG)
-        if last is not None and last.commit.external and last.commit.external[0].offset >= sentences:
-            return
-        assert time.monotonic() < deadline, f"not committed: {last}"
-        log.wait(1000)
+        return last is not None and bool(last.commit.external) and last.commit.external[0].offset >= sentences
+
+    until(
+        are_committed,
+        f"a commit of {sentences} sentences",
+        step=lambda: log.wait(1_000 * LOOK_S),
+        saw=lambda: last_commit(log, CHANGELOG),
+    )
 
 
 def totals(log: Log) -> list[tuple[str, int]]:
