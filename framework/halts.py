@@ -238,8 +238,8 @@ class HaltCode(Enum):
         ),
         "What is committed. Nothing was made of these bytes.",
         (
-            "`grete changelog verify` says whether it is a changelog. Delete the state directory if it is the local "
-            "store: it is restored. Else restore the topic or the file."
+            "`grete changelog verify` says whether it is a changelog. If it is well, delete the folder `state` in the "
+            "job's directory: it is restored. If that does not help, restore the topic or the file."
         ),
     )
     MISPLACED_KEYS = (
@@ -300,9 +300,9 @@ class HaltCode(Enum):
     SINK_CHANGED = (
         "GRETE-H043",
         "something else has written to a sink",
-        "A sink has more outputs of a task than the task has released.",
+        "How far a sink has a task's outputs is not what the task has noted there: something else has changed it.",
         "What is committed, and what is in the sink.",
-        "Find out what wrote there, put it right, and start the job again.",
+        "Find out what wrote there, put back the number that the text names, and start the job again.",
     )
     SINK_WENT_BACK = (
         "GRETE-H044",

@@ -56,7 +56,8 @@ def named(error: Exception) -> Exception:
     """Return the error to show: a halt for bytes that could not be decoded, any other as it is."""
     if not isinstance(error, DecodeError):
         return error
-    halted = Halted(f"what was read cannot be decoded: {error}", code=HaltCode.BYTES_DAMAGED)
+    code = HaltCode.BYTES_DAMAGED
+    halted = Halted(f"what was read cannot be decoded: {error}. {code.remedy}", code=code)
     halted.__cause__ = error
     return halted
 

@@ -83,7 +83,8 @@ class ReleaseAccount:
         if found is None:
             raise Halted(
                 f"{self._dialect.name}: the row of job {job!r}, task {task!r} was deleted from {RELEASED}: how far its "
-                "rows are released is not known any more. Delete these rows, and start the job under another name",
+                "rows are released is not known any more. Put the row back as it was; or delete these rows, and start "
+                "the job under another name",
                 code=HaltCode.SINK_ACCOUNT_GONE,
             )
         owner, generation, *released = found

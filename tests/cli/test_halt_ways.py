@@ -1,10 +1,12 @@
 """What a halt tells a person to do is done here, or in a test that the table names: the job goes on as it should."""
 
 import re
+import shutil
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from rocksdict import Options, Rdict
 
 from grete.errors import Halted
 from grete.feeds.spool import Spool
@@ -12,13 +14,17 @@ from grete.halts import HaltCode
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
+from grete.stores.rocksdb import CHANGELOG_POSITION
 from tests.cli.test_state_commands import grete
 
 ROOT = Path(__file__).parents[2]
 ANOTHER_NAME = "tests/cli/test_halt_ways.py::test_under_another_name_a_job_reads_its_inputs_again"
 BOUNDS = "tests/cli/test_halt_ways.py::test_a_bound_that_was_too_low_is_raised"
-WAYS = {  # the test that takes the way that a code names; or why there is none to take
-    HaltCode.UNNAMED: "the text of the error alone says what to do",
+PUT_BACK = (
+    "tests/execution/deterministic/test_early_sinks.py::test_an_account_that_something_else_has_changed_is_put_back"
+)
+WAYS = {  # the test that takes the way that a code names
+    HaltCode.UNNAMED: "tests/cli/test_halt_ways.py::test_what_the_text_of_a_halt_says_is_done",
     HaltCode.CONFIGURATION: "tests/cli/test_taken_back.py::test_code_that_has_committed_nothing_is_taken_back",
     HaltCode.GIVEN_UP: "tests/cli/test_halt_ways.py::test_code_that_is_repaired_goes_on",
     HaltCode.STATE_TOO_LARGE: BOUNDS,
@@ -38,22 +44,23 @@ WAYS = {  # the test that takes the way that a code names; or why there is none 
     HaltCode.SPOOL_DAMAGED: "tests/cli/test_halt_ways.py::test_a_spool_that_was_moved_away_begins_again",
     HaltCode.BULK_WRITE_IN_DOUBT: "tests/spark/backfill/test_backfill.py::test_a_backfill_whose_driver_is_killed_"
     "before_the_outcome_is_settled",
-    HaltCode.TRIMMED_WHILE_READ: "a reader begins again: nothing is changed in between",
+    HaltCode.TRIMMED_WHILE_READ: "tests/spark/format/test_frame_reader.py::test_what_was_trimmed_while_it_was_read_is_"
+    "read_again",
     HaltCode.BACKFILL_INCOMPLETE: "tests/spark/backfill/test_backfill.py::test_a_backfill_whose_driver_is_killed_is_"
     "run_again",
     HaltCode.METADATA_DAMAGED: ANOTHER_NAME,
-    HaltCode.BYTES_DAMAGED: "a copy of the topic or file, which a person has",
+    HaltCode.BYTES_DAMAGED: "tests/cli/test_halt_ways.py::test_a_store_that_something_else_wrote_to_is_restored",
     HaltCode.MISPLACED_KEYS: "tests/cli/test_kafka_partitioners.py::test_the_default_of_confluent_kafka_is_pinned_and_"
     "another_producer_halts",
     HaltCode.NOT_DETERMINISTIC: "tests/cli/test_taken_back.py::test_the_way_back_that_a_halt_names_works",
     HaltCode.SINK_REFUSES: "tests/sinks/test_sqlite.py::test_a_row_that_is_refused_halts_and_is_named_and_nothing_of_"
     "its_checkpoint_shows",
-    HaltCode.SINK_ACCOUNT_GONE: ANOTHER_NAME,
+    HaltCode.SINK_ACCOUNT_GONE: PUT_BACK,
     HaltCode.SINK_OF_ANOTHER_JOB: "tests/sinks/test_shared_folder.py::test_a_second_job_is_refused_and_its_outputs_"
     "come_once_it_may_write",
-    HaltCode.SINK_CHANGED: "a person finds out what has written there",
+    HaltCode.SINK_CHANGED: PUT_BACK,
     HaltCode.SINK_WENT_BACK: "tests/sinks/test_sqlite.py::test_a_database_that_lost_what_was_applied_is_noticed",
-    HaltCode.TRANSACTION_SPLIT: "a person compares outputs with inputs",
+    HaltCode.TRANSACTION_SPLIT: "tests/logs/test_kafka_endings.py::test_a_transaction_that_was_split_halts",
 }
 JOB = """
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
@@ -107,9 +114,8 @@ def test_each_code_names_the_test_of_its_way() -> None:
     """A new code needs a row, and a test that it names has to be there."""
     assert {*WAYS} == {*HaltCode}
     for code, way in WAYS.items():
-        if way.startswith("tests/"):
-            path, _, name = way.partition("::")
-            assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE), code
+        path, _, name = way.partition("::")
+        assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE), code
 
 
 def test_a_bound_that_was_too_low_is_raised(scene: Scene) -> None:
@@ -130,6 +136,41 @@ def test_code_that_is_repaired_goes_on(scene: Scene) -> None:
     repaired = scene.code()
     scene.run(repaired)
     assert scene.counted(repaired) == ["1"] * 40
+
+
+def test_what_the_text_of_a_halt_says_is_done(scene: Scene) -> None:
+    """A halt of the user's own has no code, and what it says is the way: then each record counts once."""
+    off = scene.code(
+        "        n = ",
+        "        from grete.errors import Halted\n"
+        '        if record.value.startswith("20x"):\n'
+        '            raise Halted("the meter is off: switch it on")\n'
+        "        n = ",
+    )
+    said = scene.run(off, *SOON, fails=Halted)
+    assert "the meter is off: switch it on" in said
+    assert "GRETE-H" not in said
+    on = scene.code()
+    scene.run(on)
+    assert scene.counted(on) == ["1"] * 40
+
+
+def test_a_store_that_something_else_wrote_to_is_restored(scene: Scene) -> None:
+    """The changelog is well; without its folder of state the job goes on, and each record counts once."""
+    reference = scene.code()
+    scene.run(reference)
+    state = scene.folder / "job" / "state"
+    families = {name: Options(raw_mode=True) for name in Rdict.list_cf(str(state / "count-0"))}
+    store = Rdict(str(state / "count-0"), Options(raw_mode=True), families)
+    store[CHANGELOG_POSITION] = b"not ours"
+    store.close()
+    said = scene.run(reference, *SOON, fails=Halted)
+    assert "GRETE-H025: what was read cannot be decoded: changelog position: 8 bytes, need 36" in said
+    assert "delete the folder `state`" in said
+    assert grete("changelog", "verify", reference, f"--directory={scene.folder / 'job'}").startswith("count-0\tok")
+    shutil.rmtree(state)
+    scene.run(reference)
+    assert scene.counted(reference) == ["1"] * 40
 
 
 def test_under_another_name_a_job_reads_its_inputs_again(scene: Scene) -> None:

@@ -170,9 +170,9 @@ def test_a_topic_that_brokers_do_not_know_for_a_moment_is_looked_for_again(
 
 @pytest.mark.kafka
 def test_a_transaction_that_was_split_halts(
-    connect: Connect, changelog: TopicPartition, out: TopicPartition, unlucky: Any
+    kafka_broker: Broker, connect: Connect, changelog: TopicPartition, out: TopicPartition, unlucky: Any
 ) -> None:
-    """Somebody else has ended it: the broker is up, and a restart would hide what is lost or comes again."""
+    """H045: a restart would hide what is lost or comes again. The successor that a person starts goes on."""
     log = connect()
     commit(log, changelog, b"one", [])
     unlucky.code, unlucky.asks = KafkaError.INVALID_TXN_STATE, False
@@ -180,6 +180,11 @@ def test_a_transaction_that_was_split_halts(
     with pytest.raises(Halted, match="ended in its middle by something else") as halted:
         ended(log)
     assert halted.value.code is HaltCode.TRANSACTION_SPLIT
+    assert visible(kafka_broker, out) == []
+    again = connect()
+    for value in (b"claim", b"two"):
+        assert not commit(again, changelog, value, [record(out, value)]).fenced
+    assert visible(kafka_broker, out) == [b"claim", b"two"]
 
 
 @pytest.mark.kafka

@@ -60,11 +60,12 @@ class Place:
         self.database = directory / "rows.db"
         self.target: Any = Files(str(self.files), value=json(Row))
         if kind == "sqlite":
-            self._ask("CREATE TABLE counted (number BIGINT, word TEXT)")
+            self.ask("CREATE TABLE counted (number BIGINT, word TEXT)")
             self.target = Table(str(self.database), "counted", json(Row))
         self.kind = kind
 
-    def _ask(self, statement: str) -> list[Any]:
+    def ask(self, statement: str) -> list[Any]:
+        """Run a statement; return the rows."""
         connection = sqlite3.connect(self.database, isolation_level=None)
         try:
             return connection.execute(statement).fetchall()
@@ -78,7 +79,7 @@ class Place:
     def words(self) -> list[str]:
         """Return the words; their numbers must be 1, 2, 3 …."""
         if self.kind == "sqlite":
-            rows = [Row(*row) for row in self._ask("SELECT number, word FROM counted ORDER BY rowid")]
+            rows = [Row(*row) for row in self.ask("SELECT number, word FROM counted ORDER BY rowid")]
         else:
             lines = [line for name in self.names() for line in (self.files / name).read_bytes().splitlines()]
             rows = [msgspec.json.decode(line, type=Row) for line in lines]
@@ -316,3 +317,31 @@ def test_files_that_were_taken_away_do_not_come_again(tmp_path: Path) -> None:
     assert contents + (place.files / new).read_bytes() == (
         b'{"number":1,"word":"a"}\n{"number":2,"word":"b"}\n{"number":3,"word":"c"}\n'
     )
+
+
+def test_an_account_that_something_else_has_changed_is_put_back(tmp_path: Path) -> None:
+    """H041, H043: a row that is gone, or says another number, releases nothing; once it is right, the task goes on."""
+    place = Place("sqlite", tmp_path)
+    kit = Kit(job_writing(place.target), settings=EARLY)
+    kit.advance(50)
+    kit.feed(LINES, None, "a b")
+    kit.advance(50)
+    words = ["a", "b"]
+    assert place.words() == words
+    for code, damage in (
+        ("GRETE-H043", "UPDATE grete_released SET seq = 1"),
+        ("GRETE-H041", "DELETE FROM grete_released"),
+    ):
+        ((job, task, *row),) = place.ask("SELECT * FROM grete_released")
+        place.ask(damage)
+        kit.feed(LINES, None, code)
+        with pytest.raises(Halted, match=code):
+            kit.advance(50)
+        assert place.words() == words
+        place.ask("DELETE FROM grete_released")
+        place.ask(f"INSERT INTO grete_released VALUES {(job, task, *row)}")
+        kit.crash("count")
+        kit.advance(50)
+        words.append(code)
+        assert place.words() == words
+    kit.stop()

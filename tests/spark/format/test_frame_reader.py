@@ -1,13 +1,20 @@
 """Which frames of a stream a reader outside counts, as the tasks behind it do."""
 
+from pathlib import Path
+
 import pytest
 
 from grete import utf8
+from grete.errors import Halted
+from grete.logs.address import EMBEDDED
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord
 from grete.protocol.envelope import Header, MessageType, encode_header
 from grete.protocol.frames import encode_columns
 from grete.protocol.ids import RollbackEntry, TopicPartition
 from grete.spark.format.columns import column
-from grete.spark.format.reader import FrameReader, Producer, StreamPlan
+from grete.spark.format.options import Where
+from grete.spark.format.reader import FrameReader, Producer, StreamPlan, stream
 
 pytestmark = pytest.mark.spark  # the module needs what comes with it
 
@@ -37,3 +44,25 @@ def test_what_a_producer_has_taken_back_is_not_read() -> None:
         ["made again"],
         None,
     ]
+
+
+def test_what_was_trimmed_while_it_was_read_is_read_again(tmp_path: Path) -> None:
+    """H022: a reader that is overtaken by the job's trims halts; the next one reads what is there, whole."""
+    file = tmp_path / "log.db"
+    large = b"x" * (1 << 20)  # a frame fills a read
+    log = EmbeddedLog(file)
+    log.create_topic(WORDS.topic, 1)
+    log.produce_with_meta(
+        [ExternalRecord(WORDS, None, frame(1, 1, seq, b"%d" % seq + large), 1) for seq in range(3)], {}
+    )
+    plan = StreamPlan(column("key", utf8), column("value", utf8), {1: Producer("split-0", 1, ())}, aligned=True)
+    where = Where(EMBEDDED, "", str(file))
+    reading = stream(where, plan, WORDS)
+    assert next(reading).column("value").to_pylist()[0].startswith("0")
+    log.trim(WORDS, 2)
+    while log.bounds(WORDS)[0] < 2:  # a slice with each poll
+        log.poll()
+    with pytest.raises(Halted, match=r"GRETE-H022.*read it again"):
+        list(reading)
+    assert [batch.column("value").to_pylist()[0][0] for batch in stream(where, plan, WORDS)] == ["2"]
+    log.close()
