@@ -223,6 +223,14 @@ class JobMetadata(MetadataReader, Protocol):
         """
         ...
 
+    def pin(self, meta: Mapping[str, bytes | None], over: bytes | None) -> bool:
+        """Put metadata if the entry under its first key is still ``over`` (None: it is not there), else nothing of it.
+
+        Return whether all of it is there now. Of several processes that pin over the same entry the first one in the
+        log's order does, and what others bring is never read. It survives a power loss.
+        """
+        ...
+
 
 class JobLogReader(LogReader, Protocol):
     """The reading half of a log that jobs live in: what ``open_reader`` returns."""
@@ -329,20 +337,4 @@ class StateStore(Protocol):
 
     def close(self) -> None:
         """Release the store."""
-        ...
-
-
-class SpillStore(Protocol):
-    """Holds payloads of early frames that do not fit in memory (A5): a cache, emptied at start and rollback."""
-
-    def put(self, payload: bytes) -> tuple[int, int]:
-        """Write a payload, return where it is."""
-        ...
-
-    def get(self, place: tuple[int, int]) -> bytes:
-        """Read a payload back. Raises StoreCorrupted if it is not what was written."""
-        ...
-
-    def clear(self) -> None:
-        """Forget everything."""
         ...

@@ -27,7 +27,7 @@ from grete.execution.reserved_stores import EVENT_TIME, STREAM_TIME, TURN, pin_k
 from grete.feeds.folder import FolderFeed
 from grete.job.directory import JobDirectory
 from grete.job.key_metadata import pin, rescale_entry, rescaled
-from grete.job.metadata import pin_guarantee, pinned_settings
+from grete.job.metadata import guarantee_entry, pinned_settings
 from grete.logs.embedded import EmbeddedLog, schema
 from grete.logs.kafka import admin, config, job_metadata
 from grete.logs.kafka.job_metadata import KafkaMetadataReader
@@ -202,9 +202,9 @@ def test_clients_have_their_names() -> None:
 def test_a_guarantee_is_pinned_as_it_was(tmp_path: Path, modes: str, settings: Settings, pinned: bytes) -> None:
     """A job that an earlier build has pinned goes on under the settings of now."""
     log = EmbeddedLog(tmp_path / "log.db")
-    pin_guarantee(log, job.name, settings, modes)
+    log.produce_with_meta([], guarantee_entry(log, job.name, settings, modes))
     assert log.meta_get("guarantee") == pinned
-    pin_guarantee(log, job.name, settings, modes)
+    assert guarantee_entry(log, job.name, settings, modes) == {}
     assert pinned_settings(job, log, Settings()) == settings
     log.close()
 

@@ -12,7 +12,7 @@ from grete.logs.topic_identity import pin_topics
 from grete.state import graph_pinning, pinning, pins, unbound
 
 KEYS: dict[str, Callable[..., object] | type] = {
-    metadata._GUARANTEE: metadata.pin_guarantee,
+    metadata._GUARANTEE: metadata.guarantee_entry,
     pinning.DEFINED: pinning.pin_definition,
     unbound.BEFORE: unbound.note_before,
     graph_pinning.GRAPH: graph_pinning.pin_graph,

@@ -23,13 +23,13 @@ from grete.execution.deterministic.processor import LogicalProcessor
 from grete.execution.driver import TaskDriver
 from grete.execution.early_frames import SpilledFrames
 from grete.execution.outputs import Outputs
-from grete.execution.ports import CommitTracing, Runner, TaskTracing
+from grete.execution.ports import CommitTracing, Runner, SpillStore, TaskTracing
 from grete.execution.processor import CheckKeys, Processor
 from grete.execution.record_times import InputTimes, input_times
 from grete.execution.sink_targets import MakeSinks, no_sinks, sinks_of
 from grete.execution.task_parts import COVERED, TaskParts
 from grete.execution.trace_context import NoTracing
-from grete.ports import Log, SpillStore, StateStore
+from grete.ports import Log, StateStore
 from grete.protocol.changelog_position import decode_changelog_position
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from grete.ports import SpillStore
+from grete.execution.ports import SpillStore
 
 
 class SpilledFrames:

@@ -190,3 +190,19 @@ class Runner(Protocol):
     def close(self) -> None:
         """Close the task's code: it has come to a graceful end."""
         ...
+
+
+class SpillStore(Protocol):
+    """Holds payloads of early frames that do not fit in memory (A5): a cache, emptied at start and rollback."""
+
+    def put(self, payload: bytes) -> tuple[int, int]:
+        """Write a payload, return where it is."""
+        ...
+
+    def get(self, place: tuple[int, int]) -> bytes:
+        """Read a payload back. Raises StoreCorrupted if it is not what was written."""
+        ...
+
+    def clear(self) -> None:
+        """Forget everything."""
+        ...

@@ -77,11 +77,10 @@ def pinned(metadata: MetadataReader, topics: Iterable[str]) -> dict[str, Partiti
 
 def pin(metadata: JobMetadata, topic: str, partitioner: Partitioner) -> Partitioner:
     """Pin the partitioner of an input unless one is pinned; return the one that is."""
-    known = pinned(metadata, [topic])
-    if not known:
+    if not pinned(metadata, [topic]):
         entry = {"format": _FORMAT, "partitioner": partitioner.value}
-        metadata.produce_with_meta([], {_key(topic): json.dumps(entry).encode()}, sync=True)
-    return known.get(topic, partitioner)
+        metadata.pin({_key(topic): json.dumps(entry).encode()}, None)
+    return pinned(metadata, [topic])[topic]
 
 
 def pin_like(metadata: MetadataReader, job: Job, target_metadata: JobMetadata, target: Job) -> None:

@@ -6,7 +6,7 @@ from grete.api.job import Job
 from grete.core.damage import entry as reading
 from grete.errors import ConfigError
 from grete.job.key_metadata import rescale_entry, rescaled
-from grete.ports import JobLog, JobLogReader, JobMetadata, MetadataReader
+from grete.ports import JobLog, JobLogReader, MetadataReader
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings, with_texts
 
@@ -17,11 +17,13 @@ _GUARANTEES = {pinned: guarantee for guarantee, pinned in _PINNED.items()}
 _GUARANTEE = "guarantee"  # the entry that pins it, and the modes behind it if they are not the usual one
 
 
-def pin_guarantee(metadata: JobMetadata, job: str, settings: Settings, modes: str = "aligned") -> None:
-    """Pin guarantee and modes at the first run: commits mean something else under others. Raises ConfigError then."""
+def guarantee_entry(metadata: MetadataReader, job: str, settings: Settings, modes: str) -> dict[str, bytes]:
+    """Pin guarantee and modes at the first run: commits mean something else under others. Raises ConfigError then.
+
+    Return what is to be written, empty if it is there.
+    """
     text = check_guarantee(metadata, job, settings, modes)
-    if text is not None:
-        metadata.produce_with_meta([], {_GUARANTEE: text.encode()})
+    return {} if text is None else {_GUARANTEE: text.encode()}
 
 
 def has_pins(metadata: MetadataReader) -> bool:

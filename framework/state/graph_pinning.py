@@ -18,7 +18,7 @@ from grete.core.graph_check import WAY_BACK, check_commit
 from grete.core.task_topology import TaskWiring
 from grete.core.topology import Stage, Stream, Topology, stream_topic
 from grete.errors import ConfigError, Halted
-from grete.ports import JobLogReader, JobMetadata
+from grete.ports import JobLogReader, JobMetadata, MetadataReader
 from grete.protocol.commit import Commit
 from grete.protocol.ids import split_producer_id
 from grete.state.commits import all_wirings, ends_of, newest_commit
@@ -90,11 +90,17 @@ def check_whole(job: Job, log: JobLogReader) -> None:
 
 def pin_graph(job: Job, metadata: JobMetadata) -> None:
     """Write the graph of a job that was checked, if it is new or has grown."""
+    if entry := graph_entry(job, metadata):
+        metadata.produce_with_meta([], entry)
+
+
+def graph_entry(job: Job, metadata: MetadataReader) -> dict[str, bytes]:
+    """Return what pins the graph of a job that was checked, empty if that is there."""
     raw, ours = metadata.meta_get(GRAPH), job.topology()
     pinned = None if raw is None else decode_graph(job.name, raw)
     if pinned is not None and _same_counts(pinned, ours) and len(pinned.stages) >= len(ours.stages):
-        return
-    metadata.produce_with_meta([], {GRAPH: encode_graph(ours)})
+        return {}
+    return {GRAPH: encode_graph(ours)}
 
 
 def encode_graph(topology: Topology) -> bytes:

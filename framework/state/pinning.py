@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from grete.api.changes import refuse_changes
@@ -22,7 +23,7 @@ from grete.api.job import Job
 from grete.api.versions import FIRST, NEWEST, serdes_of
 from grete.core.task_topology import TaskWiring, wire
 from grete.core.topology import changelog_topic
-from grete.errors import ConfigError
+from grete.errors import ConfigError, TransientError
 from grete.execution.reserved_stores import META, pin_key
 from grete.job.metadata import has_pins
 from grete.ports import JobLogReader, JobMetadata, MetadataReader
@@ -92,11 +93,18 @@ def take_state_of(first: Job, second: Job) -> None:
 
 
 def pin_definition(
-    job: Job, log: JobLogReader, metadata: JobMetadata, state: Path | None, *, lost: bool = False
+    job: Job,
+    log: JobLogReader,
+    metadata: JobMetadata,
+    state: Path | None,
+    beside: Mapping[str, bytes],
+    *,
+    lost: bool = False,
 ) -> None:
     """Write the definition of a job that was checked, if it is new or has grown; a copy goes beside its ``state``.
 
-    The job's topics are there. ``lost``: its metadata held nothing at this start.
+    The job's topics are there. ``beside``: entries that are pinned with it. ``lost``: its metadata held nothing at this
+    start. Raises TransientError: another process has pinned something else meanwhile, which this start did not check.
     """
     before = _counting(job, log)
     pinned = pin_of(log, job.name, DEFINED)  # as the log has it: another process may have pinned since a start began
@@ -123,10 +131,25 @@ def pin_definition(
                 job.name,
             )
         noted = None if has_run and pinned is None else note_before(log, job.name, before or b"", pinned, raw)
-        metadata.produce_with_meta([], {DEFINED: raw, BEFORE: None if raw == before else noted})
+        entries = {DEFINED: raw, BEFORE: None if raw == before else noted, **beside}
+        if not metadata.pin(entries, pinned):
+            _check_same(log, job.name, {DEFINED: raw, **beside})
+    elif beside and not all(metadata.pin({key: made}, metadata.meta_get(key)) for key, made in beside.items()):
+        _check_same(log, job.name, beside)
     take_over(decode_definition(raw), job)
     if state is not None:
         copy_definition(raw, state)
+
+
+def _check_same(log: JobLogReader, job: str, wanted: Mapping[str, bytes]) -> None:
+    """Raise TransientError if another process has pinned something else than the start that came too late."""
+    metadata = log.read_metadata(job)
+    if others := [key for key, entry in wanted.items() if metadata.meta_get(key) != entry]:
+        raise TransientError(
+            f"job {job!r} was started at the same time with other code or other settings, which came first: its "
+            f"metadata has another {' and another '.join(others)}. This start has changed nothing: start again, which "
+            "says whether this code fits"
+        )
 
 
 def _keep_serdes(job: Job, before: bytes | None, state: Path | None) -> None:

@@ -10,13 +10,13 @@ from grete.errors import TransientError
 from grete.execution.build import check_stage
 from grete.job.copies import note_place, refuse_copy
 from grete.job.directory import JobDirectory
-from grete.job.metadata import check_guarantee, has_pins, pin_guarantee
+from grete.job.metadata import check_guarantee, guarantee_entry, has_pins
 from grete.job.topics import missing_topics
 from grete.logs.topic_identity import check_topics, pin_topics
 from grete.ports import JobLog, JobLogReader, JobMetadata
 from grete.settings import Settings
 from grete.state.commits import all_wirings
-from grete.state.graph_pinning import check_graph, pin_graph
+from grete.state.graph_pinning import check_graph, graph_entry
 from grete.state.other_jobs import refuse_shared_topics
 from grete.state.owners import refuse_if_owned
 from grete.state.pinning import (
@@ -81,11 +81,10 @@ def prepare(
         log.create_topic(topic, partitions, plain=plain, grow=log.partitions(topic) is not None)
     metadata = log.open_metadata(job.name)
     put_in_place(log, job.name, metadata)
-    pin_guarantee(metadata, job.name, settings, job.modes)
-    pin_graph(job, metadata)
     pin_topics(log, metadata, pinned)
     pin_starts(job, log, metadata, starts)  # before the definition: an input that is in there has begun
-    pin_definition(job, log, metadata, job_directory.state_directory, lost=not has_pins(found))
+    beside = {**guarantee_entry(metadata, job.name, settings, job.modes), **graph_entry(job, metadata)}
+    pin_definition(job, log, metadata, job_directory.state_directory, beside, lost=not has_pins(found))
     if job_directory.address.embedded:
         note_place(job, metadata, job_directory.directory)
     log.watch(list(job.external_sinks()))

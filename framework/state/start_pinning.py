@@ -83,8 +83,8 @@ def pin_starts(job: Job, log: JobLog, metadata: JobMetadata, given: Mapping[str,
                 now = log.read_metadata(job.name)  # another member may have settled it since ``metadata`` was read
                 if now.meta_get(key) is None and _is_defined(now, stage.name, topic):
                     new.pop(key, None)
-                entries = {each: now.meta_get(each) or json.dumps(entry).encode() for each, entry in new.items()}
-                metadata.produce_with_meta([], entries, sync=True)
+                for each, entry in new.items():
+                    metadata.pin({each: json.dumps(entry).encode()}, None)  # what is there stays
             _tell_other_place(stage, topic, _entry(metadata, key), given.get(topic))
     _take_over(job, metadata)
 

@@ -22,11 +22,12 @@ from grete.feeds.folder import FolderFeed
 from grete.feeds.lines import feed_lines
 from grete.logs.address import open_log
 from grete.logs.embedded import EmbeddedLog
-from grete.ports import ExternalRecord, LogRow
+from grete.ports import LogRow
 from grete.protocol.frames import decode_headers
 from grete.protocol.ids import TopicPartition
 from grete.testing import Kit
 from grete.testing.broker import Broker
+from tests.feeds.split_log import Crash, SplitLog
 
 HOUR_MS = 3_600_000
 LINES = Topic("lines", key=utf8, value=utf8)
@@ -233,51 +234,6 @@ def test_a_reader_outside_knows_the_numbers(log: EmbeddedLog, tmp_path: Path) ->
 
 
 # --- a folder ---
-
-
-class Crash(Exception):
-    """The feed's process ends here."""
-
-
-class SplitLog:
-    """Metadata in memory, as on Kafka: records, then each entry, and a feed may end between any two of them."""
-
-    def __init__(self) -> None:
-        self.records: list[ExternalRecord] = []
-        self.meta: dict[str, bytes] = {}
-        self.crash_in = -1  # writes from now on
-
-    def partitions(self, topic: str) -> int | None:
-        """Return 2."""
-        return 2 if topic == "lines" else None
-
-    def meta_get(self, key: str) -> bytes | None:
-        """Return an entry."""
-        return self.meta.get(key)
-
-    def meta_items(self, prefix: str) -> list[tuple[str, bytes]]:
-        """Return entries."""
-        return sorted((key, entry) for key, entry in self.meta.items() if key.startswith(prefix))
-
-    def _write(self) -> None:
-        if self.crash_in == 0:
-            raise Crash
-        self.crash_in -= 1
-
-    def produce_with_meta(
-        self, records: Sequence[ExternalRecord], meta: Mapping[str, bytes | None], *, sync: bool = False
-    ) -> int:
-        """Write one after the other."""
-        del sync
-        for record in records:
-            self._write()
-            self.records.append(record)
-        for key, entry in meta.items():
-            self._write()
-            self.meta.pop(key, None)
-            if entry is not None:
-                self.meta[key] = entry
-        return len(self.records) - 1
 
 
 Edit = tuple[int, int]  # file, its text; 0: no such file

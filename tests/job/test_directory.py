@@ -9,7 +9,7 @@ import pytest
 from grete.errors import ConfigError, GraphError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
-from grete.job.metadata import pin_guarantee
+from grete.job.metadata import guarantee_entry
 from grete.job.topics import create_topics
 from grete.logs.embedded import EmbeddedLog
 from grete.settings import Settings
@@ -96,14 +96,14 @@ def test_a_job_keeps_its_partitions_and_its_guarantee(tmp_path: Path) -> None:
     log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)
     create_topics(job, log)
-    pin_guarantee(log, job.name, Settings())
-    pin_guarantee(log, job.name, Settings())
+    log.produce_with_meta([], guarantee_entry(log, job.name, Settings(), job.modes))
+    assert guarantee_entry(log, job.name, Settings(), job.modes) == {}
     with pytest.raises(ConfigError, match="made with guarantee exactly-once, not at-least-once"):
-        pin_guarantee(log, job.name, Settings(processing_guarantee="at-least-once"))
+        guarantee_entry(log, job.name, Settings(processing_guarantee="at-least-once"), job.modes)
     log.produce_with_meta([], {"guarantee": b"at-most-once"})  # as release 0.3 has pinned what is none now
     with pytest.raises(ConfigError, match=r"made with guarantee none, not at-most-once: .*write .*=none"):
-        pin_guarantee(log, job.name, Settings(processing_guarantee="at-most-once"))
-    pin_guarantee(log, job.name, Settings(processing_guarantee="none"))
+        guarantee_entry(log, job.name, Settings(processing_guarantee="at-most-once"), job.modes)
+    assert guarantee_entry(log, job.name, Settings(processing_guarantee="none"), job.modes) == {}
     path = tmp_path / "three_partitions.py"
     path.write_text(GOOD.replace('"found"', '"word-count"').replace('"lines"', '"sentences"'))
     with pytest.raises(ConfigError, match="topic sentences has 1 partitions, not 3"):

@@ -242,7 +242,7 @@ def test_metadata_of_a_job_that_another_process_just_began_is_not_called_gone(
         while not log.poll():
             log.wait(1_000)
         noted = log.read_metadata(job.name).meta_get(BEFORE)
-        pin_definition(job, late, metadata, None, lost=True)
+        pin_definition(job, late, metadata, None, {}, lost=True)
         assert noted is not None
         assert log.read_metadata(job.name).meta_get(BEFORE) == noted  # the first code does not bind yet
     assert "is gone" not in caplog.text

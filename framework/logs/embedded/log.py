@@ -15,7 +15,7 @@ from grete.errors import ConfigError, OffsetOutOfRange
 from grete.logs.embedded.errors import BUSY_MS, corrupt
 from grete.logs.embedded.notifier import Notifier
 from grete.logs.embedded.reader import VERSION_SQL, EmbeddedReader, no_log
-from grete.logs.embedded.schema import OFFSET_BITS, PAGE_BYTES, crc_of, open_file
+from grete.logs.embedded.schema import OFFSET_BITS, PAGE_BYTES, crc_of, open_file, put_meta
 from grete.logs.embedded.writer_queue import WriterLock
 from grete.ports import Delivery, ExternalRecord
 from grete.protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
@@ -158,11 +158,15 @@ class EmbeddedLog(EmbeddedReader):
         placed = [(self._id(record.partition), record) for record in records]
         with self._transaction(sync=sync):
             (delivery,) = self._append_all([(0, 0, _NO_PARTITION, None, None, placed)])
-            deletes = [(key,) for key, value in meta.items() if value is None]
-            self._sql.executemany("DELETE FROM meta WHERE key = ?", deletes)
-            puts = [(key, value) for key, value in meta.items() if value is not None]
-            self._sql.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", puts)
+            put_meta(self._sql, meta)
         return delivery.offset
+
+    def pin(self, meta: Mapping[str, bytes | None], over: bytes | None) -> bool:
+        """Put metadata if its first entry is ``over``, in one transaction: no other process writes in between."""
+        with self._transaction(sync=True):
+            if self.meta_get(next(iter(meta))) == over:
+                put_meta(self._sql, meta)
+            return all(self.meta_get(key) == entry for key, entry in meta.items())
 
     def trim(self, partition: TopicPartition, before: int) -> None:
         """Delete messages with offset < ``before`` (K3); their pages are used again. Raises OffsetOutOfRange.

@@ -8,6 +8,7 @@ the header itself.
 import contextlib
 import os
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 from zlib import crc32
@@ -151,3 +152,10 @@ def crc_of(value: bytes | None, key: bytes | None, headers: bytes | None) -> int
         return crc32(headers, crc) if headers else crc
     except TypeError as error:
         raise ConfigError(f"{error}: keys, values and headers must be bytes or None") from error
+
+
+def put_meta(connection: sqlite3.Connection, meta: Mapping[str, bytes | None]) -> None:
+    """Put metadata (None: delete), within a transaction."""
+    connection.executemany("DELETE FROM meta WHERE key = ?", [(key,) for key, value in meta.items() if value is None])
+    puts = [(key, value) for key, value in meta.items() if value is not None]
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", puts)

@@ -5,9 +5,11 @@ it feeds that batch again.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from grete.core.damage import entry as reading
 from grete.errors import ConfigError
+from grete.logs.kafka.metadata_pins import Noted, Pins, pinning
 from grete.logs.kafka.whole_writer import WholeWriter
 from grete.logs.partition_reader import rows
 from grete.ports import ExternalRecord, Log, LogReader
@@ -30,6 +32,8 @@ class KafkaMetadataReader:
         self._log = log
         self.topic = metadata_topic(job)
         self._known: dict[int, dict[str, bytes]] = {}
+        self._written: dict[int, int] = {}  # by partition: the offset behind what was written here
+        self._hidden: dict[str, list[Noted]] = {}  # entries that count, and what came too late behind each: see Pins
 
     def meta_get(self, key: str) -> bytes | None:
         """Return the entry under ``key`` or None."""
@@ -47,7 +51,8 @@ class KafkaMetadataReader:
         metadata: dict[str, bytes] = {}
         partition = TopicPartition(self.topic, number)
         position, end = (0, 0) if self._log.partitions(self.topic) is None else self._log.bounds(partition)
-        for row in rows(self._log, partition, position, end):
+        pins = Pins(metadata)
+        for row in rows(self._log, partition, position, end, acknowledged=self._written.get(number, 0)):
             if row.key is None:
                 raise ConfigError(
                     f"{partition} holds a record without a key: it is not this job's; rename the job",
@@ -55,10 +60,13 @@ class KafkaMetadataReader:
                 )
             with reading(repr(row.key)):
                 key = row.key.decode()
+                if not pins.count(key, row):
+                    continue
             metadata.pop(key, None)
             if row.value is not None:
                 metadata[key] = row.value
         self._known[number] = metadata
+        self._hidden |= {key: [metadata.get(key), *late] for key, late in pins.late.items()}
         return metadata
 
 
@@ -99,6 +107,24 @@ class KafkaJobMetadata(KafkaMetadataReader):
             if entry is not None:
                 known[key] = entry
         return offset
+
+    def pin(self, meta: Mapping[str, bytes | None], over: bytes | None) -> bool:
+        """Put metadata if its first entry is ``over``: see grete.logs.kafka.metadata_pins."""
+        number = _partition_of(next(iter(meta)))
+        at = TopicPartition(self.topic, number)
+        self._written[number] = 1 + self._produce(pinning(at, meta, [over]))
+        del self._known[number]
+        now = self._read(number)
+        return all(now.get(key) == entry for key, entry in meta.items())
+
+    def _read(self, number: int) -> dict[str, bytes]:
+        """Return the entries of a partition; what came too late is mended, also that of others."""
+        found = super()._read(number)
+        for key, over in self._hidden.items():
+            with suppress(ConfigError):  # who may not write leaves it to the next one
+                self._produce(pinning(TopicPartition(self.topic, number), {key: over[0]}, over))
+        self._hidden = {}
+        return found
 
     def _produce(self, records: Sequence[ExternalRecord]) -> int:
         if not records:

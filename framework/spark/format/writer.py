@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from grete.errors import ConfigError
-from grete.job.metadata import pin_guarantee
+from grete.job.metadata import guarantee_entry
 from grete.job.topics import create_topics
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
@@ -118,8 +118,7 @@ def state_writer(options: Options, schema: Any, *, overwrite: bool) -> StateWrit
         check_graph(job, log)
         create_topics(job, log, None if options.where.embedded else ())
         metadata = log.open_metadata(job.name)
-        pin_guarantee(metadata, job.name, settings, job.modes)
-        pin_definition(job, log, metadata, None)
+        pin_definition(job, log, metadata, None, guarantee_entry(metadata, job.name, settings, job.modes))
         external = _offsets(options)
         for partition, offset in external.items():
             if not log.bounds(partition)[0] <= offset <= log.bounds(partition)[1]:

@@ -17,13 +17,14 @@ import pytest
 
 # Before the imports: the differences that a failed assertion shows come from pytest's own reading of the modules.
 pytest.register_assert_rewrite(
-    *(f"{__name__}.{name}" for name in ("fenced_log", "log", "log_world", "sink", "source", "store"))
+    *(f"{__name__}.{name}" for name in ("fenced_log", "log", "log_world", "metadata", "sink", "source", "store"))
 )
 
 from grete.testing.contracts.clauses import ContractBroken
 from grete.testing.contracts.fenced_log import FencedLogContract
 from grete.testing.contracts.log import LogContract
 from grete.testing.contracts.log_world import LogWorld
+from grete.testing.contracts.metadata import MetadataContract
 from grete.testing.contracts.sink import EarlySinkContract, SinkContract, SinkWorld
 from grete.testing.contracts.source import SourceContract, SourceWorld
 from grete.testing.contracts.store import StoreContract
@@ -34,6 +35,7 @@ __all__ = [
     "FencedLogContract",
     "LogContract",
     "LogWorld",
+    "MetadataContract",
     "SinkContract",
     "SinkWorld",
     "SourceContract",
