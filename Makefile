@@ -4,7 +4,12 @@
 #   make demo    the demonstration        DIR=folder  FOLLOW=1  GUARANTEE=at-least-once  LOG=kafka|kafka://host:9092  SPARK=1
 #   make check   lint, types, import direction, then the tests that need no Kafka, Spark, PostgreSQL and browser
 #   make test    lint, types, import direction, coverage of the core, then all tests but the wide searches
-#   make prove   the wide searches of the tests, then fresh seeds of the simulator     MINUTES=10 (of seeds)
+#   make repeat  whole runs of the tests, counted over days in docs/TESTS.md
+#                KIND=quiet (or one-core, loaded, nohup, waits)  RUNS=1
+#   make prove   wide searches by turns: tests, fresh seeds, mutants, chaos, machines, the model, peers
+#                HOURS=1 (ended at any time, it goes on at the same commit)  WRITE=1 (what it covered, into docs)
+#   make ship    what a release is tried with: other Pythons, brokers, the Docker engine, an audit
+#                ONLY=NAME (one line of its table)  WRITE=1 (the table into docs)
 #   make times   where the time of the last run of these went     WRITE=1 (tables into docs)
 #   make coverage   branch coverage of protocol/ and framework/core by their own tests; says which lines are missing
 #   make dist    the wheel and the source distribution, into dist/
@@ -73,7 +78,7 @@ endef
 # took(command): how long it took, with the set-up, and what was computed, for `make times`.
 took = @$(BIN)/python -m tests.suite.times --ended $(1) --began $(BEGAN) --make $$PPID
 
-.PHONY: help demo check test prove times coverage docs docs-look dist simulate model chaos machines bench lint format venv clean same-python
+.PHONY: help demo check test repeat prove ship times coverage docs docs-look dist simulate model chaos machines bench lint format venv clean same-python
 
 help:
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
@@ -93,9 +98,14 @@ check: lint
 	$(PYTEST) -m check
 	$(call took,check)
 
+repeat: $(VENV)/.installed-dev $(VENV)/spark-classes.jsa
+	@$(BIN)/python -m tests.suite.repeat --kind $(or $(KIND),quiet) --runs $(or $(RUNS),1) -- $(PYTEST) -m 'check or test'
+
 prove: $(VENV)/.installed-dev
-	$(PYTEST) -m prove
-	$(BIN)/python -m tests.verification.simulation --minutes $(or $(MINUTES),10)
+	@$(BIN)/python -m tests.suite.prove --hours $(or $(HOURS),1)
+
+ship: $(VENV)/.installed-dev
+	@$(BIN)/python -m tests.suite.ship $(if $(ONLY),--only '$(ONLY)')
 
 times: $(VENV)/.installed-dev
 	@$(BIN)/python -m tests.suite.times

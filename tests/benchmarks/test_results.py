@@ -25,7 +25,7 @@ RUN = Run("make bench", "abc1234", "2026-11-22", "2 cores", {"Python": "3.11.7"}
 def test_every_run_says_where_it_was_taken(name: str) -> None:
     """Command, commit, date and machine, and at least one figure in each table."""
     for run in read(name).runs:
-        assert re.search(r"make (bench|simulate|test)|python -m ", run.command)
+        assert re.search(r"make (bench|prove|repeat|ship|simulate|test)|python -m ", run.command)
         assert re.fullmatch(r"(after )?[0-9a-f]{7,}", run.commit)
         assert re.fullmatch(r"(by )?20\d\d-\d\d-\d\d", run.date)
         assert "core" in run.machine

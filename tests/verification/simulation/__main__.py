@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tests.verification.simulation.batch import HUNTS, Batch, Kill, hunt_all, mend_known, run_batch
+from tests.verification.simulation.batch import HUNTS, Batch, Kill, hunt_all, hunt_some, mend_known, run_batch
 from tests.verification.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
 from tests.verification.simulation.counters import BATCH, SOMETIMES
 from tests.verification.simulation.kept import keep_batch, keep_hunts
@@ -100,6 +100,15 @@ def all_mutants(processes: int) -> int:
     if os.environ.get("WRITE"):
         keep_hunts(kills, _cpu_seconds())
     return 0 if all(kill.expected for each in kills.values() for kill in each) else 1
+
+
+def some_mutants(names: Iterable[str], first: int, processes: int) -> int:
+    """Hunt these mutants from a seed on; 1 if one survives, or dies of something else."""
+    kills = hunt_some([*names], first, processes)
+    for kill in kills:
+        how = f"died on {kill.invariant}, seed {kill.seed}" if kill.seed is not None else "survived"
+        typer.echo(f"{kill.name}: {how}, after {kill.tried} seeds{'' if kill.expected else ', which is not expected'}")
+    return 0 if all(kill.expected for kill in kills) else 1
 
 
 def _cpu_seconds() -> float:
@@ -226,6 +235,9 @@ def simulate(
     minutes: Annotated[float | None, typer.Option(help="Fresh seeds until the time is over.", min=0)] = None,
     mutant: Annotated[str | None, typer.Option(metavar="NAME", help="Bring a known mistake back.")] = None,
     every_mutant: Annotated[bool, typer.Option("--all-mutants", help="Hunt every known mistake.")] = False,
+    hunts: Annotated[
+        list[str] | None, typer.Option("--hunt", metavar="NAME", help="Hunt this known mistake from --seed on.")
+    ] = None,
     mend: Annotated[bool, typer.Option("--mend-mutants", help="Hunt those that their known seed misses.")] = False,
     processes: Annotated[int, typer.Option(help="Default: one a core.", min=1)] = os.cpu_count() or 1,
     faults: Annotated[str | None, typer.Option(metavar="N,N…", help="With --seed: these faults only.")] = None,
@@ -241,6 +253,8 @@ def simulate(
         for kill in mend_known(processes):
             typer.echo(f"{kill.name}: seed {kill.seed}, {kill.invariant}")
         raise typer.Exit
+    if hunts:
+        raise typer.Exit(some_mutants(filter(check_mutant, hunts), seed or 0, processes))
     if every_mutant:
         raise typer.Exit(all_mutants(processes))
     if seed is not None:

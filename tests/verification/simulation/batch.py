@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import NoReturn
@@ -191,6 +192,12 @@ def mend_known(processes: int) -> list[Kill]:
     known |= {kill.name: kill.seed for kill in mended if kill.seed is not None}
     KILLS.write_text("".join(f"{name} {seed}\n" for name, seed in known.items()))
     return mended
+
+
+def hunt_some(names: Sequence[str], first: int, processes: int) -> list[Kill]:
+    """Hunt each of these mutants from that seed on."""
+    with ProcessPoolExecutor(processes, initializer=_collect_no_garbage) as pool:
+        return [*pool.map(partial(hunt, first=first), names)]
 
 
 def hunt_all(processes: int, progress: Callable[[], None]) -> dict[str, list[Kill]]:

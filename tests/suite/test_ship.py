@@ -1,0 +1,69 @@
+"""`make ship` says of each line that it passed, failed or was not tried, and never one for the other."""
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.suite import ship
+from tests.suite.ship import LINES, PYTHONS, Line, Told, answer, environment, find_python, judged, main
+
+FOUND = '{"dependencies": [{"name": "a", "version": "1", "vulns": [{"id": "CVE-1"}]}, {"name": "b", "vulns": []}]}'
+NOT_KNOWN = '{"dependencies": [{"name": "a", "skip_reason": "Dependency not found"}, {"name": "b", "vulns": []}]}'
+
+
+@pytest.mark.parametrize(
+    ("report", "said", "told"),
+    [
+        ('{"dependencies": [{"name": "b", "vulns": []}]}', "", Told("passed", "1 packages, no known vulnerability")),
+        (FOUND, "", Told("failed", "a: CVE-1")),
+        (NOT_KNOWN, "", Told("not tried", "1 of 2 packages were not looked up: Dependency not found")),
+        ('{"dependencies": []}', "", Told("not tried", "0 of 0 packages were not looked up: it looked nothing up")),
+        ("", "Traceback:\nno network\n", Told("not tried", "no network")),
+    ],
+)
+def test_an_audit_that_looked_nothing_up_has_not_passed(report: str, said: str, told: Told) -> None:
+    """An index without a package is exit code 0 of pip-audit, and one that cannot be reached is 1, as a find is."""
+    assert judged(report, said, 0.0) == told
+
+
+def test_what_has_passed_is_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one commit. What failed, or could not be tried, is tried again; a failure is exit code 1."""
+    monkeypatch.setattr(ship, "FOLDER", tmp_path)
+    done: list[str] = []
+
+    def line(name: str, told: Told) -> Line:
+        def attempt(log: Path) -> Told:
+            done.append(log.name)
+            return told
+
+        return Line(name, "so", attempt)
+
+    lines = [line("good", Told("passed")), line("bad one", Told("failed", "why")), line("no", Told("not tried"))]
+    assert main(["--only", "no"], lines) == 0
+    assert [main([], lines), main([], lines)] == [1, 1]
+    assert done == ["no.log", "good.log", "bad-one.log", "no.log", "bad-one.log", "no.log"]
+    assert "not yet at this commit" in capsys.readouterr().out
+
+
+def test_a_command_has_its_log_and_none_of_our_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make ship WRITE=1` asks for its own table, not for those of the commands that it runs."""
+    monkeypatch.setattr(ship, "ROOT", tmp_path)
+    monkeypatch.setenv("WRITE", "1")
+    monkeypatch.setenv("MAKEFLAGS", " -- WRITE=1")
+    assert not {"WRITE", "MAKEFLAGS"} & environment().keys()
+    told = ship.call([sys.executable, "-c", "print('said'); raise SystemExit(3)"], tmp_path / "it.log")
+    assert msgspec.structs.replace(told, seconds=0.0) == Told("failed", "exit code 3: it.log")
+    assert (tmp_path / "it.log").read_text() == "said\n"
+    assert ship.call([sys.executable, "-c", ""], tmp_path / "it.log").outcome == "passed"
+
+
+def test_programs_are_asked() -> None:
+    """A Python of a version that does not exist is none; a program that is not there is not an error."""
+    assert find_python("3.99") is None
+    assert answer("grete-has-no-such-program")[0] is False
+    assert answer(sys.executable, "-c", "print('a'); print('b')") == (True, "b")
+    assert {f"Python {each}" for each in PYTHONS} <= {line.name for line in LINES}
