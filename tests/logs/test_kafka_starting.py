@@ -12,9 +12,10 @@ from grete.testing.broker.find import Broker
 from grete.testing.broker.settings import free_port
 from grete.testing.proxy import Proxy, read
 
-METADATA, VERSION = 3, 13  # what a Kafka client asks; the version that ours asks in
+METADATA = 3  # what a Kafka client asks
 CLUSTER = b"cluster"
-EMPTY = struct.pack(">xib", 0, 1) + struct.pack(">B", len(CLUSTER) + 1) + CLUSTER + struct.pack(">ibhx", -1, 1, 0)
+EMPTY = struct.pack(">xib", 0, 1) + struct.pack(">B", len(CLUSTER) + 1) + CLUSTER + struct.pack(">ib", -1, 1)
+ENDS = {12: struct.pack(">x"), 13: struct.pack(">hx", 0)}  # by the version in which ours asks brokers of 3.9, and of 4
 
 
 class StartingBroker(Proxy):
@@ -33,9 +34,9 @@ class StartingBroker(Proxy):
                 request = await reader.readexactly(int.from_bytes(size))
                 key, version, number = struct.unpack_from(">hhi", request)
                 if key == METADATA and not asked:
-                    assert version == VERSION
+                    answer = EMPTY + ENDS[version]
                     asked, self.asked = True, self.asked + 1
-                    writer.write(struct.pack(">ii", 4 + len(EMPTY), number) + EMPTY)
+                    writer.write(struct.pack(">ii", 4 + len(answer), number) + answer)
                 else:
                     to_writer.write(size + request)
         except (asyncio.IncompleteReadError, ConnectionError):
