@@ -41,6 +41,7 @@ PER_CHECKPOINT = 20  # watermarks at most: what they lead to leaves the job with
 GONE_TIMERS_MIN = 1_000  # in the heap: fewer of them cost 100 KB, and a new heap for them some of each batch
 MOVED_TIMERS = 1_000  # to a new heap, behind a batch or before a freeze: less than a millisecond
 AGAIN_TIMERS = 10_000  # in a row, each set by the one before for a time that had fired: such a row never ends
+FOLLOWING_TIMERS = 100_000_000  # in a row that goes on in equal steps: they take hours, and no record comes meanwhile
 FIRED_TIMERS = 1_000  # by the wall clock, between two batches: after an outage they are not one checkpoint
 SLICE_TIMERS = 1_000  # by event time, between two looks at commits and stops: some ten ms of a small on_timer
 WALL_LOOK_MS = 1_000  # between two looks at the wall clock while a timer waits for it: someone may set it

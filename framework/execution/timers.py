@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from grete.errors import TaskError
 from grete.execution.event_time import BEFORE_ALL
-from grete.execution.limits import AGAIN_TIMERS, GONE_TIMERS_MIN, MOVED_TIMERS
+from grete.execution.limits import AGAIN_TIMERS, FOLLOWING_TIMERS, GONE_TIMERS_MIN, MOVED_TIMERS
 from grete.stores.overlay_store import OverlayStore
 
 _AT = struct.Struct(">Q")  # with the sign bit flipped: sorts as the numbers do
@@ -32,6 +32,14 @@ class Due(NamedTuple):
     key: str
 
 
+class _Row(NamedTuple):
+    """Timers that fire one after another, each set by the one before for a time that was due."""
+
+    since: int  # the time of the first
+    length: int = 1
+    back: int = 0  # of the last ones: each was set for a time that had fired
+
+
 class TimerQueue:
     """Schedules, cancels and pops timers. ``now`` is the task's event time, ``due`` the least ``at`` in the heap."""
 
@@ -47,8 +55,8 @@ class TimerQueue:
         self._touched: set[bytes] = set()  # set or cancelled since ``settle``
         self._gone: set[bytes] = set()  # in the heap and, when last settled, not in the store
         self._fired_to: int | None = None  # while timers fire one after another: the greatest time of them
-        self._row = 0  # of which the timer that fires is the last: each set by the one before for a time that had fired
-        self._rows: dict[bytes, int] = {}  # timer that is set → the row that it would go on
+        self._row = _Row(BEFORE_ALL)  # of which the timer that fires is the last
+        self._rows: dict[bytes, _Row] = {}  # timer that is set → the row that it goes on
 
     def reload(self, now: int) -> None:
         """Start from the restored state; ``now`` is its event time."""
@@ -65,8 +73,9 @@ class TimerQueue:
         if self._store.get(raw) is None:
             self._store.put(raw, b"")
             self._touched.add(raw)
-            if self._fired_to is not None and at <= self._fired_to:
-                self._rows[raw] = self._row + 1
+            if self._fired_to is not None and at <= self.now:
+                since, length, back = self._row
+                self._rows[raw] = _Row(since, length + 1, back + 1 if at <= self._fired_to else 0)
             if raw not in self._in_heap:
                 self._in_heap.add(raw)
                 heappush(self._heap, raw)
@@ -106,21 +115,37 @@ class TimerQueue:
     def pop_next(self) -> Due | None:
         """Remove and return the first timer that is due, one of many that fire one after another; None ends that.
 
-        Raises TaskError in a row of timers that set one another for times that have fired: it would never end.
+        Raises TaskError in a row of timers that set one another for times that have fired, as it would never end, and
+        in one that goes on in steps too small for the time to which it is to come.
         """
         due = self.pop()
         if due is None:
             self._fired_to, self._rows = None, {}
             return None
-        self._row = self._rows.pop(_encode(due.owner, due.at, due.key), 0) if self._rows else 0
+        row = self._rows.pop(_encode(due.owner, due.at, due.key), None) if self._rows else None
+        self._row = row = row or _Row(due.at)
         self._fired_to = due.at if self._fired_to is None else max(self._fired_to, due.at)
-        if self._row > AGAIN_TIMERS:
+        if row.back > AGAIN_TIMERS:
             raise TaskError(
                 f"{AGAIN_TIMERS} timers in a row were each set by the one before for a time that had fired already, so "
                 f"they would fire for ever: the last is at {due.at}, key {due.key!r}. Set it for a later time, or do "
                 "its work at once"
             )
+        if row.length > AGAIN_TIMERS and not row.back:
+            self._refuse_too_many(due, row)
         return due
+
+    def _refuse_too_many(self, due: Due, row: _Row) -> None:
+        step = (due.at - row.since) / (row.length - 1)
+        following = (self.now - due.at) / step
+        if following > FOLLOWING_TIMERS:
+            raise TaskError(
+                f"{row.length} timers in a row were each set by the one before, {step:,.1f} ms apart, and about "
+                f"{int(following):,} more would follow before the next record: the last is at {due.at}, key "
+                f"{due.key!r}, and event time is at {self.now}. Let on_timer set the next one for a time behind "
+                "ctx.event_time, or further apart; if a record has moved time too far, see whether its timestamp is in "
+                "milliseconds"
+            )
 
     def pop(self) -> Due | None:
         """Remove and return the first timer that is due, or None."""

@@ -114,6 +114,22 @@ def test_a_stop_and_a_kill_come_between_timers_that_wait_for_them(
     assert shown(log, reports) == [-times[0], -times[1], *fired, -times[2]]
 
 
+def test_a_worker_refuses_a_timestamp_in_microseconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer a minute would fire 27 thousand million times: the worker fails, and says where time is."""
+    monkeypatch.setenv(gated.FOLDER, str(tmp_path))
+    for number in (gated.STOPPED, gated.KILLED):
+        (tmp_path / f"gate-{number}").touch()
+    log, beats = word_log(tmp_path / "job", gated.job), TopicPartition(gated.IN.name, 0)
+    far = 1_000 * gated.FIRST_MS
+    log.produce(0, 1, [ExternalRecord(beats, b"k", b"", at) for at in (gated.FIRST_MS, far)])
+    log.poll()
+    with WorkerUnderTest(tmp_path / "job", reference="tests.event_time.gated_burst", task="report-0") as worker:
+        assert worker.ends() == ExitCode.FAILED
+        said = worker.log_path.read_text()
+    assert "60,000.0 ms apart, and about 26,639,989,999 more would follow" in said
+    assert f"event time is at {far}" in said
+
+
 def test_windows_of_two_stages_go_by_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """One window at a time, tasks killed between any two steps: nothing is late behind them, and each is sent once."""
     monkeypatch.setattr(firing, "SLICE_TIMERS", 1)
