@@ -2,7 +2,7 @@
 #
 #   make check PYTHON=python3.13 VENV=.venv-3.13   any target, on another Python, in an environment of its own
 #   make demo    the demonstration        DIR=folder  FOLLOW=1  GUARANTEE=at-least-once  LOG=kafka|kafka://host:9092  SPARK=1
-#   make check   lint, types, import direction, then the tests that need no Kafka, Spark, PostgreSQL and browser
+#   make check   lint, types, import direction, then the tests that need no server, start no workers and compute little
 #   make test    lint, types, import direction, coverage of the core, then all tests but the wide searches
 #   make repeat  whole runs of the tests, counted over days in docs/TESTS.md
 #                KIND=quiet (or one-core, loaded, nohup, waits)  RUNS=1
@@ -93,9 +93,10 @@ test: $(VENV)/.installed-dev
 	$(PYTEST) -m 'check or test' $(addprefix --ignore=,$(COVERED))
 	$(call took,test)
 
+# These tests hardly wait: a process for each core.
 check: lint
 	@rm -rf .times
-	$(PYTEST) -m check
+	$(PYTEST) -n $(CORES) -m check
 	$(call took,check)
 
 repeat: $(VENV)/.installed-dev $(VENV)/spark-classes.jsa

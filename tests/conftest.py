@@ -13,7 +13,7 @@ from hypothesis import settings
 
 from grete.testing.broker import Broker, NoBroker, find_broker
 from grete.worker.own_lines import OURS, OwnLogger
-from tests.suite.tiers import NEEDS_NOTHING, TierError, tier_of
+from tests.suite.tiers import NEEDS_NOTHING, TierError, heavy_functions, tier_of
 from tests.support import forking
 from tests.support.postgres import NoPostgres, Postgres, find_postgres
 
@@ -75,10 +75,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each test its tier, by which `-m` chooses, and put them in order."""
+    heavy = heavy_functions().keys()
     for item in items:
         marks, fixtures = {mark.name for mark in item.iter_markers()}, {*getattr(item, "fixturenames", ())}
         try:
-            item.add_marker(tier_of(item.nodeid, marks, fixtures))
+            item.add_marker(tier_of(item.nodeid, marks, fixtures, heavy))
         except TierError as error:
             raise pytest.UsageError(str(error)) from None
     _begin_with_what_takes_long(items)

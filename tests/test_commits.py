@@ -7,6 +7,8 @@ import pytest
 
 from tests.commit_messages import faults
 
+pytestmark = pytest.mark.check  # asks git for each commit: a message is looked at before it is sent
+
 ROOT = Path(__file__).parents[1]
 
 

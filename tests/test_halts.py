@@ -6,9 +6,13 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from docs.hooks.halt_codes import part
 from grete.errors import Halted
 from grete.halts import PAGE, HaltCode
+
+pytestmark = pytest.mark.check  # reads all sources: a change is looked at before it is sent
 
 ROOT = Path(__file__).parents[1]
 BY_OTHERS = {HaltCode.UNNAMED, HaltCode.CONFIGURATION, HaltCode.GIVEN_UP}  # no place raises Halted with them

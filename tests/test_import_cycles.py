@@ -9,6 +9,10 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.check  # reads all sources: a change is looked at before it is sent
+
 ROOT = Path(__file__).parents[1]
 IN = {"framework": "grete", "protocol": "grete.protocol"}  # folder → the package that it is
 PACKAGE = re.compile(rf"^({'|'.join(IN)})(?=\.)")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.check  # reads all sources: a change is looked at before it is sent
+
 ROOT = Path(__file__).parents[1]
 MODULE_LINES_MAX = 350
 FUNCTION_LINES_MAX = 60

@@ -11,6 +11,8 @@ import pytest
 
 from tests.test_tidy import ROOT, lines, tracked
 
+pytestmark = pytest.mark.check  # reads all sources: a change is looked at before it is sent
+
 WHEEL = ("framework/", "protocol/")
 ENGINE = (*WHEEL, "tests/core/", "tests/execution/", "tests/stores/", "tests/verification/")
 TASKS = ("framework/api/", "framework/core/aligned/", "framework/core/deterministic/", "framework/execution/")

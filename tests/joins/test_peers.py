@@ -24,6 +24,8 @@ from grete.settings import Settings
 from grete.testing import Kit
 from tests.joins.jobs import interval, job_of, joined, late_topic, lefts, marks, pairs_topic, rights, tables
 
+pytestmark = pytest.mark.check  # 172 cases of 30 ms: what joins mean
+
 PEERS = Path(__file__).parent / "peers"
 MARK = "!"  # begins a watermark; the key of the records that bring it
 FAR = 1_000_000_000  # ms

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.suite.tiers import NEEDS, SERVERS, TIERS, TierError, tier_of
+from tests.suite.tiers import NEEDS, SERVERS, TIERS, TierError, heavy_functions, is_heavy, tier_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,3 +75,18 @@ def test_a_test_of_two_tiers_ends_the_collection(pytester: pytest.Pytester) -> N
     done = suite(pytester, CASES.replace("mark.kafka", "mark.ship"))
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["*test_search has the tiers prove and ship*"])
+
+
+def test_what_a_test_took_decides() -> None:
+    """A function that started workers, or computed for long, is not of check, unless that is written there."""
+    assert is_heavy(2.0, 0.1)
+    assert is_heavy(0.0, 1.5)
+    assert not is_heavy(1.0, 0.9)
+    assert tier_of("t.py::a[1]", set(), heavy={"t.py::a"}) == "test"
+    assert tier_of("t.py::b", set(), heavy={"t.py::a"}) == "check"
+    assert tier_of("t.py::a[1]", {"check"}, heavy={"t.py::a"}) == "check"
+
+
+def test_what_was_kept_is_too_much_for_check() -> None:
+    """The table has the functions beyond a bound and no others."""
+    assert all(is_heavy(processes, computing_s) for processes, computing_s in heavy_functions().values())

@@ -73,6 +73,14 @@ def test_the_tables_add_up() -> None:
     assert next(row[:4] for row in longest.rows) == ["logs/test_a.py::test_x[1]", "test", "a broker", 4.0]
 
 
+def test_functions_that_took_too_much_are_kept() -> None:
+    """Beside those that this run did not have. What is light by now goes, and so does what a marker keeps away."""
+    heavy = [Row("tests/test_b.py::test_z", "check", [], own_s=1.5), Row("t.py::x[1]", "check", [], started=3)]
+    before = {"tests/test_b.py::test_y": (4.0, 9.0), "t.py::before": (2.0, 0.1)}
+    expected = {"t.py::before": (2.0, 0.1), "t.py::x": (3.0, 0.0), "tests/test_b.py::test_z": (0.0, 1.5)}
+    assert times.heavy([*ROWS, *heavy], before) == expected
+
+
 MEASURED = """
 import os, subprocess, sys, time
 

@@ -1,7 +1,8 @@
 """``make times``: where the time of the last run goes, by folder, by tier, by what a test waits for; the longest tests.
 
 It reads what ``tests/suite/measured.py`` wrote. ``WRITE=1`` keeps the tables in docs/results/tests.json, and what each
-module takes in tests/suite/times.csv, which ``tests/suite/test_times.py`` holds against the bounds.
+module takes in tests/suite/times.csv, which ``tests/suite/test_times.py`` holds against the bounds. The functions that
+took too much for `make check` go to tests/suite/heavy.csv, which decides their tier.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,7 @@ from benchmarks import results
 from benchmarks.results import Cell, Kept, Run, Table
 from tests.suite.bounds import COMMANDS, TIMES, Command, Taken, floor_s, functions_in
 from tests.suite.measured import FOLDER, Row, Session, computed_s
-from tests.suite.tiers import TIERS
+from tests.suite.tiers import HEAVY, TIERS, heavy_functions, is_heavy
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 40
@@ -150,6 +151,18 @@ def modules(rows: Iterable[Row]) -> list[tuple[str, int, int, float, float]]:
     ]
 
 
+def heavy(rows: Iterable[Row], before: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    """Return the functions that are too much for `make check`; those without a row are as they were ``before``."""
+    groups = _sums((row for row in rows if not row.needs), lambda row: row.test.partition("[")[0])
+    found = {name: figures for name, figures in before.items() if name not in groups}
+    for name, each in groups.items():
+        processes = round(sum(row.started for row in each) / len(each), 1)
+        computing_s = round(sum(row.own_s + row.others_s for row in each), 1)
+        if is_heavy(processes, computing_s):
+            found[name] = processes, computing_s
+    return dict(sorted(found.items()))
+
+
 def _ended(command: Command, began_s: int, make: int) -> None:
     """Keep what a command took: all that make waited for is in the computing of its children."""
     folder = ROOT / FOLDER
@@ -175,6 +188,11 @@ def _write(rows: Sequence[Row], taken: Sequence[Taken]) -> None:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(["module", "functions", "tests", "worker_s", "computing_s"])
         lines.writerows(modules(rows))
+    here = {name: figures for name, figures in heavy_functions().items() if (ROOT / name.partition("::")[0]).exists()}
+    with HEAVY.open("w", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(["function", "processes", "computing_s"])
+        lines.writerows([name, *figures] for name, figures in heavy(rows, here).items())
 
 
 def _versions() -> dict[str, str]:

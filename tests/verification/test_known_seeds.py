@@ -4,6 +4,8 @@ import pytest
 
 from tests.verification.simulation.run import run_seed
 
+pytestmark = pytest.mark.check  # the simulator on what has been wrong once: each change of the core is to see it
+
 
 @pytest.mark.parametrize(
     "seed",

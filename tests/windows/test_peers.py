@@ -33,6 +33,8 @@ from tests.windows.jobs import (
     texts,
 )
 
+pytestmark = pytest.mark.check  # 342 cases of 10 ms: what windows mean
+
 PEERS = Path(__file__).parent / "peers"
 KINDS: dict[str, Callable[..., Any]] = {
     "tumbling": Tumbling,
