@@ -5,6 +5,7 @@ import queue
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any, TypeVar
 
 from grete.errors import TransientError
@@ -70,7 +71,7 @@ class Background:
 
     def __init__(self, plan: Callable[[], StepPlan], executor: Executor, backoff_ms: int, backoff_ms_max: int) -> None:
         self.idle = False  # the plan has nothing to do
-        self.trouble: str | None = None  # the last error, until a step succeeds
+        self.trouble: str | None = None  # the last error, until what failed succeeds
         self._make = plan
         self._plan = plan()
         self._executor = executor
@@ -78,6 +79,8 @@ class Background:
         self._stale = False  # the step under way belongs to a plan that was given up
         self._since_ms = self._retry_at_ms = 0.0
         self._backoff_ms, self._backoff_ms_max, self._failures = backoff_ms, backoff_ms_max, 0
+        self._doing: object = None  # the step under way, without what is given to it: of which sink, and which call
+        self._failing: object = None  # the one that failed
 
     def restart(self) -> None:
         """Begin a new plan now. A step that is under way ends first; its result is dropped."""
@@ -102,7 +105,8 @@ class Background:
             return True
         try:
             result = future.result()
-            self._failures, self.trouble = 0, None
+            if self._doing == self._failing:
+                self._recovered()
             self._go_on(result, now_ms)
         except TransientError as error:
             self._failed(error, now_ms)
@@ -118,13 +122,19 @@ class Background:
         step = self._plan.send(result)
         self.idle = step is None
         if step is None:
+            self._recovered()
             return False
+        self._doing = step.func if isinstance(step, partial) else step
         self._future, self._since_ms = self._executor.submit(step), now_ms
         return True
 
+    def _recovered(self) -> None:
+        self._failures, self._failing, self.trouble = 0, None, None
+
     def _failed(self, error: TransientError, now_ms: float) -> None:
+        """Wait, and begin again. The steps before this one will succeed again, and that tells nothing."""
         wait_ms = min(self._backoff_ms << min(self._failures, 20), self._backoff_ms_max)
-        self._failures, self.trouble = self._failures + 1, str(error)
+        self._failures, self._failing, self.trouble = self._failures + 1, self._doing, str(error)
         logger.warning("sink in trouble, will be tried again", extra={"error": str(error), "wait_ms": wait_ms})
         self.restart()
         self._retry_at_ms = now_ms + wait_ms

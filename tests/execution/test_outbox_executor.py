@@ -2,8 +2,10 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 
+from grete.errors import TransientError
 from grete.execution.outbox_executor import Background, OwnThread, StepPlan
 
 BOUND_S = 60
@@ -73,3 +75,33 @@ def test_a_step_that_fails_after_a_rollback_is_no_trouble_of_the_new_plan() -> N
     assert not background.work(0)
     assert background.idle
     assert background.trouble is None
+
+
+def test_trouble_is_over_when_what_failed_succeeds() -> None:
+    """A service that never answers in time: to open it again ends no trouble, and each wait is longer (S2)."""
+    failing, told = 3, list[tuple[str, str | None]]()
+
+    def opened() -> None:
+        told.append(("opened", background.trouble))
+
+    def send(number: int) -> None:
+        nonlocal failing
+        told.append(("sent", background.trouble))
+        failing -= 1
+        if failing >= 0:
+            raise TransientError(f"no answer to {number}")
+
+    def plan() -> StepPlan:
+        yield opened
+        yield partial(send, failing)
+        yield None
+
+    background, waits = Background(plan, OwnThread(), 1, 1_000), list[float]()
+    while not background.idle:
+        waits.append(background.due_in_ms(0))
+        assert background.work(waits[-1])
+        worked(background)  # it is opened
+        worked(background)
+    no = [f"no answer to {number}" for number in (3, 2, 1)]
+    assert told == [(did, trouble) for trouble in (None, *no) for did in ("opened", "sent")]
+    assert (waits, background.trouble) == ([0, 1, 2, 4], None)

@@ -16,18 +16,17 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from grete.protocol.ids import TopicPartition
-from grete.testing.broker import Broker
-from tests.logs.outputs import visible
+from grete.testing.broker import settings
 from tests.support.kafka_topics import create
 from tests.verification.chaos.cluster import NOTICED_SOON, Cluster
 
 INPUTS = 640  # ten for each partition, each time
-START_S_MAX, BACK_S_MAX = 200.0, 200.0  # on a machine of two cores that does other work, too
-STEP_S = 0.5
+START_S_MAX, BACK_S_MAX = 400.0, 400.0  # on a machine of two cores that does other work, too
+STEP_S, BEHIND_S = 0.5, 10.0  # of a read; of reads for what is there twice
 LINE_MAX = 300  # letters of an error
 
 JOB = """
@@ -70,6 +69,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--away", choices=("frozen", "dead"), default="frozen")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the job")
     given = parser.parse_args(arguments)
+    settings.ANSWER_S_MAX = BACK_S_MAX  # beside many workers a broker takes longer than alone
     with tempfile.TemporaryDirectory() as name, Cluster(Path(name) / "kafka", changed=NOTICED_SOON) as cluster:
         return int(not Outage(cluster, Path(name), given).run())
 
@@ -81,9 +81,12 @@ class Outage:
         self._cluster, self._folder, self._given, self._fed = cluster, folder, given, 0
         self._started = time.monotonic()
         partitions: int = given.partitions
-        self._outputs = [TopicPartition("counts", number) for number in range(partitions)]
+        self._counts = Counter[str]()  # what readers have seen
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         create(admin, *[NewTopic(each, partitions) for each in ("ticks", "counts")])
+        options = {"group.id": "reader", "isolation.level": "read_committed", "enable.auto.commit": False}
+        self._reader = Consumer({"bootstrap.servers": cluster.bootstrap, **options})
+        self._reader.assign([KafkaPartition("counts", number, 0) for number in range(partitions)])
         (folder / "job.py").write_text(JOB.replace("PARTITIONS", str(partitions)))
 
     def run(self) -> bool:
@@ -96,7 +99,8 @@ class Outage:
             job = subprocess.Popen([*command, f"--processes={given.processes}"], stdout=out, stderr=subprocess.STDOUT)
         try:
             self._feed()
-            self._wait(self._is_done, job, START_S_MAX, "the job works")
+            if not self._wait(self._is_done, job, START_S_MAX, "the job works"):
+                return False
             self._leave()
             time.sleep(given.seconds)
             self._come_back()
@@ -129,17 +133,19 @@ class Outage:
         (self._cluster.thaw if self._given.away == "frozen" else self._cluster.start)(0)
         self._tell("the broker is back")
 
-    def _counts(self) -> Counter[str]:
-        broker = Broker(self._cluster.bootstrap, "its jars")
-        return Counter(value.decode() for partition in self._outputs for value in visible(broker, partition))
-
     def _is_done(self) -> bool:
-        return self._counts().total() >= self._fed * INPUTS
+        """Read what is there now; a broker that is away has nothing."""
+        messages = self._reader.consume(INPUTS, STEP_S)
+        self._counts.update((message.value() or b"").decode() for message in messages if not message.error())
+        return self._counts.total() >= self._fed * INPUTS
 
     def _right(self) -> bool:
         """Whether each input was counted once."""
         wanted = {f"k{number} {n}" for number in range(INPUTS) for n in range(1, self._fed + 1)}
-        counts = self._counts()
+        counts, behind = self._counts, time.monotonic() + BEHIND_S
+        while time.monotonic() < behind:  # is there more than that?
+            self._is_done()
+        self._reader.close()
         self._tell(f"{len(wanted - set(counts))} counts are missing, {counts.total() - len(counts)} are there twice")
         return set(counts) == wanted and counts.total() == len(wanted)
 
@@ -149,7 +155,6 @@ class Outage:
             if job.poll() is not None or time.monotonic() > began + seconds:
                 self._tell(f"waited in vain until {what}")
                 return False
-            time.sleep(STEP_S)
         self._tell(f"{what}, after {time.monotonic() - began:.1f} s")
         return True
 
