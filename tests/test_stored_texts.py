@@ -13,8 +13,9 @@ from typing import cast
 import msgspec
 import pytest
 
+from grete import Job
 from grete.api import interval_join, windows
-from grete.api.definition import decode_definition
+from grete.api.definition import decode_definition, define
 from grete.api.graph import FIRST_USER_STORE, RESERVED_STORES
 from grete.api.reader import OUTPUT, PRODUCER, SEQ, TIME
 from grete.api.sink import Owner, Released
@@ -39,11 +40,12 @@ from grete.sinks.files import FilesSink
 from grete.sinks.sql import ACCOUNT_DDL
 from grete.sinks.sql_released import RELEASED_DDL
 from grete.spark.format import options
+from grete.state.graph_pinning import decode_graph, encode_graph
 from grete.state.prepare import prepare
 from grete.stores import rocksdb, snapshot_folder, sst_snapshot
 from grete.stores.spill import FileSpill
 from grete.stores.store_directory import StoreDirectory
-from tasks.word_count import job
+from tasks.word_count import CountWords, job
 
 PARTITION = TopicPartition("t", 1)
 TABLES = {
@@ -237,6 +239,18 @@ def test_the_pinned_definition_and_graph_have_their_names(tmp_path: Path) -> Non
     assert serdes_of(decode_definition(DEFINITION)) == 1
     assert log.meta_get("graph") == GRAPH
     log.close()
+
+
+def test_a_migrated_job_says_so_in_both() -> None:
+    """The definition from which checkpoint on, and the graph to which version, in a format that others refuse."""
+    migrated = Job("j", stages=[CountWords])
+    assert "migrated" not in define(migrated, {})
+    migrated.migrate(7)
+    described = encode_graph(migrated.topology())
+    assert described.startswith(b'{"format": 3, "partitions": 1, ')
+    assert described.endswith(b', "known": [], "migrated": 2}')
+    assert decode_graph("j", described).fingerprints() == migrated.topology().fingerprints()
+    assert define(migrated, {})["migrated"] == 7
 
 
 def test_the_log_file_is_what_it_was(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def define(job: Job, counts: Mapping[str, int]) -> Definition:
         "stages": [_define_stage(stage) | _define_streams(job, stage) for stage in job.live],
         "public": sorted(job.external_sinks()),
         "outputs": {topic: counts[topic] for topic in sorted(counts)},
-    } | (serdes | gone)
+    } | (serdes | gone | ({} if job.migrated is None else {"migrated": job.migrated}))
 
 
 def _define_stage(stage: StageGraph) -> dict[str, Any]:
@@ -171,7 +171,8 @@ def take_over(definition: Definition, job: Job) -> None:
         of_stage = ids[stage["name"]] = {}
         for entry in _entries(stage):
             of_stage.update(entry.get("ids") or {entry["name"]: entry["id"]})
-    job.pin(ids, definition["outputs"], dropped_of(definition), times_before(definition), serdes_of(definition))
+    version, since = serdes_of(definition), definition.get("migrated")
+    job.pin(ids, definition["outputs"], dropped_of(definition), times_before(definition), version, migrated=since)
 
 
 def times_before(definition: Definition) -> dict[str, dict[str, str]]:

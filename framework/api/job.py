@@ -34,6 +34,7 @@ class Job:
     _topology: Topology
     dropped = Dropped()  # what grete apply has taken out
     serdes = NEWEST  # the version by which it writes
+    migrated: int | None = None  # the checkpoint from which on its state has that version; None: it began with it
 
     def __init__(self, name: str, stages: Sequence[type[Task]], partitions: int = 1, mode: Mode = "aligned") -> None:
         """Check and build the graph."""
@@ -160,10 +161,12 @@ class Job:
         dropped: Dropped | None = None,
         times: Mapping[str, Mapping[str, str]] | None = None,
         serdes: int = NEWEST,
+        *,
+        migrated: int | None = None,
     ) -> None:
         """Take over what a job's first start has settled: ``ids`` by stage and store, partition counts by topic.
 
-        ``times``: by stage and topic, which time the records of an input have. ``serdes``: their version.
+        ``times``: by stage and topic, which time the records of an input have. ``serdes``, ``migrated``: see those.
         ``dropped``: what grete apply has taken out, whose numbers are kept. What was pinned before is replaced. Call
         this before reading or writing state of a job that has run. Raises ConfigError: the code has what was dropped.
         """
@@ -180,12 +183,18 @@ class Job:
             for stage in placed
         )
         self.write_by(serdes)
+        self.migrate(migrated)
         if [stage.name for stage in placed] != before:
             self._join()
 
     def write_by(self, serdes: int) -> None:
         """Write keys and values by a version of the serdes."""
         self.serdes, self.stages = serdes, tuple(in_version(stage, serdes) for stage in self.stages)
+
+    def migrate(self, checkpoint_id: int | None) -> None:
+        """Take over from which checkpoint on the state has the version of the serdes; None: from the first one on."""
+        self.migrated = checkpoint_id
+        self._topology = replace(self._topology, migrated=0 if checkpoint_id is None else self.serdes)
 
     def _check_topics(self) -> None:
         """Refuse a topic name with two meanings, and dead letters that would come back."""
@@ -260,6 +269,7 @@ class Job:
 
     def _join(self) -> None:
         self._topology = self._build_topology()
+        self.migrate(self.migrated)
         self._check_readers()
         self.count_broadcast(lambda _topic: None)
 

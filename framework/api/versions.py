@@ -56,13 +56,18 @@ def in_two_ways(stage: StageGraph) -> list[str]:
         for store in map(as_declared, stage.all_stores())
         if written_in_two_ways(store.key) or written_in_two_ways(store.value)
     ]
+    return [*stores, *outputs_in_two_ways(stage)]
+
+
+def outputs_in_two_ways(stage: StageGraph) -> list[str]:
+    """Return the outputs of a stage that version 1 writes otherwise."""
     outputs = []
     for attribute, output in stage.outputs.items():
         target = as_declared(output).target
         serdes = [target.value, *([one_key_serde(target.key)] if isinstance(target, Topic) else [])]
         if any(map(written_in_two_ways, serdes)):
             outputs.append(f"{stage.shown}'s output {attribute}")
-    return [*stores, *outputs]
+    return outputs
 
 
 def _in_first(declared: D) -> D:

@@ -11,7 +11,7 @@ from grete.cli.main_dlq import dlq_app
 from grete.cli.main_history import audit, backfill
 from grete.cli.main_incident import incident_app
 from grete.cli.main_reading import changelog_app, checkpoints, export, members, topic_app
-from grete.cli.main_state import apply, fork, plan, replay, rescale, snapshot, state_app
+from grete.cli.main_state import apply, fork, migrate, plan, replay, rescale, snapshot, state_app
 from grete.cli.options import (
     AsJson,
     Directory,
@@ -246,5 +246,5 @@ def check_determinism(
     )
 
 
-for command in (backfill, audit, checkpoints, members, export, plan, apply, rescale, fork, replay, snapshot):
+for command in (backfill, audit, checkpoints, members, export, plan, apply, migrate, rescale, fork, replay, snapshot):
     app.command()(command)

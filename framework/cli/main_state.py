@@ -166,6 +166,25 @@ def rescale(
     )
 
 
+def migrate(
+    job: JobName,
+    *,
+    assume_keyed: AssumeKeyed = False,
+    directory: Directory = None,
+    log: LogOption = None,
+    kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
+) -> None:
+    """Rewrite keys and values of a stopped job by the newest version of the serdes, as a whole or not at all.
+
+    Two keys that would be one are refused, and named.
+    """
+    from grete.cli.commands.migrate import migrate as migrate_job
+
+    address = address_of(log, kafka_config, settings)
+    migrate_job(job, directory, address, settings_of(None, settings), assume_keyed=assume_keyed)
+
+
 def fork(
     job: JobName,
     second: Annotated[

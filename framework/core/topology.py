@@ -43,6 +43,7 @@ class Topology:
     ``starts``: by stage, at which offset an external partition begins that no commit of its task has (A2).
     ``first``: the fingerprint of the graph that the job ran with first, which it keeps when stages are added last;
     None: this graph is the first. ``known``: more fingerprints under which the job has run.
+    ``migrated``: the version of the serdes to which the job's state was brought; 0: it began with its version.
     """
 
     job: str
@@ -59,6 +60,7 @@ class Topology:
     broadcast: Mapping[int, Mapping[str, int]] = field(default_factory=dict, hash=False)  # absent: none
 
     starts: Mapping[int, Mapping[TopicPartition, int]] = field(default_factory=dict, hash=False)  # absent: the first
+    migrated: int = 0
 
     def __post_init__(self) -> None:
         """Raise ValueError unless ordinals are indexes, streams join stages of the job and stream topics are unique."""
@@ -83,12 +85,16 @@ class Topology:
                 )
 
     def fingerprint(self) -> int:
-        """Return a non-negative INT64 over stages, edges and partition counts, equal in every process (1.2)."""
+        """Return a non-negative INT64 over stages, edges and partition counts, equal in every process (1.2).
+
+        After a migration also over the version of the serdes: what code of before would write is not read then.
+        """
         lines = [f"{stage.ordinal} {stage.name} {stage.partitions}" for stage in self.stages]
         lines += sorted(
             f"{stream.producer} {stream.topic} {stream.consumer} {stream.partitions}" + " broadcast" * stream.broadcast
             for stream in self.streams
         )
+        lines += [f"serdes {self.migrated}"] * bool(self.migrated)
         digest = hashlib.sha256("\n".join([self.job, *lines]).encode()).digest()
         return int.from_bytes(digest[:8], "big") >> 1
 
@@ -100,6 +106,7 @@ class Topology:
             tuple(stream for stream in self.streams if max(stream.producer, stream.consumer) < count),
             {stage: topics for stage, topics in self.external_inputs.items() if stage < count},
             frozenset(stage for stage in self.deterministic if stage < count),
+            migrated=self.migrated,
         )
 
     def fingerprints(self) -> frozenset[int]:

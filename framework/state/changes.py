@@ -256,7 +256,8 @@ def _changes(part: ChangelogRange, store: int, previous: Commit | None, segment:
     commit, messages = segment.commit, segment.messages
     attempts = [decode_changelog_header(message).attempt for message in messages]
     fingerprint = part.fingerprint if previous is None else previous.fingerprint
-    if fingerprint not in (None, commit.fingerprint):  # a rescale: it spreads entries, and each keeps its value
+    moved = fingerprint not in (None, commit.fingerprint) and any(map(resets_of, messages))
+    if moved:  # a rescale: it spreads entries, and each keeps its value
         messages, attempts = tuple(m for m, attempt in zip(messages, attempts, strict=True) if not attempt), []
     resets = [resets_of(message) for message in messages]
     if previous is not None and any(store in reset for reset in resets if reset):

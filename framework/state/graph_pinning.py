@@ -26,7 +26,7 @@ from grete.state.pinning import know_dropped
 from grete.state.pins import pin_of
 
 GRAPH = "graph"  # the key in the job metadata
-_FORMAT = 2  # of a pinned graph: a reader refuses a higher one; 1 where no stage was dropped
+_FORMAT = 3  # of a pinned graph: a reader refuses a higher one; 2 with a dropped stage, not migrated; else 1
 _FORK = (
     "start the code that has it; or go on without it in a job of another name, with the state of this one: "
     "grete fork JOB SECOND_JOB; or give up that stage: grete plan JOB, then grete apply JOB"
@@ -108,7 +108,7 @@ def encode_graph(topology: Topology) -> bytes:
     first = topology.fingerprint() if topology.first is None else topology.first
     names, partitions = [stage.name for stage in topology.stages], topology.stages[0].partitions
     described = {
-        "format": _FORMAT if any(not stage.partitions for stage in topology.stages) else 1,
+        "format": _FORMAT if topology.migrated else 2 if any(not stage.partitions for stage in topology.stages) else 1,
         "partitions": partitions,
         "stages": [
             {"number": n, "name": stage.name, "mode": "deterministic" if n in topology.deterministic else "aligned"}
@@ -122,7 +122,7 @@ def encode_graph(topology: Topology) -> bytes:
         ],
         "first": f"{first:016x}",  # text: not every reader of JSON keeps 63 bits
         "known": [f"{each:016x}" for each in sorted(topology.known)],
-    }
+    } | ({"migrated": topology.migrated} if topology.migrated else {})
     return json.dumps(described).encode()
 
 
@@ -130,7 +130,7 @@ def encode_graph(topology: Topology) -> bytes:
 def decode_graph(job: str, raw: bytes) -> Topology:
     """Return a pinned graph, without the topics from outside. Raises ConfigError: a later release has written it."""
     found: dict[str, Any] = json.loads(raw)
-    if found["format"] not in (1, _FORMAT):
+    if found["format"] not in range(1, _FORMAT + 1):
         raise ConfigError(
             f"job {job!r}: its graph is pinned in format {found['format']}, and this release of Grete knows format "
             f"{_FORMAT}: start it with the release that it ran with last"
@@ -154,6 +154,7 @@ def decode_graph(job: str, raw: bytes) -> Topology:
         deterministic=frozenset(stage["number"] for stage in found["stages"] if stage["mode"] == "deterministic"),
         first=int(found["first"], 16),
         known=frozenset(int(each, 16) for each in found["known"]),
+        migrated=found.get("migrated", 0),
     )
 
 

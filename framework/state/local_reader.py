@@ -23,6 +23,7 @@ from grete.api.store import Store
 from grete.api.versions import as_declared
 from grete.errors import ConfigError, TransientError
 from grete.execution.reserved_stores import META, STREAM_TIME
+from grete.protocol.changelog_position import decode_changelog_position
 from grete.protocol.partitioner import partition_of
 from grete.state.live_entries import unexpired_of
 from grete.stores.rocksdb import CHANGELOG_POSITION
@@ -76,7 +77,13 @@ class LocalReader:
 
         Its worker may have written a part of the next commit by now, unless that commit is not in the changelog yet.
         """
-        return self._secondary(task).changelog_position()
+        raw, since = self._secondary(task).changelog_position(), self._job.migrated
+        if raw is not None and since is not None and decode_changelog_position(raw).checkpoint_id < since:
+            raise ConfigError(
+                f"the state of task {task} in {self._directory} is from before grete migrate, and keys have other "
+                "bytes now: the next start of its worker brings it up"
+            )
+        return raw
 
     def starting(self, store: Store[K, V], prefix: bytes, partition: int) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with ``prefix``, in key order.

@@ -88,6 +88,7 @@ def take_state_of(first: Job, second: Job) -> None:
     ``first`` was checked.
     """
     definition = define(first, {})
+    definition.pop("migrated", None)  # its own checkpoints all have that version
     refuse_changes(second, [*changes_of_state(definition, second), *changes_of_flow(definition, second, sent=False)])
     take_over(definition, second)
 
@@ -157,8 +158,10 @@ def _keep_serdes(job: Job, before: bytes | None, state: Path | None) -> None:
     if before is None and state is not None:
         with contextlib.suppress(FileNotFoundError):
             before = (state / DEFINITION).read_bytes()
-    if before is not None and (version := serdes_of(decode_definition(before))) != job.serdes:
-        job.write_by(version)
+    definition = {} if before is None else decode_definition(before)
+    if definition and serdes_of(definition) != job.serdes:  # grete migrate has, since this start compared
+        job.write_by(serdes_of(definition))
+        job.migrate(definition.get("migrated"))
 
 
 def repin_outputs(job: Job, log: JobLogReader, metadata: JobMetadata) -> None:

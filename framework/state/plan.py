@@ -328,7 +328,7 @@ def _serdes(definition: Definition, job: Job) -> Iterator[Planned]:
             By.START,
             f"stays: it goes on with version {version}, and so do {', '.join(names)}",
             _NOTHING,
-            f"nothing is to be done; for version {NEWEST}, by which equal keys are one key, {_OTHER_NAME}",
+            f"nothing is to be done; for version {NEWEST}, which has one key for equal ones: stop it; grete migrate",
         )
 
 

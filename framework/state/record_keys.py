@@ -47,17 +47,30 @@ class RecordKeys(NamedTuple):
         if store != TIMERS:
             form = self.forms.get(store)
             return key if form is None else form.of(key)
-        end = _NAME + 1 + key[_NAME]
-        owner = self.owners.get(key[_NAME + 1 : end].decode())
+        name, text = timer_parts(key)
+        owner = self.owners.get(name)
         if owner is None:
-            return key[end:]
-        of_timer = owner.key_of_timer(key[end:].decode())
+            return text.encode()
+        of_timer = owner.key_of_timer(text)
         return of_timer if of_timer is None or owner.in_topic is None else owner.in_topic(of_timer)
 
 
 def key_of_entry(store: int, key: bytes) -> bytes:
     """Return the part of an entry's key that is a record's, as far as that is plain: what a task has called a timer."""
     return key[_NAME + 1 + key[_NAME] :] if store == TIMERS else key
+
+
+def timer_parts(key: bytes) -> tuple[str, str]:
+    """Return owner and key of a timer, as it is stored."""
+    end = _NAME + 1 + key[_NAME]
+    return key[_NAME + 1 : end].decode(), key[end:].decode()
+
+
+def timer_with(key: bytes, of_timer: bytes, new: bytes) -> bytes:
+    """Return a stored timer of a window or join with another encoded key than ``of_timer``, which is its end."""
+    end = _NAME + 1 + key[_NAME]
+    text = key[end:].decode()
+    return key[:end] + (text[: len(text) - len(of_timer)] + new.decode("latin-1")).encode()
 
 
 def record_keys(graph: StageGraph) -> RecordKeys:

@@ -84,7 +84,7 @@ def rescale(
     check_whole(old, log)
     _refuse_fewer(job, stage, before, partitions)
     refuse_if_owned(log, all_wirings(old), settings)
-    lasts = [_last(log, wiring) for wiring in all_wirings(old)]
+    lasts = [last_of(log, wiring) for wiring in all_wirings(old)]
     check_used_up([(wiring, snapshot.commit) for wiring, snapshot in zip(all_wirings(old), lasts, strict=True)])
     check_inputs(log, [snapshot.commit for snapshot in lasts])
     places = placed_by(log.read_metadata(job.name), old)
@@ -97,7 +97,7 @@ def rescale(
     _grow(log, new)
     bulk_write = begin(log, new, settings)
     try:
-        claimed = _claimed(log, old, bulk_write)
+        claimed = claimed_at(log, old, bulk_write)
         if [each.commit for each in claimed] != [each.commit for each in lasts]:  # by a worker that was not seen
             lasts, places = claimed, placed_by(log.read_metadata(job.name), old)
             routes = routes_of(old, new, lasts, places)
@@ -161,7 +161,7 @@ def _with_counts(old: Job, new: Job) -> list[tuple[tuple[StageGraph, int], int]]
     return [(task, new.stages[task[0].ordinal].partitions) for task in old.tasks()]
 
 
-def _claimed(log: JobLog, old: Job, bulk_write: BulkWrite) -> list[Snapshot]:
+def claimed_at(log: JobLog, old: Job, bulk_write: BulkWrite) -> list[Snapshot]:
     """Return the tasks of a job at the commits that a bulk write's claims have found: nothing can follow these (C2)."""
     bases = {task.wiring.changelog: task for task in bulk_write.tasks}
     found = []
@@ -174,7 +174,8 @@ def _claimed(log: JobLog, old: Job, bulk_write: BulkWrite) -> list[Snapshot]:
     return found
 
 
-def _last(log: JobLogReader, wiring: TaskWiring) -> Snapshot:
+def last_of(log: JobLogReader, wiring: TaskWiring) -> Snapshot:
+    """Return a task at its last commit. Raises ConfigError: it has none."""
     found = newest(log, wiring)  # a bulk write that died is rolled back by the one to come
     if found is None:
         raise ConfigError(f"{wiring.name} has committed nothing yet: run the job until it has", task=wiring.name)

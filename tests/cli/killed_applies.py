@@ -1,6 +1,7 @@
-"""Applies one change over and over, each time in a process killed before its next write to the log: a script.
+"""Applies or migrates one job over and over, each time in a process killed before its next write to the log: a script.
 
-killed_applies.py TEMPLATE DIRECTORY CODE: copies the job of TEMPLATE to DIRECTORY/1, 2, … and prints each at its end.
+killed_applies.py TEMPLATE DIRECTORY CODE apply: copies the job of TEMPLATE to DIRECTORY/1, 2, … and prints each at its
+end; with ``migrate`` instead it calls that.
 """
 
 import os
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from grete.cli.commands.apply import apply
+from grete.cli.commands.migrate import migrate
 from grete.logs.address import IN_DIRECTORY
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
@@ -67,15 +69,18 @@ class Deadly:
         return produce
 
 
-def main(template: Path, directory: Path, reference: str) -> None:
-    """Until an apply is over before it is killed."""
+def main(template: Path, directory: Path, reference: str, command: str) -> None:
+    """Until a command is over before it is killed."""
     for kill_before in range(1, 200):
         copy = directory / str(kill_before)
         shutil.copytree(template, copy)
         child = os.fork()
         if child == 0:
             Deadly(kill_before)
-            apply(reference, copy, IN_DIRECTORY, Settings())
+            if command == "apply":
+                apply(reference, copy, IN_DIRECTORY, Settings())
+            else:
+                migrate(reference, copy, IN_DIRECTORY, Settings(), assume_keyed=False)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         print(kill_before, "killed" if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201  # who waits reads it
@@ -84,4 +89,4 @@ def main(template: Path, directory: Path, reference: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

@@ -292,7 +292,7 @@ def test_an_apply_that_is_killed_at_any_step_counts_as_a_whole_or_not_at_all(ran
     """Each copy is the old job or the new one, by plan and by start; to apply again ends it, and the state is there."""
     changed, before = code(tmp_path, *ALL), code(tmp_path, name="before")
     made = subprocess.run(
-        [sys.executable, "-m", "tests.cli.killed_applies", str(ran), str(tmp_path), changed],
+        [sys.executable, "-m", "tests.cli.killed_applies", str(ran), str(tmp_path), changed, "apply"],
         check=True,
         capture_output=True,
         text=True,

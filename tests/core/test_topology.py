@@ -28,11 +28,17 @@ def test_fingerprint_is_pinned() -> None:
         replace(TOPOLOGY, stages=(Stage("a", 0, 3), Stage("b", 1, 2))),
         replace(TOPOLOGY, streams=(replace(STREAM, producer=1, consumer=0),)),
         replace(TOPOLOGY, streams=(replace(STREAM, broadcast=True),)),
+        replace(TOPOLOGY, migrated=2),
     ],
 )
 def test_fingerprint_covers_stages_edges_and_counts(other: Topology) -> None:
-    """Another job, stage, order, edge or partition count has another fingerprint (1.2)."""
+    """Another job, stage, order, edge, partition count or version after a migration has another fingerprint (1.2)."""
     assert other.fingerprint() != TOPOLOGY.fingerprint()
+
+
+def test_a_migrated_graph_takes_nothing_of_before() -> None:
+    """Nor of a part of it: code of before would write keys that are not found."""
+    assert TOPOLOGY.fingerprints().isdisjoint(replace(TOPOLOGY, migrated=2).fingerprints())
 
 
 def test_fingerprint_leaves_out_external_topics() -> None:

@@ -136,7 +136,7 @@ def test_the_plan_says_that_it_keeps_version_1(before: Path) -> None:
         ("the serdes have version 2, and the job began with version 1", "start")
     ]
     assert "count/hours" in rows[0]["state"]
-    assert "another name" in rows[0]["way"]
+    assert "grete migrate" in rows[0]["way"]
 
 
 def test_readers_ask_by_the_version_of_the_job(before: Path) -> None:
