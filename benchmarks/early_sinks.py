@@ -1,6 +1,7 @@
 """Latency of files and tables beside a Kafka topic: ``python -m benchmarks.early_sinks [seconds=8] [rounds=2]``.
 
 A deterministic job of two stages and two partitions on Kafka: a line becomes 20 rows, RATE lines a second. Latency runs
+from grete.protocol.report import TaskState
 from just before a line's produce to the moment at which a reader outside has seen the last of its rows: a consumer of
 committed records, a look at a directory, or a query, all of them every ms. A row that is missing or there twice makes
 the run invalid. All kinds of sink take turns; each turn is a job of its own. PostgreSQL: GRETE_POSTGRES, or one that is
@@ -29,6 +30,7 @@ from grete.job.loader import load_job
 from grete.logs.address import KAFKA, LogAddress
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import TaskState
 from grete.settings import Settings
 from grete.testing.broker import find_broker
 from grete.worker.local_job import LocalJob
@@ -159,7 +161,7 @@ def _seen(
 ) -> list[float]:
     """Feed lines, and look for their rows; return each line's latency in s. Raises SystemExit: rows are wrong."""
     log = directory.open_log()
-    while not all(w.status and all(t["status"] == "running" for t in w.status.values()) for w in _workers(running)):
+    while not all(w.tasks and all(t.status is TaskState.RUNNING for t in w.tasks.values()) for w in _workers(running)):
         running.poll(20)
     total = round((WARM_S + seconds) * RATE)
     sent, seen, rows = [0.0] * total, [0.0] * total, Counter[int]()

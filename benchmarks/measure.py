@@ -19,6 +19,7 @@ from grete.job.topics import create_topics
 from grete.logs.embedded.log import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import WorkerReport
 from grete.settings import Settings, with_texts
 from grete.state.commits import last_commit
 from grete.stores.store_directory import wipe_directory
@@ -56,7 +57,7 @@ def run_until(worker: Worker, done: Callable[[], bool]) -> float:
     start = time.perf_counter()
     reached: list[float] = []
 
-    def report(_: dict[str, object]) -> None:
+    def report(_: WorkerReport) -> None:
         if not reached and done():
             reached.append(time.perf_counter() - start)
             worker.stop()
@@ -136,8 +137,8 @@ def skewed(directory: Path, words: int, keys: int, settings: Settings) -> Result
     seconds = time.perf_counter() - start
     seen: Counter[str] = Counter()
     for worker in supervisor.workers.values():
-        for task in worker.status.values():
-            seen.update(task["seen"])
+        for task in worker.tasks.values():
+            seen.update(task.counters)
     supervisor.stop()
     supervisor.close()
     totals = sum(log.bounds(TopicPartition("totals", partition))[1] for partition in (0, 1))

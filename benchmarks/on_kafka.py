@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks.counting import JOBS, PARTITIONS, Counted, events_topic
 from benchmarks.peers.tools import PEERS, Peer
 from grete.logs.address import KAFKA
+from grete.protocol.report import TaskState, WorkerReport
 from grete.settings import Settings, with_texts
 from grete.worker.process_main import WorkerSpec
 from grete.worker.process_pool import ProcessPool
@@ -229,10 +230,10 @@ class Statuses(threading.Thread):
         os.set_blocking(self._pipe, True)
         with os.fdopen(self._pipe, "rb") as lines:
             for line in filter(bytes.strip, lines):  # an empty one is a sign of life
-                task = json.loads(line)["keep-0"]
+                (task,) = msgspec.json.decode(line, type=WorkerReport).tasks
                 self.began = self.began or time.monotonic()
-                self.records = task["counters"].get("restored records", 0)
-                if not self.restored_at and task["status"] not in ("new", "starting"):
+                self.records = task.counters.get("restored records", 0)
+                if not self.restored_at and task.status is not TaskState.STARTING:
                     self.restored_at = time.monotonic()
                     self.restored.set()
 

@@ -15,6 +15,7 @@ from benchmarks.reading import INPUT, Keep, job
 from benchmarks.running import Results, console, median, show, tree_cpu_s
 from grete.job.directory import JobDirectory
 from grete.logs.address import LogAddress
+from grete.protocol.report import TaskState
 from grete.settings import Settings
 from grete.state.local_reader import LocalReader
 from grete.state.prepare import prepare
@@ -98,17 +99,17 @@ def _to_live(job_directory: JobDirectory, settings: Settings, label: str) -> dic
                     f"not all tasks take input {LIMIT_S:.0f} s after the start: the measurement does not count"
                 )
         seconds, cpu = time.perf_counter() - begun, tree_cpu_s() - used
-        tasks = [task for worker in local.supervisor.workers.values() for task in worker.status.values()]
+        tasks = [task for worker in local.supervisor.workers.values() for task in worker.tasks.values()]
         local.stop()
-    restores = sum(task["counters"].get("restores", 0) for task in tasks)
+    restores = sum(task.counters.get("restores", 0) for task in tasks)
     if restores != (job.partitions if label == "changelog" else 0):
         raise SystemExit(f"{restores} tasks have read their changelogs from the start: the measurement does not count")
     return {f"{label}_s": seconds, f"{label}_cpu_s": cpu}
 
 
 def _all_running(local: LocalJob) -> bool:
-    statuses = [worker.status for worker in local.supervisor.workers.values()]
-    return all(status and all(task["status"] == "running" for task in status.values()) for status in statuses)
+    hosted = [worker.tasks for worker in local.supervisor.workers.values()]
+    return all(tasks and all(task.status is TaskState.RUNNING for task in tasks.values()) for tasks in hosted)
 
 
 def _check(job_directory: JobDirectory, keys: int) -> None:

@@ -20,6 +20,7 @@ from grete.ports import Log, LogRow
 from grete.protocol.envelope import MessageType, decode_header
 from grete.protocol.frames import frame_count
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import WorkerReport
 from grete.settings import Settings, with_texts
 from grete.worker.worker import Worker
 
@@ -83,7 +84,7 @@ def main(address: str, directory: Path, partition: int, pairs: dict[str, str]) -
     threading.Thread(target=wait, daemon=True).start()
     said = False
 
-    def report(_: dict[str, object]) -> None:
+    def report(_: WorkerReport) -> None:
         nonlocal said
         if not said and all(driver.running for driver in worker.drivers):
             said = True

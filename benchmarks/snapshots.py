@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
 
 from benchmarks.on_kafka import Watcher, send
 from benchmarks.results import Cell, Kept, Table, write
@@ -17,6 +16,7 @@ from benchmarks.running import console, taken, tree_cpu_s
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import KAFKA, LogAddress
+from grete.protocol.report import StandbyReport, StandbyState
 from grete.settings import Settings
 from grete.state.bulk_write import begin, commit
 from grete.state.bulk_write_attempt import Attempt
@@ -99,10 +99,10 @@ class Moving:
             seconds, cpu_s = time.perf_counter() - begun, tree_cpu_s() - used
             while not local.supervisor.takes_input:
                 local.poll(10)
-            tasks = [task for worker in local.supervisor.workers.values() for task in worker.status.values()]
+            tasks = [task for worker in local.supervisor.workers.values() for task in worker.tasks.values()]
             local.stop()
         watcher.close()
-        restored = sum(task["counters"].get("restores", 0) for task in tasks)
+        restored = sum(task.counters.get("restores", 0) for task in tasks)
         if restored != PARTITIONS * restores:
             raise SystemExit(f"{restored} tasks have read whole changelogs: the measurement does not count")
         return seconds, cpu_s
@@ -111,8 +111,8 @@ class Moving:
         """Keep the state on a machine, until that has all that is committed."""
         standby = open_standby(self.job, range(PARTITIONS), self.machine(machine), Settings())
 
-        def look(status: dict[str, Any]) -> None:
-            if all(task["status"] == "standby" for task in status.values()):
+        def look(report: StandbyReport) -> None:
+            if all(task.status is StandbyState.STANDBY for task in report.tasks):
                 standby.stop()
 
         standby.report = look

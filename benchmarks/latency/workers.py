@@ -9,6 +9,7 @@ from typing import Protocol
 from benchmarks.latency.modes import Mode
 from grete.job.directory import JobDirectory
 from grete.logs.address import IN_DIRECTORY, KAFKA, LogAddress
+from grete.protocol.report import TaskState
 from grete.worker.assignment import Assignment
 from grete.worker.supervisor import Supervisor
 
@@ -84,7 +85,7 @@ class Workers:
     def started(self) -> bool:
         """Return whether all tasks take input."""
         return all(
-            worker.status and all(task["status"] == "running" for task in worker.status.values())
+            worker.tasks and all(task.status is TaskState.RUNNING for task in worker.tasks.values())
             for worker in self._supervisor.workers.values()
         )
 

@@ -20,7 +20,7 @@ class TaskWiring:
     graphs that the job has had, each an extension of the one before it (1.2).
     """
 
-    name: str
+    stage: str
     producer: int
     channels: tuple[tuple[int, TopicPartition], ...]
     external: tuple[TopicPartition, ...]
@@ -37,11 +37,13 @@ class TaskWiring:
     bootstrap: tuple[TopicPartition, ...] = ()  # of ``external``: read to their ends before all other inputs (A2c)
     starts: Mapping[TopicPartition, int] = field(default_factory=dict, hash=False)  # of ``external``: where it begins
     tasks: int = 1  # of the stage: as many write to each partition of ``outputs``
+    name: str = field(init=False)  # stage and partition
     is_source: bool = field(init=False)  # known from the others; asked for at each turn
 
     def __post_init__(self) -> None:
         """Work out what follows from the rest."""
         object.__setattr__(self, "fingerprints", self.fingerprints | {self.fingerprint})
+        object.__setattr__(self, "name", f"{self.stage}-{self.changelog.partition}")
         object.__setattr__(self, "is_source", all(producer in self.logical for producer, _ in self.channels))
 
 
@@ -49,7 +51,7 @@ def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:
     """Return the wiring of task (stage, partition)."""
     deterministic = stage in topology.deterministic
     return TaskWiring(
-        name=f"{topology.stages[stage].name}-{partition}",
+        stage=topology.stages[stage].name,
         producer=producer_id(stage, partition),
         channels=tuple(
             (producer_id(stream.producer, p), TopicPartition(stream.topic, partition))

@@ -20,9 +20,7 @@ class Busy:
         """Take a sample, if it is time for one. A worker that was started again begins from nothing."""
         if self._samples and now_s - self._samples[-1][0] < STEP_S:
             return
-        sample = {
-            (name, worker.starts): float(task["busy_s"]) for worker in workers for name, task in worker.tasks.items()
-        }
+        sample = {(name, worker.starts): task.busy_s for worker in workers for name, task in worker.tasks.items()}
         self._samples.append((now_s, sample))
         while len(self._samples) > 1 and now_s - self._samples[1][0] >= WINDOW_S:
             self._samples.popleft()

@@ -1,17 +1,18 @@
 """Every metric: its name, its unit, what it means, and when to worry. The reference page is made of this table."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
+from msgspec.structs import asdict
 
 from grete.monitor.job_view import JobView, WorkerView
-from grete.worker.ends import REASONS
+from grete.protocol.report import REASONS, TaskReport, TaskState
 
 Values = float | Mapping[str, float] | None  # one value; one for each value of ``by``; none
 OfJob = Callable[[JobView], Values]
-OfTask = Callable[[JobView, Mapping[str, Any]], Values]
-OfWorker = Callable[[WorkerView, Mapping[str, Any]], Values]
+OfTask = Callable[[JobView, TaskReport], Values]
+OfWorker = Callable[[WorkerView], Values]
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,13 +26,13 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskMetric(Metric, frozen=True, kw_only=True):
-    """A metric of each task; ``of`` takes its status."""
+    """A metric of each task; ``of`` takes its report."""
 
     of: OfTask
 
 
 class WorkerMetric(Metric, frozen=True, kw_only=True):
-    """A metric of each worker process; ``of`` takes what it measures of itself, empty before its first word."""
+    """A metric of each worker process."""
 
     of: OfWorker
 
@@ -42,18 +43,8 @@ class JobMetric(Metric, frozen=True, kw_only=True):
     of: OfJob
 
 
-def _measure(key: str) -> OfTask:
-    """Return the measure of a task by this key."""
-    return lambda _view, status: status["measures"][key]
-
-
-def _of_worker(key: str) -> OfWorker:
-    """Return the measure of a worker by this key, if it has said something."""
-    return lambda _worker, measures: measures.get(key)
-
-
-def _event_time_lag(view: JobView, status: Mapping[str, Any]) -> Values:
-    at = status["measures"]["event_time_ms"]
+def _event_time_lag(view: JobView, task: TaskReport) -> Values:
+    at = task.measures.event_time_ms
     return None if at is None else (view.at_ms - at) / 1_000
 
 
@@ -67,21 +58,21 @@ TASK_METRICS = (
         kind="gauge",
         text="time since the task's last checkpoint; a task with nothing to commit counts as up to date",
         worry="above ten checkpoint intervals: something holds the job up, and this is the one number that shows it",
-        of=lambda view, status: view.age_s(status),
+        of=lambda view, task: view.age_s(task),
     ),
     TaskMetric(
         name="grete_checkpoint_wait",
         kind="gauge",
         text="1 while the task has waited for others for over a minute; the status names them",
         worry="1: look at the task that it waits for",
-        of=lambda _view, status: float(status["waits"] is not None),
+        of=lambda _view, task: float(task.waits is not None),
     ),
     TaskMetric(
         name="grete_task_running",
         kind="gauge",
         text="1 if the task takes input, 0 while it starts, restores or rolls back, or has ended",
         worry="0 for longer than a restore takes",
-        of=lambda _view, status: float(status["status"] == "running"),
+        of=lambda _view, task: float(task.status is TaskState.RUNNING),
     ),
     TaskMetric(
         name="grete_input_lag_records",
@@ -89,7 +80,7 @@ TASK_METRICS = (
         by="topic",
         text="offsets of an input from outside that the task has not committed yet",
         worry="it grows for hours: the job is too slow for its input",
-        of=lambda view, status: view.lags(status),
+        of=lambda view, task: view.lags(task),
     ),
     TaskMetric(
         name="grete_event_time_lag_seconds",
@@ -102,19 +93,19 @@ TASK_METRICS = (
         name="grete_records_in_total",
         kind="counter",
         text="records that the task has taken, from outside and from other stages; after a rollback some count again",
-        of=_measure("records_in"),
+        of=lambda _view, task: task.measures.records_in,
     ),
     TaskMetric(
         name="grete_records_out_total",
         kind="counter",
         text="records that the task has sent, to other stages and outside; after a rollback some count again",
-        of=_measure("records_out"),
+        of=lambda _view, task: task.measures.records_out,
     ),
     TaskMetric(
         name="grete_records_released_total",
         kind="counter",
         text="outputs that a deterministic task has released before their checkpoint",
-        of=_measure("released"),
+        of=lambda _view, task: task.measures.released,
     ),
     TaskMetric(
         name="grete_records_dropped_total",
@@ -122,20 +113,20 @@ TASK_METRICS = (
         by="reason",
         text="records that were dropped: late for their window, duplicates of an input, or failed",
         worry="late or failed ones increase: results miss them",
-        of=lambda _view, status: status["dropped"],
+        of=lambda _view, task: asdict(task.dropped),
     ),
     TaskMetric(
         name="grete_dead_letters_total",
         kind="counter",
         text="records that failed and went to a dead-letter topic",
         worry="it increases: `grete dlq show` has the errors",
-        of=_measure("dead_letters"),
+        of=lambda _view, task: task.measures.dead_letters,
     ),
     TaskMetric(
         name="grete_commits_total",
         kind="counter",
         text="checkpoints that the task has committed",
-        of=_measure("commits"),
+        of=lambda _view, task: task.measures.commits,
     ),
     TaskMetric(
         name="grete_commit_step_seconds_total",
@@ -143,34 +134,34 @@ TASK_METRICS = (
         by="step",
         text="time that commits have spent in each step: outputs acknowledged, data, commit message, check, store",
         worry="one step has most of it: outputs or commit name the log, data and apply this machine",
-        of=_measure("commit_steps_s"),
+        of=lambda _view, task: task.measures.commit_steps_s,
     ),
     TaskMetric(
         name="grete_changelog_bytes_total",
         kind="counter",
         text="bytes that the task has written to its changelog",
-        of=_measure("changelog_bytes"),
+        of=lambda _view, task: task.measures.changelog_bytes,
     ),
     TaskMetric(
         name="grete_uncommitted_state_bytes",
         kind="gauge",
         text="changes to the state since the last checkpoint",
         worry="near uncommitted_state_bytes_max: the task closes checkpoints early, or stops",
-        of=_measure("uncommitted_bytes"),
+        of=lambda _view, task: task.measures.uncommitted_bytes,
     ),
     TaskMetric(
         name="grete_unacknowledged_bytes",
         kind="gauge",
         text="bytes that were sent to the log, which has not acknowledged them",
         worry="near unacked_bytes_max: the log is too slow, and the task reads no input",
-        of=_measure("unacknowledged_bytes"),
+        of=lambda _view, task: task.measures.unacknowledged_bytes,
     ),
     TaskMetric(
         name="grete_held_output_bytes",
         kind="gauge",
         text="outputs to the outside that wait for their checkpoint",
         worry="near sink_buffer_bytes_max",
-        of=_measure("held_bytes"),
+        of=lambda _view, task: task.measures.held_bytes,
     ),
     TaskMetric(
         name="grete_early_bytes",
@@ -178,61 +169,61 @@ TASK_METRICS = (
         by="place",
         text="records that have arrived and wait for their turn, in memory and on disk",
         worry="near early_bytes_max: one producer is far ahead of another",
-        of=_measure("early_bytes"),
+        of=lambda _view, task: {"memory": task.measures.early_bytes.memory, "disk": task.measures.early_bytes.disk},
     ),
     TaskMetric(
         name="grete_backpressure",
         kind="gauge",
         text="1 while the task reads no input because of its sends, its sink, or the tasks behind it",
         worry="1 most of the time: find the slow sink or stage",
-        of=lambda _view, status: float(status["measures"]["held_up"]),
+        of=lambda _view, task: float(task.measures.held_up),
     ),
     TaskMetric(
         name="grete_task_busy_seconds_total",
         kind="counter",
         text="time that the worker's loop was with this task: its rate is the task's share of the worker",
         worry="a rate near 1 while checkpoints get older, or others are held up: this stage is too slow",
-        of=lambda _view, status: status["busy_s"],
+        of=lambda _view, task: task.busy_s,
     ),
     TaskMetric(
         name="grete_sink_waiting_bytes",
         kind="gauge",
         text="outputs to files, tables and HTTP that may go there and have not yet",
         worry="it grows: the sink is slow or refuses",
-        of=_measure("sink_bytes"),
+        of=lambda _view, task: task.measures.sink_bytes,
     ),
     TaskMetric(
         name="grete_sink_trouble",
         kind="gauge",
         text="1 while a sink refuses or does not answer; the status has its error",
         worry="1 for minutes",
-        of=lambda _view, status: float(status["sink_trouble"] is not None),
+        of=lambda _view, task: float(task.sink_trouble is not None),
     ),
     TaskMetric(
         name="grete_restore_remaining_messages",
         kind="gauge",
         text="messages of the changelog that a restore has still to read",
         worry="it does not fall for a minute",
-        of=_measure("restore_left"),
+        of=lambda _view, task: task.measures.restore_left,
     ),
     TaskMetric(
         name="grete_restored_records_total",
         kind="counter",
         text="entries of the state that were restored from the changelog",
-        of=_measure("restored"),
+        of=lambda _view, task: task.measures.restored,
     ),
     TaskMetric(
         name="grete_generation",
         kind="gauge",
         text="the generation of the task: a start and a rollback take the next one",
         worry="it rises often: the task, or one before it, crashes",
-        of=lambda _view, status: status["generation"],
+        of=lambda _view, task: task.generation,
     ),
     TaskMetric(
         name="grete_timers_waiting",
         kind="gauge",
         text="timers that are set, those of windows among them",
-        of=lambda _view, status: status["timers"],
+        of=lambda _view, task: task.timers,
     ),
 )
 
@@ -242,15 +233,15 @@ WORKER_METRICS = (
         kind="gauge",
         text="1 if the worker process is there",
         worry="0: it crashed and waits for its restart, or another process has its tasks",
-        of=lambda worker, _measures: float(worker.running),
+        of=lambda worker: float(worker.running),
     ),
     WorkerMetric(
         name="grete_worker_fenced",
         kind="gauge",
         text="1 once another process has the tasks of this worker, or one of them",
         worry="1, unless you have moved the partition",
-        of=lambda worker, _measures: float(
-            worker.fenced or any(task["status"] == "fenced" for task in worker.tasks.values())
+        of=lambda worker: float(
+            worker.fenced or any(task.status is TaskState.FENCED for task in worker.tasks.values())
         ),
     ),
     WorkerMetric(
@@ -258,7 +249,7 @@ WORKER_METRICS = (
         kind="counter",
         text="starts of the worker process by its supervisor",
         worry="it increases",
-        of=lambda worker, _measures: worker.starts,
+        of=lambda worker: worker.starts,
     ),
     WorkerMetric(
         name="grete_worker_ends_total",
@@ -267,7 +258,7 @@ WORKER_METRICS = (
         text="ends of the worker process that its supervisor did not ask for, and of single tasks, which start again "
         f"in it: {', '.join(REASONS)}",
         worry="it increases: task error is a record or the code, disk and log away name what is to be repaired",
-        of=lambda worker, _measures: worker.ends,
+        of=lambda worker: {str(reason): count for reason, count in worker.ends.items()},
     ),
     WorkerMetric(
         name="grete_worker_halted",
@@ -275,37 +266,35 @@ WORKER_METRICS = (
         by="code",
         text="1 once the worker has halted, or was given up: it will not be started again",
         worry="1: [its code](halts.md) says what happened, what is safe and what to do",
-        of=lambda worker, _measures: (
-            {worker.last_end.code: 1.0} if worker.halted and worker.last_end is not None else {}
-        ),
+        of=lambda worker: {worker.last_end.code: 1.0} if worker.halted and worker.last_end is not None else {},
     ),
     WorkerMetric(
         name="grete_log_away",
         kind="gauge",
         text="1 while the log has not answered the worker for seconds",
         worry="1 for a minute: the brokers, or the network between",
-        of=lambda _worker, measures: float(measures["log_trouble"] is not None) if measures else None,
+        of=lambda worker: None if worker.measures is None else float(worker.measures.log_trouble is not None),
     ),
     WorkerMetric(
         name="grete_worker_busy_seconds_total",
         kind="counter",
         text="time in which the worker's loop did not wait: its rate is the share of a core that it could use",
         worry="a rate near 1: the worker has no room left",
-        of=_of_worker("busy_s"),
+        of=lambda worker: None if worker.measures is None else worker.measures.busy_s,
     ),
     WorkerMetric(
         name="grete_rocksdb_memory_bytes",
         kind="gauge",
         text="memory of the worker's state stores: blocks, indexes, filters, memtables",
         worry="far above rocksdb_bytes",
-        of=_of_worker("rocksdb_memory_bytes"),
+        of=lambda worker: None if worker.measures is None else worker.measures.rocksdb_memory_bytes,
     ),
     WorkerMetric(
         name="grete_state_disk_bytes",
         kind="gauge",
         text="size of the files of the worker's state stores",
         worry="the disk is nearly full",
-        of=_of_worker("state_disk_bytes"),
+        of=lambda worker: None if worker.measures is None else worker.measures.state_disk_bytes,
     ),
 )
 

@@ -1,13 +1,13 @@
 """What is wrong with a job, and what to do: found in what its workers have said last, the worst first."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from grete.findings import Finding, Level
 from grete.halts import halt_code
 from grete.monitor.health import keeps_up_s
 from grete.monitor.job_view import JobView, WorkerView
-from grete.worker.ends import FREE_BYTES_MIN, Reason, WorkerEnd
+from grete.protocol.report import Reason, TaskReport
+from grete.worker.ends import FREE_BYTES_MIN, WorkerEnd
 
 BUSY_SHARE = 0.8  # of the last seconds with one task: its worker has hardly time for anything else
 
@@ -65,13 +65,13 @@ def findings_of(view: JobView) -> list[Finding]:
     found = [*_of_log(view), *_of_disk(view)]
     for worker in view.workers:
         found += _of_worker(worker)
-    for _, name, status in view.tasks():
-        found += [*_of_task_end(name, status), *_of_task(view, name, status)]
+    for worker, task in view.tasks():
+        found += [*_of_task_end(task), *_of_task(view, worker, task)]
     return sorted(found, key=lambda finding: finding.level != "error")
 
 
 def _of_log(view: JobView) -> Iterator[Finding]:
-    said = [task["worker"]["log_trouble"] for _, _, task in view.tasks()]
+    said = [worker.measures.log_trouble for worker in view.workers if worker.measures is not None]
     for trouble in [text for text in (*said, view.log_trouble) if text][:1]:
         what, remedy = _ENDS["log away"]
         yield Finding(level="error", what=what, where=view.job, value=trouble, remedy=remedy)
@@ -111,33 +111,34 @@ def _of_end(worker: WorkerView, who: str, end: WorkerEnd) -> Finding:
     return Finding(level=level, what=what, where=who, value=gave_up + end.text, remedy=remedy, code=named)
 
 
-def _of_task_end(name: str, status: Mapping[str, Any]) -> Iterator[Finding]:
+def _of_task_end(task: TaskReport) -> Iterator[Finding]:
     """Yield what is wrong with a task that has ended alone, and has not committed since."""
-    end = status.get("end")
+    end = task.end
     if end is None:
         return
-    if end["reason"] == "fenced":
+    if end.reason == "fenced":
         what, remedy = "another process has the task", "look for a second supervisor or worker on this job"
-    elif end["reason"] == "halted":
-        code = halt_code(end["code"])
+    elif end.reason == "halted":
+        code = halt_code(end.code)
         what, remedy = code.title, f"{code.remedy} Safe meanwhile: {code.safe} ({code.page})"
     else:
-        what, remedy = _ENDS[end["reason"]]
-    yield Finding(level="error", what=what, where=name, value=end["text"], remedy=remedy, code=end["code"])
+        what, remedy = _ENDS[end.reason]
+    yield Finding(level="error", what=what, where=task.name, value=end.text, remedy=remedy, code=end.code)
 
 
-def _of_task(view: JobView, name: str, status: Mapping[str, Any]) -> Iterator[Finding]:
-    if status["sink_trouble"] is not None:
+def _of_task(view: JobView, worker: WorkerView, task: TaskReport) -> Iterator[Finding]:
+    name, in_line = task.name, "" if worker.measures is None else worker.measures.in_line
+    if task.sink_trouble is not None:
         yield Finding(
             level="error",
             what="a sink takes nothing",
             where=name,
-            value=status["sink_trouble"],
+            value=task.sink_trouble,
             remedy="look after the sink, or the way to it. Nothing is lost: outputs wait in the state, and are sent "
             "once it answers",
         )
-    elif (share := view.busy.get(name, 0.0)) >= BUSY_SHARE and _holds_up(view, name, status):
-        line = f"; {status['worker']['in_line']}" if status["worker"]["in_line"] else ""
+    elif (share := view.busy.get(name, 0.0)) >= BUSY_SHARE and _holds_up(view, task):
+        line = f"; {in_line}" if in_line else ""
         yield Finding(
             level="error",
             what="a stage is too slow",
@@ -146,23 +147,23 @@ def _of_task(view: JobView, name: str, status: Mapping[str, Any]) -> Iterator[Fi
             remedy="make process() faster: a call to another system may be a Call (docs/guides/calls.md); or give the "
             "stage more partitions (docs/guides/upgrade.md)",
         )
-    elif status["waits"] is not None:
+    elif task.waits is not None:
         yield Finding(
             level="warning",
             what="a task waits for others",
             where=name,
-            value=f"it waits {status['waits']}",
+            value=f"it waits {task.waits}",
             remedy="look at the tasks that it waits for: is their worker running?",
         )
-    if failed := status["dropped"].get("failed"):
+    if failed := task.dropped.failed:
         yield Finding(
             level="warning",
             what="records failed and were dropped",
             where=name,
-            value=f"{failed:,}; the last one: {status['last_failure']}",
+            value=f"{failed:,}; the last one: {task.last_failure}",
             remedy="repair the code or the input; errors=DeadLetter(Topic(…)) keeps such records",
         )
-    if letters := status["measures"]["dead_letters"]:
+    if letters := task.measures.dead_letters:
         yield Finding(
             level="warning",
             what="records failed and are dead letters",
@@ -172,9 +173,9 @@ def _of_task(view: JobView, name: str, status: Mapping[str, Any]) -> Iterator[Fi
         )
 
 
-def _holds_up(view: JobView, name: str, status: Mapping[str, Any]) -> bool:
+def _holds_up(view: JobView, task: TaskReport) -> bool:
     """Whether a task does not keep up, or another one takes no input because of those behind it."""
-    age_s = view.age_s(status)
+    age_s = view.age_s(task)
     if age_s is not None and age_s > keeps_up_s(view):
         return True
-    return any(other["measures"]["held_up"] for _, task, other in view.tasks() if task != name)
+    return any(other.measures.held_up for _, other in view.tasks() if other.name != task.name)

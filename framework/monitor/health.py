@@ -6,7 +6,7 @@ import time
 import traceback
 
 from grete.monitor.job_view import JobView
-from grete.worker.status import ENDED
+from grete.protocol.report import ENDED_STATES, TaskState
 
 LIVE_SHARE = 0.5  # of liveness_timeout_ms: a probe learns of a loop that is stuck before the watchdog ends it
 AGE_INTERVALS, AGE_S_MIN = 10, 10.0  # of a task's last checkpoint, beyond which it does not keep up
@@ -57,16 +57,16 @@ def not_ready(view: JobView | None) -> list[str]:
         elif not worker.tasks:
             reasons.append(f"worker {worker.number}: it is starting")
     bound_s = keeps_up_s(view)
-    for _, name, status in view.tasks():
-        age_s = view.age_s(status)
-        if status["status"] in ENDED and status["end"] is not None:
-            reasons.append(f"{name}: {status['status']}: {status['end']['text']}")
-        elif status["status"] != "running":
-            done, end = status["restore"]
-            left = f", {end - done:,} messages of its changelog left" if end > done else ""
-            reasons.append(f"{name}: {status['status']}{left}")
+    for _, task in view.tasks():
+        name, age_s = task.name, view.age_s(task)
+        if task.status in ENDED_STATES and task.end is not None:
+            reasons.append(f"{name}: {task.status}: {task.end.text}")
+        elif task.status is not TaskState.RUNNING:
+            to_read = task.restore.total - task.restore.done
+            left = f", {to_read:,} messages of its changelog left" if to_read > 0 else ""
+            reasons.append(f"{name}: {task.status}{left}")
         elif age_s is not None and age_s > bound_s:
-            waits = f", waits {status['waits']}" if status["waits"] else ""
-            trouble = f", sink: {status['sink_trouble']}" if status["sink_trouble"] else ""
+            waits = f", waits {task.waits}" if task.waits else ""
+            trouble = f", sink: {task.sink_trouble}" if task.sink_trouble else ""
             reasons.append(f"{name}: no checkpoint for {age_s:,.0f} s{waits}{trouble}")
     return reasons

@@ -1,11 +1,9 @@
 """A view of a job without values: errors may quote what a record or the state has, so only their kind is left."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from msgspec.structs import replace
 
 from grete.monitor.job_view import Incident, JobView, StandbyView, WorkerView
+from grete.protocol.report import TaskReport
 
 ELSEWHERE = "(the error is in the worker's log: values are hidden here)"
 
@@ -23,18 +21,22 @@ def without_values(view: JobView) -> JobView:
 def _worker(worker: WorkerView) -> WorkerView:
     end = worker.last_end
     hidden = None if end is None else replace(end, text=ELSEWHERE, traceback="")
-    return replace(worker, tasks={name: _task(status) for name, status in worker.tasks.items()}, last_end=hidden)
+    return replace(worker, tasks={name: _task(task) for name, task in worker.tasks.items()}, last_end=hidden)
 
 
 def _standby(standby: StandbyView) -> StandbyView:
-    return replace(standby, tasks={name: _task(status) for name, status in standby.tasks.items()})
+    hidden = {name: replace(task, trouble=_hidden(task.trouble)) for name, task in standby.tasks.items()}
+    return replace(standby, tasks=hidden)
 
 
-def _task(status: Mapping[str, Any]) -> dict[str, Any]:
-    trouble = "sink_trouble", "last_failure", "trouble"
-    shown = {name: ELSEWHERE if name in trouble and value else value for name, value in status.items()}
-    end = status.get("end")
-    return shown if end is None else shown | {"end": end | {"text": ELSEWHERE, "traceback": ""}}
+def _task(task: TaskReport) -> TaskReport:
+    trouble = None if task.sink_trouble is None else _hidden(task.sink_trouble)
+    end = None if task.end is None else replace(task.end, text=ELSEWHERE, traceback="")
+    return replace(task, sink_trouble=trouble, last_failure=_hidden(task.last_failure), end=end)
+
+
+def _hidden(text: str) -> str:
+    return ELSEWHERE if text else text
 
 
 def _cut(text: str) -> str:

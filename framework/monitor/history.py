@@ -6,11 +6,12 @@ Everything goes by the time of the views that are taken, so hours pass in a test
 import math
 from array import array
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from grete.monitor.job_graph import JobGraph
 from grete.monitor.job_view import Incident, JobView
+from grete.protocol.report import TaskReport, TaskState
 
 POINT_MS, KEPT_MS = 5_000, 3 * 3_600_000  # between two points; how long they are kept
 SAMPLE_MS, RATE_MS = 1_000, 10_000  # between two samples of counters; the time over which a rate is taken
@@ -35,10 +36,10 @@ class Point(NamedTuple):
 
 
 class LastSeen(NamedTuple):
-    """What a task said last, also when its worker is dead now."""
+    """The last report of a task, also when its worker is dead now."""
 
     at_ms: int
-    status: Mapping[str, Any]
+    task: TaskReport
 
 
 class History:
@@ -59,9 +60,9 @@ class History:
 
     def take(self, view: JobView) -> None:
         """Take a view; most of them change nothing but what was seen last."""
-        for _, name, status in view.tasks():
-            self._watch(view, name, status)
-            self.seen[name] = LastSeen(view.at_ms, status)
+        for _, task in view.tasks():
+            self._watch(view, task)
+            self.seen[task.name] = LastSeen(view.at_ms, task)
         self._watch_workers(view)
         if view.at_ms - self._sample_ms >= SAMPLE_MS:
             self._sample_ms = view.at_ms
@@ -69,7 +70,7 @@ class History:
         if view.at_ms - self._point_ms >= POINT_MS:
             self._point_ms = view.at_ms
             ages = array("f", [self._age_s(view, name) for name in self._graph.tasks])
-            lag = sum(sum(view.lags(seen.status).values()) for seen in list(self.seen.values()))
+            lag = sum(sum(view.lags(seen.task).values()) for seen in list(self.seen.values()))
             self._points.append(Point(view.at_ms, ages, lag))
 
     def rate(self, key: str) -> float | None:
@@ -116,7 +117,7 @@ class History:
                 for index, name in tasks]  # fmt: skip
 
     def _age_s(self, view: JobView, name: str) -> float:
-        age_s = None if name not in self.seen else view.age_s(self.seen[name].status)
+        age_s = None if name not in self.seen else view.age_s(self.seen[name].task)
         return math.nan if age_s is None else age_s
 
     def _sample(self, view: JobView) -> None:
@@ -131,14 +132,14 @@ class History:
             self._last[key] = value
         self._samples.append((view.at_ms, {key: self._totals.get(key, 0.0) for key in self._last}))
 
-    def _watch(self, view: JobView, name: str, status: Mapping[str, Any]) -> None:
-        generation, rollbacks = status["generation"], status.get("seen", {}).get("rollbacks", 0)
+    def _watch(self, view: JobView, task: TaskReport) -> None:
+        name, generation, rollbacks = task.name, task.generation, task.rollbacks
         known = self._generations.get(name)
         if known is None or known[0] != generation:
             self._generations[name] = generation, view.at_ms
         if rollbacks > self._rollbacks.get(name, 0):
-            cause = self._cause(view, name.rpartition("-")[0])
-            text = f"{name} rolled back to checkpoint {status['checkpoint_id']}: {cause}; nothing is lost"
+            cause = self._cause(view, task.stage)
+            text = f"{name} rolled back to checkpoint {task.checkpoint_id}: {cause}; nothing is lost"
             self.incidents.append(Incident(view.at_ms, text, "rollback"))
         self._rollbacks[name] = rollbacks
 
@@ -159,12 +160,12 @@ class History:
         for worker in view.workers:
             starts, away_ms = self._starts.get(worker.number, (worker.starts, None))
             back = bool(worker.tasks) and all(
-                status["status"] in ("running", "fenced") for status in worker.tasks.values()
+                task.status in (TaskState.RUNNING, TaskState.FENCED) for task in worker.tasks.values()
             )
             if away_ms is None and (not worker.running or worker.starts > starts):
                 away_ms = view.at_ms
             elif away_ms is not None and back and worker.running:
-                restored = sum(status["measures"]["restored"] for status in worker.tasks.values())
+                restored = sum(task.measures.restored for task in worker.tasks.values())
                 text = f"worker {worker.number} takes input again after {(view.at_ms - away_ms) / 1_000:.1f} s"
                 text += f", {restored:,} entries of state restored" if restored else ", with the state that it has here"
                 self.incidents.append(Incident(view.at_ms, text, "back"))
@@ -175,18 +176,16 @@ class History:
 def _counted(view: JobView) -> Iterator[tuple[str, float]]:
     """Yield what a page shows as rates, by key."""
     for worker in view.workers:
-        measured = next(iter(worker.tasks.values()), {}).get("worker", {})
-        if "busy_s" in measured:
-            yield f"busy {worker.number}", measured["busy_s"]
-    for _, name, status in view.tasks():
-        measures = status["measures"]
-        yield f"in {name}", measures["records_in"]
-        yield f"out {name}", measures["records_out"]
-        yield f"restore {name}", status["restore"][0]
-        for topic, count in measures.get("sent_to", {}).items():
-            yield f"to {name} {topic}", count
-        for partition, offset in status["positions"].items():
-            yield f"from {name} {partition}", offset
+        if worker.measures is not None:
+            yield f"busy {worker.number}", worker.measures.busy_s
+    for _, task in view.tasks():
+        yield f"in {task.name}", task.measures.records_in
+        yield f"out {task.name}", task.measures.records_out
+        yield f"restore {task.name}", task.restore.done
+        for topic, count in task.measures.sent_to.items():
+            yield f"to {task.name} {topic}", count
+        for read in task.inputs:
+            yield f"from {task.name} {read.topic}[{read.partition}]", read.offset
 
 
 def _parts(points: Sequence[Point], count: int) -> Iterator[Sequence[Point]]:

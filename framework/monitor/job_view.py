@@ -1,15 +1,17 @@
 """A job as it is seen at one moment: what its workers have said last. Read by other threads; never changed."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
+from grete.protocol.ids import TopicPartition
+from grete.protocol.report import Reason, StandbyTaskReport, TaskReport, WorkerMeasures
 from grete.worker.ends import WorkerEnd
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker process. ``tasks``: by name, what grete.worker.status says; empty until it has started."""
+    """One worker process. ``tasks``: by name, ``measures``: of the process; empty and None until it has started."""
 
     number: int
     partitions: tuple[int, ...]  # whose tasks it hosts
@@ -20,19 +22,20 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     fenced: bool = False  # another process has its tasks
     halted: bool = False  # it will not be started again: see last_end
     last_end: WorkerEnd | None = None  # until it has committed again
-    ends: Mapping[str, int] = {}  # how often it has ended, by reason
-    tasks: Mapping[str, Mapping[str, Any]] = {}
+    ends: Mapping[Reason, int] = {}  # how often it has ended, by reason
+    tasks: Mapping[str, TaskReport] = {}
+    measures: WorkerMeasures | None = None
 
 
 class StandbyView(msgspec.Struct, frozen=True, kw_only=True):
-    """The standby of one partition. ``tasks``: by name, what grete.worker.standby_worker says; empty at first."""
+    """The standby of one partition. ``tasks``: by name; empty at first."""
 
     partition: int
     running: bool
     pid: int | None = None
     starts: int = 1
     behind: int = -1  # messages of its changelogs that are still to be read, -1: it has not all before them
-    tasks: Mapping[str, Mapping[str, Any]] = {}
+    tasks: Mapping[str, StandbyTaskReport] = {}
 
 
 class Incident(msgspec.Struct, frozen=True):
@@ -74,23 +77,22 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     incidents: tuple[Incident, ...] = ()  # of workers, oldest first
     ended: Ended | None = None
 
-    def tasks(self) -> Iterator[tuple[WorkerView, str, Mapping[str, Any]]]:
-        """Yield (worker, name, status) of each task that has said something."""
+    def tasks(self) -> Iterator[tuple[WorkerView, TaskReport]]:
+        """Yield (worker, report) of each task that has said something."""
         for worker in self.workers:
-            for name, status in worker.tasks.items():
-                yield worker, name, status
+            for task in worker.tasks.values():
+                yield worker, task
 
-    def age_s(self, status: Mapping[str, Any]) -> float | None:
+    def age_s(self, task: TaskReport) -> float | None:
         """Return for how long a task may have had what its last checkpoint has not; None: it has no checkpoint."""
-        checkpoint_id: int = status["checkpoint_id"]
-        up_to_ms = max(checkpoint_id, status["rests_ms"] or 0)
-        return None if checkpoint_id <= 0 else max(0.0, (self.at_ms - up_to_ms) / 1_000)
+        up_to_ms = max(task.checkpoint_id, task.rests_ms or 0)
+        return None if task.checkpoint_id <= 0 else max(0.0, (self.at_ms - up_to_ms) / 1_000)
 
-    def lags(self, status: Mapping[str, Any]) -> dict[str, int]:
+    def lags(self, task: TaskReport) -> dict[str, int]:
         """Return topic → records that a task has not committed yet, of the inputs whose end is known."""
         lags: dict[str, int] = {}
-        for partition, offset in status["lag_from"].items():
-            if partition in self.ends:
-                topic = partition.rpartition("[")[0]
-                lags[topic] = lags.get(topic, 0) + max(0, self.ends[partition] - offset)
+        for read in task.inputs:
+            end = self.ends.get(str(TopicPartition(read.topic, read.partition)))
+            if end is not None:
+                lags[read.topic] = lags.get(read.topic, 0) + max(0, end - read.lag_from)
         return lags

@@ -8,14 +8,16 @@ from grete.monitor.causes import findings_of
 from grete.monitor.history import History
 from grete.monitor.job_graph import JobGraph
 from grete.monitor.job_view import Incident, JobView, StandbyView, WorkerView
+from grete.protocol.report import StandbyState, TaskReport, TaskState
 
 INCIDENTS_SHOWN = 50  # a page of them
+_WORST_FIRST = (StandbyState.STOPPED, StandbyState.RESTORING, StandbyState.STANDBY)
 
 
 def live(graph: JobGraph, history: History, view: JobView) -> dict[str, Any]:
     """Return plain values: times in ms since 1970, ages in s, rates in records a second."""
     workers = {partition: worker for worker in view.workers for partition in worker.partitions}
-    hosts = {name: worker for worker, name, _ in view.tasks()}
+    hosts = {task.name: worker for worker, task in view.tasks()}
     tasks = [task_row(history, view, name, hosts.get(name), workers) for name in graph.tasks]
     known = [row for row in tasks if row["age_s"] is not None]
     incidents = sorted((*view.incidents, *list(history.incidents)), key=_at)[-INCIDENTS_SHOWN:]
@@ -50,7 +52,7 @@ def task_row(
         "name": name,
         "stage": stage,
         "partition": int(number),
-        "state": _state(host, worker, None if seen is None else seen.status),
+        "state": _state(host, worker, None if seen is None else seen.task),
         "pid": None if worker is None else worker.pid,
         "age_s": None,
         "checkpoint_id": None,
@@ -58,44 +60,47 @@ def task_row(
     }
     if seen is None:
         return row
-    status, measures = seen.status, seen.status["measures"]
-    lags = view.lags(status)
+    task = seen.task
+    measures, lags, commit = task.measures, view.lags(task), task.commit
     row |= {
-        "age_s": view.age_s(status),
-        "checkpoint_id": status["checkpoint_id"] if status["checkpoint_id"] > 0 else None,
-        "generation": status["generation"],
+        "age_s": view.age_s(task),
+        "checkpoint_id": task.checkpoint_id if task.checkpoint_id > 0 else None,
+        "generation": task.generation,
         "lag": sum(lags.values()) if lags else None,
-        "waits": status["waits"],
-        "behind": status.get("behind"),
-        "commit": status.get("commit"),
-        "channels": status.get("channels"),
-        "held_by": measures.get("held_by"),
-        "held_up": measures["held_up"],
+        "waits": task.waits,
+        "behind": task.behind,
+        "commit": None if commit is None else [commit.checkpoint_id, commit.step],
+        "channels": [task.channels.done, task.channels.total],
+        "held_by": measures.held_by,
+        "held_up": measures.held_up,
         "buffers": {
-            name: measures[name]
-            for name in ("uncommitted_bytes", "unacknowledged_bytes", "held_bytes", "early_bytes", "sink_bytes")
+            "uncommitted_bytes": measures.uncommitted_bytes,
+            "unacknowledged_bytes": measures.unacknowledged_bytes,
+            "held_bytes": measures.held_bytes,
+            "early_bytes": measures.early_bytes,
+            "sink_bytes": measures.sink_bytes,
         },
-        "sink_trouble": status["sink_trouble"],
-        "last_failure": status.get("last_failure"),
-        "dropped": status["dropped"],
-        "dead_letters": measures["dead_letters"],
-        "timers": status["timers"],
+        "sink_trouble": task.sink_trouble,
+        "last_failure": task.last_failure,
+        "dropped": task.dropped,
+        "dead_letters": measures.dead_letters,
+        "timers": task.timers,
         "busy": view.busy.get(name),
         "in": history.rate(f"in {name}"),
         "out": history.rate(f"out {name}"),
         "restore": None,
     }
-    done, end = status["restore"]
-    if host is not None and status["status"] == "starting" and end > done:
+    done, end = task.restore.done, task.restore.total
+    if host is not None and task.status is TaskState.STARTING and end > done:
         rate = history.rate(f"restore {name}")
         row["restore"] = {"done": done, "end": end, "left_s": (end - done) / rate if rate else None}
     return row
 
 
-def _state(host: WorkerView | None, worker: WorkerView | None, status: Mapping[str, Any] | None) -> str:
+def _state(host: WorkerView | None, worker: WorkerView | None, task: TaskReport | None) -> str:
     if host is None and worker is not None:
         return "fenced" if worker.fenced else "starting" if worker.running else "dead"
-    return "unknown" if host is None or status is None else str(status["status"])
+    return "unknown" if host is None or task is None else task.status.value
 
 
 def edge_rates(graph: JobGraph, history: History) -> list[float | None]:
@@ -112,7 +117,7 @@ def edge_rates(graph: JobGraph, history: History) -> list[float | None]:
 
 
 def _worker_row(history: History, worker: WorkerView) -> dict[str, Any]:
-    measured = next(iter(worker.tasks.values()), {}).get("worker", {})
+    measures = worker.measures
     return {
         "number": worker.number,
         "partitions": worker.partitions,
@@ -124,19 +129,19 @@ def _worker_row(history: History, worker: WorkerView) -> dict[str, Any]:
         "halted": worker.halted,
         "traceback": "" if worker.last_end is None else worker.last_end.traceback,
         "busy": history.rate(f"busy {worker.number}"),
-        "rocksdb_memory_bytes": measured.get("rocksdb_memory_bytes"),
-        "state_disk_bytes": measured.get("state_disk_bytes"),
+        "rocksdb_memory_bytes": None if measures is None else measures.rocksdb_memory_bytes,
+        "state_disk_bytes": None if measures is None else measures.state_disk_bytes,
     }
 
 
 def _standby_row(standby: StandbyView) -> dict[str, Any]:
-    states = {task["status"] for task in standby.tasks.values()}
-    state = next((each for each in ("stopped", "restoring") if each in states), "standby") if states else "starting"
+    states = {task.status for task in standby.tasks.values()}
+    worst = next((each for each in _WORST_FIRST if each in states), None)
     return {
         "partition": standby.partition,
         "running": standby.running,
         "pid": standby.pid,
-        "state": state,
+        "state": "starting" if worst is None else worst.value,
         "starts": standby.starts,
         "behind": None if standby.behind < 0 else standby.behind,
     }

@@ -46,25 +46,23 @@ class JobMetrics(Collector):
         view = self._look()
         if view is None:
             return
-        tasks = [((view.job, *_parts(name)), status) for _, name, status in view.tasks()]
+        tasks = [((view.job, task.stage, str(task.partition)), task) for _, task in view.tasks()]
         for metric in TASK_METRICS:
             family = _family(metric, _OF_TASK)
-            for owner, status in tasks:
-                _add(family, owner, metric.of(view, status))
+            for owner, task in tasks:
+                _add(family, owner, metric.of(view, task))
             yield family
         commits = HistogramMetricFamily(COMMIT_SECONDS, COMMIT_TEXT, labels=_OF_TASK)
-        for owner, status in tasks:
-            measures = status["measures"]
+        for owner, task in tasks:
             bounds = [*map(str, BUCKETS_S), "+Inf"]
-            counts = accumulate(measures["commit_counts"])
-            commits.add_metric(owner, list(zip(bounds, counts, strict=True)), measures["commit_sum_s"])
+            counts = accumulate(task.measures.commit_counts)
+            commits.add_metric(owner, list(zip(bounds, counts, strict=True)), task.measures.commit_sum_s)
         yield commits
         for of_worker in WORKER_METRICS:
             family = _family(of_worker, _OF_WORKER)
             for worker in view.workers:
-                measures = next(iter(worker.tasks.values()), {}).get("worker", {})
                 partition = str(worker.partitions[0]) if len(worker.partitions) == 1 else ""  # an empty label is none
-                _add(family, (view.job, str(worker.number), partition), of_worker.of(worker, measures))
+                _add(family, (view.job, str(worker.number), partition), of_worker.of(worker))
             yield family
         for of_job in JOB_METRICS:
             family = _family(of_job, ("job",))
@@ -85,9 +83,3 @@ def _add(family: GaugeMetricFamily | CounterMetricFamily, owner: tuple[str, ...]
             family.add_metric((*owner, which), value)
     elif values is not None:
         family.add_metric(owner, values)
-
-
-def _parts(task: str) -> tuple[str, str]:
-    """Return (stage, partition) of a task's name."""
-    stage, _, partition = task.rpartition("-")
-    return stage, partition

@@ -6,7 +6,8 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+
+from msgspec.structs import replace
 
 from grete.api.job import Job
 from grete.errors import ConfigError, ExitCode, FrameworkError, Halted
@@ -23,8 +24,9 @@ from grete.monitor.job_view import Ended, Incident, JobView, StandbyView, Worker
 from grete.monitor.page import Page
 from grete.monitor.server import Monitor, serving
 from grete.ports import JobLogReader, Log
+from grete.protocol.report import REASONS, WorkerReport
 from grete.settings import Settings
-from grete.worker.ends import REASONS, free_bytes
+from grete.worker.ends import free_bytes
 from grete.worker.job_member import JobMember
 from grete.worker.local_job import LocalJob
 from grete.worker.standby_processes import StandbyProcess
@@ -77,7 +79,8 @@ class JobWatch:
                     halted=worker.exit_code in (ExitCode.HALTED, ExitCode.FAILED),
                     last_end=worker.last_end,
                     ends={reason: worker.ends[reason] for reason in REASONS},
-                    tasks=worker.status,
+                    tasks=worker.tasks,
+                    measures=worker.measures,
                 )
                 for worker in local.supervisor.workers.values()
             ),
@@ -89,11 +92,11 @@ class JobWatch:
         """Show what the worker of a partition, in this process, says from now on; return it."""
         report, show_life, run = worker.report, worker.show_life, worker.run
 
-        def told(status: dict[str, Any]) -> None:
-            report(status)
-            self._show(
-                (WorkerView(number=partition, partitions=(partition,), running=True, pid=os.getpid(), tasks=status),)
-            )
+        def told(said: WorkerReport) -> None:
+            report(said)
+            tasks = {task.name: task for task in said.tasks}
+            here = WorkerView(number=partition, partitions=(partition,), running=True, pid=os.getpid(), tasks=tasks)
+            self._show((replace(here, measures=said.measures),))
 
         def lives() -> None:  # the watchdog says so, also within a turn of many slow records
             show_life()
@@ -194,7 +197,7 @@ def _standby(each: StandbyProcess) -> StandbyView:
         pid=None if each.process is None else each.process.pid,
         starts=each.starts,
         behind=each.behind,
-        tasks=each.status,
+        tasks=each.tasks,
     )
 
 

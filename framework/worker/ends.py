@@ -5,17 +5,16 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import msgspec
 
 from grete.errors import ExitCode
 from grete.halts import HaltCode
+from grete.protocol.report import Reason
 from grete.settings import Settings
 from grete.worker.last_words import HUNG, LOG_AWAY
 
-Reason = Literal["halted", "task error", "disk", "log away", "hung", "killed", "aborted", "store corrupted", "other"]
-REASONS: tuple[Reason, ...] = get_args(Reason)
 FREE_BYTES_MIN = 1 << 20  # a disk with less than this is full: a store or a log grows by more at a time
 DOUBLINGS_MAX = 40  # of the wait before a restart: its bound is reached long before
 _OF_THE_DISK = ("No space left", "disk is full", "Disk quota exceeded", "File too large", "SQLITE_IOERR", "IO error")

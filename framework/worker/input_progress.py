@@ -2,9 +2,9 @@
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import TaskReport, TaskState
 from grete.worker.worker_process import Life, WorkerProcess
 
 
@@ -16,7 +16,6 @@ class InputProgress:
         self.committed = {partition: min(of.values()) for partition, of in positions.items()}
         self.checkpoint_ids = dict.fromkeys(tasks, -1)  # as the workers last said
         self._positions = positions
-        self._external = {str(partition): partition for partition in positions}
         self._first, self._through = dict(self.committed), dict(self.committed)
         # external partition → (checkpoint id, offset, records until there since this run began)s, not through yet
         self._pending: dict[TopicPartition, deque[tuple[int, int, int]]] = {p: deque() for p in positions}
@@ -34,34 +33,34 @@ class InputProgress:
     def take(self, workers: Iterable[WorkerProcess]) -> None:
         """Take what the workers said last."""
         for worker in workers:
-            for name, task in worker.status.items():
-                self.checkpoint_ids[name] = max(self.checkpoint_ids[name], task["checkpoint_id"])
+            for name, task in worker.tasks.items():
+                self.checkpoint_ids[name] = max(self.checkpoint_ids[name], task.checkpoint_id)
                 if name in self._arriving:
                     self._arrive(name, task)
-                for external, offset in task["positions"].items():
-                    partition = self._external.get(external)
-                    if partition is None:
+                for read in task.inputs:
+                    partition = TopicPartition(read.topic, read.partition)
+                    if partition not in self._positions:
                         continue  # of a broadcast topic that has got more since this run began
-                    if offset > self._positions[partition][name]:
-                        self._positions[partition][name] = offset
-                        self._holes[partition][name, worker.life_of(task)] = task["holes"].get(external, 0)
+                    if read.offset > self._positions[partition][name]:
+                        self._positions[partition][name] = read.offset
+                        self._holes[partition][name, worker.life_of(task)] = read.holes
                     if name not in self._arriving:
-                        self._advance(partition, task["checkpoint_id"])
+                        self._advance(partition, task.checkpoint_id)
 
-    def _arrive(self, name: str, task: Mapping[str, Any]) -> None:
+    def _arrive(self, name: str, task: TaskReport) -> None:
         """Begin where a task has begun here, once it says where: its first status may tell of a commit behind that."""
-        for external, offset in task["began"].items():
-            partition = self._external.get(external)
-            if partition is None:
+        for begin in task.began:
+            partition = TopicPartition(begin.topic, begin.partition)
+            if partition not in self._positions:
                 continue
-            self._positions[partition][name] = max(self._positions[partition][name], offset)
+            self._positions[partition][name] = max(self._positions[partition][name], begin.offset)
             least = self._least(partition)
             if least > self.committed[partition]:
                 self._first[partition] += least - self.committed[partition]
                 self._through[partition] = self.committed[partition] = least
                 self._pending[partition].clear()
                 self._records_through[partition] = self._records(partition)
-        if task["began"] or task["status"] == "running":
+        if task.began or task.status is TaskState.RUNNING:
             self._arriving.discard(name)
 
     def _least(self, partition: TopicPartition) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from grete.api.job import Job
 from grete.errors import ExitCode, Fenced, FrameworkError, LogAway, TransientError
@@ -15,6 +15,7 @@ from grete.job.directory import JobDirectory
 from grete.logs.open_transactions import HiddenInput
 from grete.logs.patience import Patience
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import TaskReport
 from grete.settings import Settings
 from grete.state.commits import all_wirings, count_commits, ends_of, external_ends, last_commit, readable_ends
 from grete.state.prepare import prepare
@@ -122,7 +123,8 @@ class LocalJob:
         if self._fenced:
             raise Fenced(self._was_fenced(self._fenced))
         for name, task in ChainMap(*(worker.fenced for worker in self.supervisor.workers.values())).items():
-            raise Fenced(f"{name} was fenced: another process has taken it: {task['end']['text']}", task=name)
+            text = "" if task.end is None else f": {task.end.text}"
+            raise Fenced(f"{name} was fenced: another process has taken it{text}", task=name)
 
     def ends(self) -> dict[TopicPartition, int]:
         """Return where the external inputs end: now, or when the log last answered."""
@@ -148,10 +150,10 @@ class LocalJob:
         self._inputs.take(self.supervisor.workers.values())
         self._reports.take(self.supervisor.workers.values())
 
-    def _tasks(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _tasks(self) -> Iterator[tuple[str, TaskReport]]:
         """Yield the name of each task, and what it said last."""
         for worker in self.supervisor.workers.values():
-            yield from worker.status.items()
+            yield from worker.tasks.items()
 
     @property
     def reports(self) -> TaskReports:
@@ -196,11 +198,11 @@ class LocalJob:
 
     def waiting_timers(self) -> int:
         """Return how many timers of event time are set, those of windows among them, as the workers last said."""
-        return sum(task["timers"] for _, task in self._tasks())
+        return sum(task.timers for _, task in self._tasks())
 
     def waiting_wall_timers(self) -> int:
         """Return how many wall-clock timers are set, as the workers last said."""
-        return sum(task["wall_timers"] for _, task in self._tasks())
+        return sum(task.wall_timers for _, task in self._tasks())
 
     def drained(self, ends: dict[TopicPartition, int]) -> bool:
         """Tell whether all before ``ends``, and what comes of ``drain``, is processed and committed (A2b).
@@ -222,17 +224,17 @@ class LocalJob:
         committed = self.committed()
         if any(committed.get(partition, 0) < end for partition, end in ends.items()):
             return False
-        statuses = [worker.status for worker in self.supervisor.workers.values()]
+        statuses = [worker.tasks for worker in self.supervisor.workers.values()]
         tasks = dict(self._tasks())
-        if not (all(statuses) and all(task["settled"] for task in tasks.values())):
+        if not (all(statuses) and all(task.settled for task in tasks.values())):
             return False  # a sink, too, has not taken everything
-        generations = {name: task["generation"] for name, task in tasks.items()}
+        generations = {name: task.generation for name, task in tasks.items()}
         if generations != self._generations:
             self._generations, self._reached, self._idle = generations, None, None
         last = self.progress.last_commit
         if ("deterministic" in self.job.modes or not self.aligned) and not self._idle_is_committed(ends):
             return False
-        covered_t = {name: task["covered_t"] for name, task in tasks.items()}
+        covered_t = {name: task.covered_t for name, task in tasks.items()}
         if "deterministic" in self.job.modes and not passed(self.log, self.job, ends, last, covered_t):
             return False
         if self.job.modes == "deterministic":
@@ -254,13 +256,13 @@ class LocalJob:
         """
         tasks, wirings = dict(self._tasks()), all_wirings(self.job)
         names = [each.name for each in wirings if by_timer == (each.deterministic or not self.aligned)]
-        return all(tasks[name]["checkpoint_id"] >= checkpoint_id for name in names)
+        return all(tasks[name].checkpoint_id >= checkpoint_id for name in names)
 
     def _have_told(self) -> bool:
         """Tell whether no task has committed since its status: without a guarantee, what was read since may be held."""
         tasks = dict(self._tasks())
         lasts = ((self.progress.last_commit(w.changelog), tasks[w.name]) for w in all_wirings(self.job))
-        return all(last is not None and last.commit.checkpoint_id <= task["checkpoint_id"] for last, task in lasts)
+        return all(last is not None and last.commit.checkpoint_id <= task.checkpoint_id for last, task in lasts)
 
     def _idle_is_committed(self, ends: dict[TopicPartition, int]) -> bool:
         """Tell whether all inputs are idle, or have ended, and the tasks that commit by their timer have done so."""
@@ -277,8 +279,9 @@ class LocalJob:
         waits = self.waits_for_idle and len(self._inputs.committed) > 1 and bool(self.job.topology().timed)
         if not (self.draining or waits):
             return 0
-        idle = [task["ended_in" if self.draining else "idle_in"] for _, task in self._tasks()]
-        return None if None in idle else max(idle, default=None)
+        idle = [task.ended_in if self.draining else task.idle_in for _, task in self._tasks()]
+        known = [checkpoint_id for checkpoint_id in idle if checkpoint_id is not None]
+        return max(known, default=None) if len(known) == len(idle) else None
 
     def _readable(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the ends without trailing offsets that hold no record, as Kafka's transaction markers (S1).

@@ -9,13 +9,12 @@ import subprocess
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from grete.core.members.assignor import CAUGHT_UP
 from grete.job.directory import JobDirectory
+from grete.protocol.report import StandbyTaskReport, decode_standby_report
 from grete.worker.ends import restart_wait_ms
 from grete.worker.last_words import last_words
 from grete.worker.process_main import WorkerSpec
@@ -29,12 +28,12 @@ STILL_S = 10.0  # in which a restore reads nothing: then a worker may find out w
 
 @dataclass
 class StandbyProcess:
-    """The standby of one partition. ``status``: by task, what grete.worker.standby_worker says of it."""
+    """The standby of one partition. ``tasks``: by name, as they said last."""
 
     partition: int
     started: Started | None = None
     lines: StatusLines = field(default_factory=StatusLines)
-    status: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tasks: dict[str, StandbyTaskReport] = field(default_factory=dict)
     starts: int = 0
     ends: int = 0  # in a row, without having caught up in between
     restart_at: float = 0.0  # by the monotonic clock
@@ -53,19 +52,19 @@ class StandbyProcess:
     @property
     def checkpoint_id(self) -> int:
         """The checkpoint that each of its stores includes, -1: one includes none."""
-        return min((task["checkpoint_id"] for task in self.status.values()), default=-1)
+        return min((task.checkpoint_id for task in self.tasks.values()), default=-1)
 
     @property
     def restores(self) -> bool:
         """Whether it has still to restore: a worker that took its place now would begin again."""
-        moves = time.monotonic() - self.read_s < STILL_S and not any(task["trouble"] for task in self.status.values())
-        return bool(self.status) and self.behind < 0 and moves
+        moves = time.monotonic() - self.read_s < STILL_S and not any(task.trouble for task in self.tasks.values())
+        return bool(self.tasks) and self.behind < 0 and moves
 
     @property
     def behind(self) -> int:
         """How many messages of its changelogs are behind its stores, -1: not known, or one has not all before them."""
-        tasks = self.status.values()
-        return sum(t["behind"] for t in tasks) if tasks and all(t["behind"] >= 0 for t in tasks) else -1
+        tasks = self.tasks.values()
+        return sum(t.behind for t in tasks) if tasks and all(t.behind >= 0 for t in tasks) else -1
 
 
 class StandbyProcesses:
@@ -136,9 +135,9 @@ class StandbyProcesses:
     def _tell_coming(self, each: StandbyProcess) -> None:
         """Let a standby open ahead what its worker needs; a process that has said something takes the signal."""
         comes = each.partition in self._coming
-        if comes and not each.opens and each.status and each.process is not None and each.stop_by is None:
+        if comes and not each.opens and each.tasks and each.process is not None and each.stop_by is None:
             each.process.send_signal(signal.SIGUSR2)
-        each.opens = comes and (each.opens or bool(each.status))
+        each.opens = comes and (each.opens or bool(each.tasks))
 
     def close(self) -> None:
         """End all, and wait for it."""
@@ -153,37 +152,37 @@ class StandbyProcesses:
             self._spec, standby=True, number=each.partition, partitions=(each.partition,), output=output, drain=False
         )
         each.started = self._pool.start(spec)
-        each.lines, each.status, each.read = StatusLines(), {}, -1
+        each.lines, each.tasks, each.read = StatusLines(), {}, -1
         each.starts += 1
 
     def _read(self, each: StandbyProcess) -> None:
         assert each.started is not None
         for line in each.lines.read(each.started.pipe) or ():
             self.changes += 1
-            try:
-                each.status = msgspec.json.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                continue  # cut short by a full pipe
-            read = sum(task["read"] for task in each.status.values())
+            report = decode_standby_report(line)
+            if report is None:
+                continue
+            each.tasks = {task.name: task for task in report.tasks}
+            read = sum(task.read for task in each.tasks.values())
             if read != each.read:
                 each.read, each.read_s = read, time.monotonic()
             self._take(each, each.started)
 
     def _take(self, each: StandbyProcess, started: Started) -> None:
         stdin = started.process.stdin
-        if not each.status and each.stop_by is not None and stdin is not None and not stdin.closed:
+        if not each.tasks and each.stop_by is not None and stdin is not None and not stdin.closed:
             self._pool.keep(started)  # its stores are free, and it waits to be a worker
             self._gone(each)
             return
         if 0 <= each.behind <= CAUGHT_UP:
             each.ends, each.told = 0, ""
-        for name, task in each.status.items():
-            if task["trouble"] and task["trouble"] != each.told:
-                each.told = task["trouble"]
+        for name, task in each.tasks.items():
+            if task.trouble and task.trouble != each.told:
+                each.told = task.trouble
                 self._tell(f"the standby of {name} has stopped, and its worker goes on: {each.told}")
 
     def _gone(self, each: StandbyProcess) -> None:
-        each.started, each.status, each.stop_by, each.opens = None, {}, None, False
+        each.started, each.tasks, each.stop_by, each.opens = None, {}, None, False
         self.changes += 1
         if each.partition not in self.wanted:
             del self.processes[each.partition]

@@ -17,6 +17,7 @@ from grete.execution.standby import StandbyTask
 from grete.job.directory import JobDirectory
 from grete.logs.address import open_reader
 from grete.ports import LogReader
+from grete.protocol.report import StandbyReport, StandbyState, StandbyTaskReport
 from grete.settings import Settings
 from grete.state.pinning import know_dropped
 from grete.state.prepare import prepare_standby
@@ -51,7 +52,7 @@ class StandbyWorker:
         stage: str | None = None,
     ) -> None:
         """Open the stores. Raises ConfigError: the job has no such partition; TransientError: one is in use."""
-        self.report: Callable[[dict[str, object]], None] = lambda _status: None  # to the supervisor
+        self.report: Callable[[StandbyReport], None] = lambda _report: None  # to the supervisor
         self.tidy: Callable[[], None] = lambda: None  # now and then
         self.open_ahead: Callable[[], None] = lambda: None  # what a worker needs that takes the place of these
         self.standbys: list[StandbyTask] = []
@@ -130,7 +131,7 @@ class StandbyWorker:
             return
         self._reported_ms = now
         self.tidy()
-        self.report({standby.wiring.name: standby_status(standby) for standby in self.standbys})
+        self.report(StandbyReport(tasks=tuple(map(standby_report, self.standbys))))
         for standby in self.standbys:
             if standby.progress.caught_up and standby.wiring.name not in self._told:
                 self._told.add(standby.wiring.name)
@@ -145,23 +146,22 @@ class StandbyWorker:
                 )
 
 
-def standby_status(standby: StandbyTask) -> dict[str, object]:
-    """Return what a supervisor shows of a standby: plain values.
-
-    ``behind``: messages that a task would read which starts on its store, -1: it would restore.
-    """
-    progress = standby.progress
-    stopped = standby.phase is StandbyPhase.STOPPED
-    return {
-        "status": "stopped" if stopped else "standby" if progress.caught_up else "restoring",
-        "checkpoint_id": progress.checkpoint_id,
-        "position": progress.position,
-        "read": progress.read,
-        "end": progress.end,
-        "behind": progress.behind,
-        "trouble": standby.trouble,
-        "counters": dict(standby.counters),
-    }
+def standby_report(standby: StandbyTask) -> StandbyTaskReport:
+    """Return the report of the standby of one task."""
+    progress, wiring = standby.progress, standby.wiring
+    stopped, ready = standby.phase is StandbyPhase.STOPPED, progress.caught_up
+    return StandbyTaskReport(
+        stage=wiring.stage,
+        partition=wiring.changelog.partition,
+        status=StandbyState.STOPPED if stopped else StandbyState.STANDBY if ready else StandbyState.RESTORING,
+        checkpoint_id=progress.checkpoint_id,
+        position=progress.position,
+        read=progress.read,
+        end=progress.end,
+        behind=progress.behind,
+        trouble=standby.trouble,
+        counters=dict(standby.counters),
+    )
 
 
 def open_standby(
@@ -220,5 +220,5 @@ def run_standby(make: Callable[[], StandbyWorker]) -> ExitCode:
     if worker is not None:
         worker.close()
         if code is ExitCode.DONE:
-            worker.report({})  # its stores are free
+            worker.report(StandbyReport(tasks=()))  # its stores are free
     return code

@@ -1,4 +1,4 @@
-"""The pipe between a worker and its supervisor: statuses as lines of JSON, and empty lines as signs of life."""
+"""The pipe between a worker and its supervisor: reports as lines of JSON, and empty lines as signs of life."""
 
 import contextlib
 import os
@@ -6,8 +6,7 @@ import select
 import threading
 from collections.abc import Callable
 
-import msgspec
-
+from grete.protocol.report import AnyReport, encode_report
 from grete.settings import MiB
 
 LINE_BYTES_MAX = 16 * MiB  # of a status that never ends; then it is dropped. Of a task it has some KiB
@@ -35,9 +34,9 @@ class StatusPipe:
         self._rest = b""
         self._lock = threading.Lock()  # the loop reports, and so do the threads that watch it
 
-    def report(self, status: dict[str, object]) -> None:
+    def report(self, report: AnyReport) -> None:
         """Write a line of JSON, as much of it as the pipe takes, unless an earlier one is still on its way."""
-        self._write(msgspec.json.encode(status) + b"\n")
+        self._write(encode_report(report) + b"\n")
 
     def show_life(self) -> None:
         """Tell, by an empty line, that the loop goes on, perhaps in a long batch."""

@@ -20,7 +20,6 @@ from grete.worker.packing import spread
 from grete.worker.process_main import spec_in
 from grete.worker.process_pool import ProcessPool
 from grete.worker.standby_processes import StandbyProcesses
-from grete.worker.status_pipe import StatusLines
 from grete.worker.wakeup import WakeableSelector
 from grete.worker.worker_process import WorkerProcess, code_text
 
@@ -177,7 +176,7 @@ class Supervisor:
         now = time.monotonic()
         since_s, self._looked_s = min(now - self._looked_s, LOOK_S_MAX), now
         for worker in self.workers.values():
-            if worker.process is not None and worker.status:
+            if worker.process is not None and worker.tasks:
                 worker.silent_s += since_s
                 if worker.silent_s > self._silent_s_max:
                     worker.was_silent = True
@@ -189,7 +188,7 @@ class Supervisor:
 
     def _tell_ends(self) -> None:
         for worker in self.workers.values():
-            if worker.process is not None and worker.status and not worker.told_ends:  # it runs: it takes the signal
+            if worker.process is not None and worker.tasks and not worker.told_ends:  # it runs: it takes the signal
                 worker.process.send_signal(signal.SIGUSR1)
                 worker.told_ends = True
 
@@ -212,7 +211,8 @@ class Supervisor:
         """End a worker by SIGKILL; the next poll restarts it."""
         worker = self.workers[number]
         if worker.process is not None:
-            worker.killed, worker.status = True, {}  # what it said last is not true of the dead
+            worker.killed = True
+            worker.forget_reports()
             worker.process.kill()
             worker.process.wait()
 
@@ -239,10 +239,7 @@ class Supervisor:
             fenced=tuple(worker.fenced),
         )
         worker.process, worker.pipe, _ = self._spawner.start(spec)
-        worker.status, worker.lines, worker.orders, worker.ends_told = {}, StatusLines(), b"", {}
-        worker.starts += 1
-        worker.killed = worker.was_silent = False
-        worker.told_ends, worker.silent_s = spec.drain, 0.0
+        worker.started(told_ends=spec.drain)
         self._selector.register(worker.pipe, worker)
 
     def _read(self, worker: WorkerProcess) -> None:
@@ -324,7 +321,8 @@ class Supervisor:
     def _forget(self, worker: WorkerProcess) -> None:
         if worker.process is not None and worker.process.stdin is not None:
             worker.process.stdin.close()
-        worker.process, worker.status, worker.orders = None, {}, b""
+        worker.process, worker.orders = None, b""
+        worker.forget_reports()
         self.changes += 1
         if worker.pipe >= 0:
             self._close_pipe(worker)

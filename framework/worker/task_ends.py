@@ -4,19 +4,18 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from grete.errors import Fenced, FrameworkError, Halted, StoreCorrupted
 from grete.execution.driver import TaskDriver
 from grete.execution.user_traceback import user_traceback
 from grete.halts import HaltCode
+from grete.protocol.report import ReadUpTo, TaskEnd, TaskEndReason, TaskReport, TaskState
 from grete.settings import Settings
 from grete.worker.end_log import kind_of
 from grete.worker.ends import restart_wait_ms
-from grete.worker.status import ReadUpTo, moved, read_up_to, task_status
-
-TaskEndReason = Literal["fenced", "halted", "task error", "store corrupted"]
-_AWAY: dict[str, object] = {"settled": False, "idle_in": None, "ended_in": None, "sink_trouble": None}
+from grete.worker.status import moved, read_up_to, task_report
 
 logger = logging.getLogger("grete")
 
@@ -27,12 +26,12 @@ class TaskEnds:
     def __init__(self, settings: Settings, mono_ms: Callable[[], float]) -> None:
         self.fenced: Fenced | None = None  # of the first task that was
         self.halted: Halted | None = None  # likewise: a person must look, so all tasks stop
-        self.statuses: dict[str, dict[str, Any]] = {}  # task that is not there → what it said last
+        self.reports: dict[str, TaskReport] = {}  # task that is not there → what it said last
         self._settings, self._mono_ms = settings, mono_ms
-        self._in_a_row: dict[str, tuple[int, ReadUpTo]] = {}  # task → its ends without progress between, its last one
+        self._in_a_row: dict[str, tuple[int, ReadUpTo | None]] = {}  # task → ends without progress, last one
         self._due_ms: dict[str, float] = {}  # task → when it starts again
-        self._last: dict[str, dict[str, Any]] = {}  # task → its last end, until it has committed what it read since
-        self._counts: dict[str, Counter[str]] = {}  # task → its ends by reason
+        self._last: dict[str, TaskEnd] = {}  # task → its last end, until it has committed what it read since
+        self._counts: dict[str, Counter[TaskEndReason]] = {}  # task → its ends by reason
 
     @property
     def waiting(self) -> bool:
@@ -49,31 +48,35 @@ class TaskEnds:
         now = self._mono_ms()
         names = [name for name, due_ms in self._due_ms.items() if due_ms <= now and not leaves(name)]
         for name in names:
-            del self._due_ms[name], self.statuses[name]
+            del self._due_ms[name], self.reports[name]
         return names
 
     def is_fenced(self, name: str) -> bool:
         """Whether another process has a task, as far as is known here."""
-        return self.statuses.get(name, {}).get("status") == "fenced"
+        return name in self.reports and self.reports[name].status is TaskState.FENCED
 
     def forget(self, name: str) -> None:
         """Know nothing of a task any more: it is hosted elsewhere, or begins again as if it was new."""
-        for known in (self.statuses, self._due_ms, self._last, self._in_a_row, self._counts):
+        for known in (self.reports, self._due_ms, self._last, self._in_a_row, self._counts):
             known.pop(name, None)
 
-    def told(self, name: str, driver: TaskDriver | None) -> dict[str, Any]:
-        """Return what is known of a task's ends, for its status; ``driver``: None if it is not there."""
+    def counts(self, name: str) -> dict[TaskEndReason, int]:
+        """Return how often a task has ended alone, by reason."""
+        return dict(self._counts.get(name, ()))
+
+    def last(self, name: str, driver: TaskDriver | None) -> TaskEnd | None:
+        """Return a task's last end, until it has committed what it read since; ``driver``: None if it is not there."""
         if (
             name in self._last
             and driver is not None
             and moved(self._in_a_row[name][1], read_up_to(driver.core.commits.committed))
         ):
             del self._last[name]
-        return {"end": self._last.get(name), "ends": dict(self._counts.get(name, ()))}
+        return self._last.get(name)
 
     def note(self, driver: TaskDriver, error: FrameworkError) -> None:
         """Take the end of a task by an error of its own: log it, and plan its next start, if it is to have one."""
-        name, status = driver.wiring.name, task_status(driver)
+        name, report = driver.wiring.name, task_report(driver)
         trace = user_traceback(error.__cause__) or ""
         count = self._counted(name, driver)
         logged, wait_ms = error.plain() | {"kind": kind_of(error)}, None
@@ -83,25 +86,26 @@ class TaskEnds:
             error.__cause__ = cause  # it says what to do
         match error:
             case Fenced():
-                self.fenced, state = self.fenced or error, "fenced"
+                self.fenced, state = self.fenced or error, TaskState.FENCED
             case Halted():
-                self.halted, state = self.halted or error, "halted"
+                self.halted, state = self.halted or error, TaskState.HALTED
             case _:
-                state, wait_ms = "ended", restart_wait_ms(self._settings, count)
+                state, wait_ms = TaskState.ENDED, restart_wait_ms(self._settings, count)
                 self._due_ms[name] = self._mono_ms() + wait_ms
         reason = _reason(error, state)
-        end = {
-            "reason": reason,
-            "text": str(error),
-            "traceback": trace,
-            "code": str(error.code.value) if isinstance(error, Halted) else "",
-            "restart_ms": wait_ms,
-            "at_ms": time.time_ns() // 1_000_000,
-        }
-        self._last[name] = end
+        self._last[name] = TaskEnd(
+            reason=reason,
+            text=str(error),
+            traceback=trace,
+            code=str(error.code.value) if isinstance(error, Halted) else "",
+            restart_ms=wait_ms,
+            at_ms=time.time_ns() // 1_000_000,
+        )
         self._counts.setdefault(name, Counter())[reason] += 1
-        self.statuses[name] = status | {"status": state} | _AWAY
-        if state == "fenced":
+        self.reports[name] = replace(
+            report, status=state, settled=False, idle_in=None, ended_in=None, sink_trouble=None
+        )
+        if state is TaskState.FENCED:
             logger.warning("task ended", extra=logged)
         else:
             logger.error("task ended", extra=logged | {"traceback": trace, "ends": count, "restart_ms": wait_ms})
@@ -113,7 +117,7 @@ class TaskEnds:
         return self._in_a_row[name][0]
 
 
-def _reason(error: FrameworkError, state: str) -> TaskEndReason:
-    if state == "ended":
+def _reason(error: FrameworkError, state: TaskState) -> TaskEndReason:
+    if state is TaskState.ENDED:
         return "store corrupted" if isinstance(error, StoreCorrupted) else "task error"
-    return "fenced" if state == "fenced" else "halted"
+    return "fenced" if state is TaskState.FENCED else "halted"

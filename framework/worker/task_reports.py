@@ -1,7 +1,10 @@
 """What the tasks of a run say, for a person: what they wait for, what they restore, what they have dropped."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from msgspec.structs import asdict
+
+from grete.protocol.report import TaskState
 from grete.worker.worker_process import Life, WorkerProcess
 
 
@@ -21,26 +24,26 @@ class TaskReports:
         self.failures: dict[str, str] = {}
         self.restores: dict[str, tuple[int, int]] = {}
         self.dropped: dict[str, dict[str, int]] = {}
-        self._of_lives: dict[tuple[str, Life], dict[str, int]] = {}  # task, its life → records by reason
+        self._of_lives: dict[tuple[str, Life], Mapping[str, int]] = {}  # task, its life → records by reason
 
     def take(self, workers: Iterable[WorkerProcess]) -> None:
         """Take what the workers said last."""
         self.troubles, self.waits, self.failures, self.restores = {}, {}, {}, {}
         for worker in workers:
-            for name, task in worker.status.items():
-                for field, by_task in (
-                    ("sink_trouble", self.troubles),
-                    ("waits", self.waits),
-                    ("last_failure", self.failures),
+            for name, task in worker.tasks.items():
+                for said, by_task in (
+                    (task.sink_trouble, self.troubles),
+                    (task.waits, self.waits),
+                    (task.last_failure, self.failures),
                 ):
-                    if task[field]:
-                        by_task[name] = task[field]
-                done, total = task["restore"]
-                if task["status"] == "starting" and 0 < done < total:
-                    self.restores[name] = done, total
-                self._drop(name, worker.life_of(task), task["dropped"])
+                    if said:
+                        by_task[name] = said
+                restore = task.restore
+                if task.status is TaskState.STARTING and 0 < restore.done < restore.total:
+                    self.restores[name] = restore.done, restore.total
+                self._drop(name, worker.life_of(task), asdict(task.dropped))
 
-    def _drop(self, name: str, life: Life, dropped: dict[str, int]) -> None:
+    def _drop(self, name: str, life: Life, dropped: Mapping[str, int]) -> None:
         before = self._of_lives.get((name, life), {})
         if dropped != before:
             self._of_lives[name, life] = dropped

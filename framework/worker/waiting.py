@@ -12,6 +12,7 @@ from grete.core.idleness import longest_interval_ms
 from grete.core.ports import Core
 from grete.execution.driver import TaskDriver
 from grete.protocol.ids import TopicPartition, split_producer_id
+from grete.protocol.report import OtherTasks
 from grete.settings import Settings
 
 WAIT_MS = 60_000  # after which a wait is said, for a checkpoint beyond the interval; and between two lines
@@ -61,12 +62,12 @@ class TaskWaits:
                         self._look(partition)
         return found
 
-    def behind(self, driver: TaskDriver, now: float) -> dict[str, object] | None:
+    def behind(self, driver: TaskDriver, now: float) -> OtherTasks | None:
         """Return for which tasks a task waits, and for how many seconds it has, once ``told`` has looked; None: not."""
         _, since = self._seen.get(driver.wiring.name, (0, now))
         if not (self._has_waited(driver, now - since, SHOWN_MS) and _reads(driver)):
             return None
-        return {"since_s": round((now - since) / 1000, 1), "tasks": list(self._behind(driver.core))}
+        return OtherTasks(round((now - since) / 1000, 1), tuple(self._behind(driver.core)))
 
     def _has_waited(self, driver: TaskDriver, waited_ms: float, least_ms: float) -> bool:
         """Tell whether a task waits for longer than it must: for a checkpoint, idle ones close some less often (A1)."""

@@ -2,9 +2,10 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+
+from msgspec.structs import replace
 
 from grete.api.job import Job
 from grete.errors import ExitCode, LogAway, Refused, TransientError
@@ -14,6 +15,7 @@ from grete.job.key_check import JobKeys
 from grete.logs.patience import Patience
 from grete.ports import Log
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import TaskReport, WorkerReport
 from grete.settings import Settings
 from grete.stores.rocksdb_memory import RocksMemory
 from grete.worker.blocking import BlockingWatch
@@ -21,9 +23,9 @@ from grete.worker.control_pipe import Order
 from grete.worker.dropped import DroppedLog
 from grete.worker.hosted_task import Shared
 from grete.worker.hosting import Hosting
-from grete.worker.measures import WorkerMeasures
+from grete.worker.measures import WorkerMeter
 from grete.worker.refused import explained
-from grete.worker.status import lag_from, log_ready, task_status
+from grete.worker.status import lag_from, log_ready, task_report
 from grete.worker.waiting import TaskWaits
 from grete.worker.watchdog import Watchdog
 
@@ -65,7 +67,7 @@ class Worker:
         """
         self._log, self._settings = log, settings
         self.patience = Patience()  # that of the log: a stop shortens it
-        self.report: Callable[[dict[str, object]], None] = lambda _status: None  # to the supervisor
+        self.report: Callable[[WorkerReport], None] = lambda _report: None  # to the supervisor
         self.report_rest: Callable[[], None] = lambda: None  # of a status that was too long to be reported at once
         self.publish: Callable[[dict[TopicPartition, int]], None] = lambda _positions: None  # to tools outside
         self.show_life: Callable[[], None] = lambda: None  # to a supervisor, from another thread
@@ -84,12 +86,12 @@ class Worker:
         self._next_order: Order | None = None  # that has come while the loop waited
         self.gave_up = False  # a stop has timed out
         self._turns = 0  # of the loop
-        self._reported: dict[str, Any] = {}  # the last statuses
+        self._reported = WorkerReport(tasks=())  # the last report
         memory = RocksMemory(settings.rocksdb_bytes)
         shared = Shared(job, log, job_directory, settings, memory, mono_ms, keys)
         self.hosting = Hosting(partitions, shared, stage=stage, fenced=fenced)
         self._loop, self._ends = self.hosting.loop, self.hosting.ends
-        self._measures = WorkerMeasures(memory, lambda: [task.directory for task in self.hosting.tasks.values()])
+        self._meter = WorkerMeter(memory, lambda: [task.directory for task in self.hosting.tasks.values()])
         stages = [graph.name for graph in job.stages]  # by ordinal: one that was dropped keeps its place
         self._waiting = TaskWaits(stages, settings, self._look)
 
@@ -121,13 +123,11 @@ class Worker:
 
     def _report_within(self, line: str) -> None:
         """Report within a long turn, in which only records are done: what was known, how busy, in which ``line``."""
-        of_worker, known = {"busy_s": self._measures.busy_s, "in_line": line}, self._reported
-        self.report(
-            {
-                name: status | {"busy_s": self._loop.busy_s(name), "worker": status["worker"] | of_worker}
-                for name, status in known.items()
-            }
-        )
+        known = self._reported
+        if known.measures is not None:
+            tasks = tuple(replace(task, busy_s=self._loop.busy_s(task.name)) for task in known.tasks)
+            measures = replace(known.measures, busy_s=self._meter.busy_s, in_line=line)
+            self.report(WorkerReport(tasks=tasks, measures=measures))
 
     def run(self) -> ExitCode:
         """Run until stopped; return how it ended (C5)."""
@@ -184,7 +184,7 @@ class Worker:
             begun = now
             came = self._log.wait(min(STATUS_MS, by - now), answers=answers)
             now = mono_ms()
-            self._measures.waited_ms += now - begun
+            self._meter.waited_ms += now - begun
             if not came:
                 self._status()
 
@@ -273,27 +273,30 @@ class Worker:
             if self.patience.silent:
                 self._waiting.forget()
                 self._away = {driver.wiring.name: driver.counters["commits"] for driver in self.drivers}
-            waits = self._waiting.told(self.drivers, now)
-            of_worker = self._measures.told(now) | {"log_trouble": self.patience.trouble, "in_line": ""}
-            there = {
-                (name := driver.wiring.name): task_status(driver)
-                | {"waits": waits.get(name), "behind": self._waiting.behind(driver, now)}
-                | self._ends.told(name, driver)
-                for driver in self.drivers
-            }
-            away = {
-                name: status | {"waits": None, "behind": None} | self._ends.told(name, None)
-                for name, status in self._ends.statuses.items()
-            }
-            self._reported = {
-                name: status
-                | {"life": self.hosting.tasks[name].life, "busy_s": self._loop.busy_s(name), "worker": of_worker}
-                for name, status in (there | away).items()
-            }
+            self._reported = WorkerReport(
+                tasks=tuple(self._task_reports(now)), measures=self._meter.measure(now, self.patience.trouble)
+            )
             self.report(self._reported)
             self._publish()
             self.tidy()
             self._dropped.look(self.drivers, now)
+
+    def _task_reports(self, now: float) -> Iterator[TaskReport]:
+        """Yield the reports of the tasks that are here, and of those that have ended alone."""
+        waits = self._waiting.told(self.drivers, now)
+        here = {driver.wiring.name: task_report(driver) for driver in self.drivers}
+        drivers = {driver.wiring.name: driver for driver in self.drivers}
+        for name, report in (here | {n: r for n, r in self._ends.reports.items() if n not in here}).items():
+            driver = drivers.get(name)
+            yield replace(
+                report,
+                waits=None if driver is None else waits.get(name),
+                behind=None if driver is None else self._waiting.behind(driver, now),
+                end=self._ends.last(name, driver),
+                ends=self._ends.counts(name),
+                life=self.hosting.tasks[name].life,
+                busy_s=self._loop.busy_s(name),
+            )
 
     def _publish(self) -> None:
         """Publish how far external inputs are committed, where that has changed: seldom enough for any cluster."""

@@ -36,8 +36,9 @@ class Whose(logging.Filter):
         known: dict[str, object] = {"id": ours and ours.name, "job": self.job, **self._worker}
         task = None if record.name == CLIENT else self.task()
         if task is not None:
-            stage, _, partition = task.wiring.name.rpartition("-")
-            known |= {"stage": stage, "partition": int(partition), "generation": task.core.generation}
+            wiring = task.wiring
+            known |= {"stage": wiring.stage, "partition": wiring.changelog.partition}
+            known["generation"] = task.core.generation
         traced = CURRENT.logged
         if traced is not None:
             known |= {"trace_id": f"{traced.trace_id:032x}", "span_id": f"{traced.span_id:016x}"}

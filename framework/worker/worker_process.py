@@ -9,18 +9,25 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from grete.errors import ExitCode, Halted
 from grete.halts import HaltCode
+from grete.protocol.report import (
+    ReadUpTo,
+    Reason,
+    TaskReport,
+    TaskState,
+    WorkerMeasures,
+    decode_worker_report,
+)
 from grete.worker.assignment import HostedState
 from grete.worker.control_pipe import Order, line_of
-from grete.worker.ends import FAULTS, Reason, WorkerEnd
+from grete.worker.ends import FAULTS, WorkerEnd
 from grete.worker.last_words import ENDS, HUNG, LOG_AWAY, traceback_in
-from grete.worker.status import ReadUpTo, moved
+from grete.worker.status import moved
 from grete.worker.status_pipe import StatusLines
-from grete.worker.task_news import failures_of_tasks, news_of_tasks
+from grete.worker.task_news import EndsTold, failures_of_tasks, news_of_tasks
 
 Life = tuple[int, int]  # of a task: the start of its worker, and its own start there
 GIVEN_UP = (ExitCode.HALTED, ExitCode.FAILED)  # the exit codes of a worker for which a person must look
@@ -35,7 +42,8 @@ class WorkerProcess:
     wanted: tuple[int, ...] = ()  # what it is to host: the process ends if that is something else
     process: subprocess.Popen[bytes] | None = None
     pipe: int = -1
-    status: dict[str, Any] = field(default_factory=dict)
+    tasks: dict[str, TaskReport] = field(default_factory=dict)  # by name, as they said last
+    measures: WorkerMeasures | None = None  # likewise, of the process
     checkpoint_id: int = -1  # highest checkpoint that one of its tasks reported
     read_up_to: dict[str, ReadUpTo] = field(default_factory=dict)  # task → what it has read and committed
     starts: int = 0
@@ -52,12 +60,12 @@ class WorkerProcess:
     shown: str = ""  # its last end as it was told, with the error: the same again is told in short
     lines: StatusLines = field(default_factory=StatusLines)
     orders: bytes = b""  # that the pipe to it has not taken yet
-    fenced: dict[str, dict[str, Any]] = field(default_factory=dict)  # task that another process has → its last status
-    ends_told: dict[str, dict[str, int]] = field(default_factory=dict)  # task → its ends alone in this process
+    fenced: dict[str, TaskReport] = field(default_factory=dict)  # task that another process has → its last report
+    ends_told: EndsTold = field(default_factory=dict)  # task → its ends alone in this process
     last_end: WorkerEnd | None = None  # until it has committed what it read since
     ends: Counter[Reason] = field(default_factory=Counter)
-    states_of: dict[str, Any] | None = None  # the status that ``states`` were taken from
-    states: dict[int, set[str]] = field(default_factory=dict)  # of its tasks, by partition
+    states_of: dict[str, TaskReport] | None = None  # the reports that ``states`` were taken from
+    states: dict[int, set[TaskState]] = field(default_factory=dict)  # of its tasks, by partition
 
     @property
     def running(self) -> bool:
@@ -67,39 +75,52 @@ class WorkerProcess:
     @property
     def takes_input(self) -> bool:
         """Whether all its tasks take input."""
-        return bool(self.status) and all(states <= {"running", "fenced"} for states in self._states().values())
+        return bool(self.tasks) and all(
+            states <= {TaskState.RUNNING, TaskState.FENCED} for states in self._states().values()
+        )
 
-    def life_of(self, task: Mapping[str, Any]) -> Life:
+    def started(self, *, told_ends: bool) -> None:
+        """Take note that a new process has just begun; ``told_ends``: it knows that the inputs have ended."""
+        self.forget_reports()
+        self.lines, self.orders, self.ends_told = StatusLines(), b"", {}
+        self.starts += 1
+        self.killed = self.was_silent = False
+        self.told_ends, self.silent_s = told_ends, 0.0
+
+    def forget_reports(self) -> None:
+        """Forget what it said last: that is not true of the dead."""
+        self.tasks, self.measures = {}, None
+
+    def life_of(self, task: TaskReport) -> Life:
         """Return in which of its lives a task has said this."""
-        return self.starts, task["life"]
+        return self.starts, task.life
 
     def take(self, line: bytes) -> list[str]:
-        """Take a line of its status; return what a person is to be told of its tasks."""
-        try:
-            status = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return []  # a sign of life, or cut short by a full pipe
-        self.ends += failures_of_tasks(status, self.ends_told)
-        news = list(news_of_tasks(status, self.ends_told))
-        self.ends_told = {name: task.get("ends", {}) for name, task in status.items()}
-        self._keep_fenced(self.fenced | status, ())
-        self.status = status | {name: task for name, task in self.fenced.items() if name not in status}
-        checkpoint_id = max((task["checkpoint_id"] for task in self.status.values()), default=-1)
-        self.checkpoint_id = max(self.checkpoint_id, checkpoint_id)
-        if self._has_read(status):
+        """Take a line of the pipe; return what a person is to be told of its tasks."""
+        report = decode_worker_report(line)
+        if report is None:
+            return []
+        said, self.measures = {task.name: task for task in report.tasks}, report.measures
+        self.ends += failures_of_tasks(said, self.ends_told)
+        news = list(news_of_tasks(said, self.ends_told))
+        self.ends_told = {name: task.ends for name, task in said.items()}
+        self._keep_fenced(self.fenced | said, ())
+        self.tasks = said | {name: task for name, task in self.fenced.items() if name not in said}
+        self.checkpoint_id = max(self.checkpoint_id, *(task.checkpoint_id for task in self.tasks.values()), -1)
+        if self._has_read(said):
             self.crashes, self.waits_ended, self.last_end = 0, 0, None
         return news
 
-    def _has_read(self, status: Mapping[str, Mapping[str, Any]]) -> bool:
+    def _has_read(self, said: Mapping[str, TaskReport]) -> bool:
         """Whether one of its tasks has committed more than it, or a process before this one, had when it last said."""
-        now = {name: task.get("read_up_to") for name, task in status.items()}
+        now = {name: task.read_up_to for name, task in said.items()}
         has_read = any(moved(self.read_up_to.get(name), each) for name, each in now.items())
         self.read_up_to |= {name: each for name, each in now.items() if each is not None}
         return has_read
 
     def host(self, partitions: tuple[int, ...], again: Collection[int]) -> None:
         """Tell the process, which runs, to host these partitions from now on; ``again``: although they were fenced."""
-        if partitions == self.partitions and not any(_partition(name) in again for name in self.fenced):
+        if partitions == self.partitions and not any(task.partition in again for task in self.fenced.values()):
             return
         self.partitions = partitions
         self._keep_fenced(self.fenced, again)
@@ -128,23 +149,23 @@ class WorkerProcess:
         self.checkpoint_id, self.restart_at, self.shown, self.last_end = -1, 0.0, "", None
         self._keep_fenced(self.fenced, again)
 
-    def _keep_fenced(self, known: Mapping[str, dict[str, Any]], again: Collection[int]) -> None:
+    def _keep_fenced(self, known: Mapping[str, TaskReport], again: Collection[int]) -> None:
         """Keep in mind which tasks another process has, of the partitions that are to be here, but not ``again``."""
         stay = set(self.partitions).difference(again)
-        fenced = {name: task for name, task in known.items() if task.get("status") == "fenced"}
-        self.fenced = {name: task for name, task in fenced.items() if _partition(name) in stay}
+        fenced = {name: task for name, task in known.items() if task.status is TaskState.FENCED}
+        self.fenced = {name: task for name, task in fenced.items() if task.partition in stay}
 
     @property
     def hosted(self) -> tuple[int, ...]:
         """Its partitions, and those that it has not given up yet."""
         return tuple(sorted({*self.partitions, *self._states()}))
 
-    def _states(self) -> dict[int, set[str]]:
-        """Return what the tasks of each partition do; worked out once for a status, and asked for at each turn."""
-        if self.states_of is not self.status:
-            self.states_of, self.states = self.status, {}
-            for name, task in self.status.items():
-                self.states.setdefault(_partition(name), set()).add(task["status"])
+    def _states(self) -> dict[int, set[TaskState]]:
+        """Return what the tasks of each partition do; worked out once for a report, and asked for at each turn."""
+        if self.states_of is not self.tasks:
+            self.states_of, self.states = self.tasks, {}
+            for task in self.tasks.values():
+                self.states.setdefault(task.partition, set()).add(task.status)
         return self.states
 
     def state(self, partition: int) -> HostedState:
@@ -157,10 +178,10 @@ class WorkerProcess:
             return HostedState.HALTED
         states = self._states().get(partition, set())
         if self.stop_by is not None or self.exit_code is not None or partition not in self.partitions:
-            return HostedState.STORED if states == {"stopped"} else HostedState.STOPPING
-        if "fenced" in states:
+            return HostedState.STORED if states == {TaskState.STOPPED} else HostedState.STOPPING
+        if TaskState.FENCED in states:
             return HostedState.FENCED
-        return HostedState.RUNNING if states == {"running"} else HostedState.STARTING
+        return HostedState.RUNNING if states == {TaskState.RUNNING} else HostedState.STARTING
 
     def end_for_good(self, code: int, task: str | None) -> None:
         """Take note that it does not start again by itself; ``task``: whose end it was, if that is known."""

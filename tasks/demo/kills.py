@@ -6,6 +6,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from grete.core.task_topology import TaskWiring
+from grete.protocol.report import TaskState
 from grete.state.commits import all_wirings, uncommitted_records
 from grete.stores.store_directory import wipe_directory
 from grete.worker.local_job import LocalJob
@@ -53,8 +54,8 @@ def wipe_state(local: LocalJob, partition: int) -> None:
 
 def is_running(local: LocalJob, partition: int) -> bool:
     """Whether all tasks of a worker have restored and take input."""
-    status = local.supervisor.workers[partition].status
-    return bool(status) and all(task["status"] == "running" for task in status.values())
+    tasks = local.supervisor.workers[partition].tasks
+    return bool(tasks) and all(task.status is TaskState.RUNNING for task in tasks.values())
 
 
 class Chaos:
@@ -156,15 +157,15 @@ class Chaos:
 
     def _strike_restore(self) -> None:
         worker = self._local.supervisor.workers[self._victim]
-        starting = [task for task in worker.status.values() if task["status"] == "starting"]
-        if worker.status and not starting:
+        starting = [task for task in worker.tasks.values() if task.status is TaskState.STARTING]
+        if worker.tasks and not starting:
             self._again("the restore was over")
             return
-        halfway = [task["restore"] for task in starting if 0 < task["restore"][0] < task["restore"][1]]
+        halfway = [task.restore for task in starting if 0 < task.restore.done < task.restore.total]
         if halfway or (starting and self._tries):  # a small state is restored before anybody sees it half done
             self._local.supervisor.kill(self._victim)
-            done, total = max(halfway, default=[0, 1])
-            where = f"{100 * done // total} % read" if halfway else "it had just begun"
+            read = max((100 * each.done // each.total for each in halfway), default=0)
+            where = f"{read} % read" if halfway else "it had just begun"
             self._say(f"killed worker {self._victim} again, in its restore ({where})")
             self._phase = _Phase.CONFIRMING
 
@@ -175,8 +176,8 @@ class Chaos:
         """
         if not is_running(self._local, self._victim):
             return
-        tasks = self._local.supervisor.workers[self._victim].status.values()
-        if any(task["counters"].get("restores") for task in tasks):
+        tasks = self._local.supervisor.workers[self._victim].tasks.values()
+        if any(task.counters.get("restores") for task in tasks):
             self.done.append(Kill(self._victim, 0, restoring=True))
             self._phase = _Phase.RECOVERING
         else:

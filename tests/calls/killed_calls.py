@@ -19,6 +19,7 @@ from grete.execution.driver import TaskDriver
 from grete.job.directory import JobDirectory
 from grete.job.topics import create_topics
 from grete.logs.embedded import EmbeddedLog
+from grete.protocol.report import WorkerReport
 from grete.settings import Settings
 from grete.stores.overlay import Overlay
 from grete.worker.worker import Worker
@@ -95,7 +96,7 @@ def main(directory: Path, mode: str, address: str, where: str, count: int) -> No
     driver: TaskDriver = worker.drivers[0]
     end = log.bounds(driver.wiring.external[0])[1]
 
-    def report(_status: dict[str, object]) -> None:
+    def report(_report: WorkerReport) -> None:
         commit = driver.core.commits.committed
         if commit is not None and commit.external and commit.external[0].offset >= end:
             worker.stop()

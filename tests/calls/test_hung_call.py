@@ -13,6 +13,7 @@ from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from tests.monitor.test_server import until
+from tests.support.reports import positions
 from tests.worker.workers import WorkerUnderTest
 
 JOB = """
@@ -66,7 +67,7 @@ def test_a_call_that_hangs_does_not_hold_up_a_stop(tmp_path: Path) -> None:
     assert log.bounds(answered) == (0, 0)
     (tmp_path / "gate").touch()
     with WorkerUnderTest(tmp_path / "job", *options, reference=str(path), task="ask-0") as worker:
-        worker.until(lambda status: status["positions"].get("asked[0]") == len(values))
+        worker.until(lambda status: positions(status).get("asked[0]") == len(values))
         worker.signal(signal.SIGTERM)
         assert worker.ends() == ExitCode.DONE
     assert [row.value for row in log.read(answered, 0, 1 << 20)] == [b"ONE", b"HANGS", b"TWO"]

@@ -146,8 +146,9 @@ def test_a_table_is_whole_and_a_lag_ends_at_0_where_others_write_in_transactions
         until(lambda: local.ends()[sales] == 4)  # 2 records, 1 that was taken back, and the mark of that
 
         def lag_from(partition: TopicPartition) -> int:
-            tasks = [task for worker in local.supervisor.workers.values() for task in worker.status.values()]
-            return sum(task["lag_from"][str(partition)] for task in tasks)
+            tasks = [task for worker in local.supervisor.workers.values() for task in worker.tasks.values()]
+            reads = (each for task in tasks for each in task.inputs)
+            return sum(each.lag_from for each in reads if TopicPartition(each.topic, each.partition) == partition)
 
         until(lambda: {each: lag_from(each) for each in (prices, sales)} == local.ends())
         until(lambda: positions(cluster, name) == local.ends())

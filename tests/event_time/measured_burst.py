@@ -16,6 +16,7 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.state.commits import last_commit
 from tests.event_time.bursting_job import FIRST_MS, IN, OUT, STEP_MS, bursting
+from tests.support.reports import positions
 from tests.worker.workers import TaskStatus, WorkerUnderTest, word_log
 
 SHOWN = TopicPartition(OUT.name, 0)
@@ -50,7 +51,7 @@ def main(timers: Annotated[int, typer.Option(help="How many are due at once.")] 
         def seen(status: TaskStatus) -> bool:
             if (last := last_commit(log, CHANGELOG)) is not None:
                 commits.add(last.commit.checkpoint_id)
-            return bool(status["positions"].get(f"{IN.name}[0]") == len(times))
+            return bool(positions(status).get(f"{IN.name}[0]") == len(times))
 
         with worker_of(directory) as worker:
             worker.until(seen)

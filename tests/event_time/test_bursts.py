@@ -17,6 +17,7 @@ from tests.event_time.bursting_job import BURST, FIRST_MS, IN, OUT, STEP_MS, bur
 from tests.event_time.test_drain import IN as NUMBERS
 from tests.event_time.test_drain import MINUTES, SECOND, START, PerMinute, PerSecond
 from tests.monitor.test_server import until
+from tests.support.reports import positions
 from tests.worker.workers import WorkerUnderTest, word_log
 
 SHOWN = TopicPartition(OUT.name, 0)
@@ -63,7 +64,7 @@ def test_a_stop_a_kill_and_commits_come_between_a_hundred_thousand_timers(tmp_pa
         second.ends()
     assert log.bounds(SHOWN)[1] < BURST
     with worker() as third:
-        third.until(lambda status: status["positions"].get(f"{IN.name}[0]") == len(times))
+        third.until(lambda status: positions(status).get(f"{IN.name}[0]") == len(times))
         third.signal(signal.SIGTERM)
         assert third.ends() == ExitCode.DONE
     assert shown(log) == EXPECTED
@@ -107,7 +108,7 @@ def test_a_stop_and_a_kill_come_between_timers_that_wait_for_them(
     (tmp_path / f"gate-{gated.KILLED}").touch()
     feed(times[2])
     with worker() as third:
-        third.until(lambda status: status["positions"].get("beats[0]") == len(times))
+        third.until(lambda status: positions(status).get("beats[0]") == len(times))
         third.signal(signal.SIGTERM)
         assert third.ends() == ExitCode.DONE
     fired = [gated.FIRST_MS + gated.STEP_MS * n for n in range(1, gated.BURST + 1)]

@@ -17,6 +17,7 @@ from grete.execution.changelog_writer import DataSlices
 from grete.job.directory import JobDirectory
 from grete.job.topics import create_topics
 from grete.logs.embedded import EmbeddedLog
+from grete.protocol.report import WorkerReport
 from grete.settings import Settings
 from grete.stores.overlay import Overlay
 from grete.worker.worker import Worker
@@ -82,7 +83,7 @@ def main(directory: Path, mode: str, where: str, count: int) -> None:
     worker = Worker(job, [0], log, JobDirectory(directory), Settings(checkpoint_interval_ms=20))
     end = log.bounds(worker.drivers[0].wiring.external[0])[1]
 
-    def report(_status: dict[str, object]) -> None:
+    def report(_report: WorkerReport) -> None:
         commit = worker.drivers[0].core.commits.committed
         if commit is not None and commit.external and commit.external[0].offset >= end:
             worker.stop()

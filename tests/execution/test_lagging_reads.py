@@ -15,6 +15,7 @@ from grete.logs.partition_reader import PartitionReader, rows, rows_left
 from grete.ports import ExternalRecord
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import TaskState, WorkerReport
 from grete.settings import Settings
 from grete.state.bulk_write import begin, commit, settle
 from grete.state.commits import all_wirings, last_commit
@@ -25,7 +26,7 @@ from tasks.word_count import job as word_count
 from tests.logs.lagging_log import LaggingLog
 from tests.state.pair_job import job
 from tests.state.test_bulk_write import everywhere, state, whole, write
-from tests.worker.workers import CHANGELOG, TASK, say, totals, word_log
+from tests.worker.workers import CHANGELOG, say, totals, word_log
 
 SETTINGS = Settings()
 OBSERVED = TopicPartition("observed", 0)
@@ -165,7 +166,7 @@ class _Gapped(_Unfenced):
 
 
 def _work_until(worker: Worker, log: EmbeddedLog, sentences: int) -> None:
-    def stop_when_done(_: dict[str, object]) -> None:
+    def stop_when_done(_: WorkerReport) -> None:
         last = last_commit(log, CHANGELOG)
         if last is not None and last.commit.external and last.commit.external[0].offset >= sentences:
             worker.stop()
@@ -184,8 +185,8 @@ def test_a_worker_that_is_fenced_on_a_log_whose_reads_lag_says_so(tmp_path: Path
         word_count, [0], log, JobDirectory(directory, tmp_path / "state"), Settings(checkpoint_interval_ms=20)
     )
 
-    def claim_when_running(status: dict[str, Any]) -> None:
-        if status[TASK]["status"] == "running" and not claimed:
+    def claim_when_running(report: WorkerReport) -> None:
+        if report.tasks[0].status is TaskState.RUNNING and not claimed:
             claimed.append(claim(outside, all_wirings(word_count)[0]).generation)
             say(outside, "two")
 

@@ -26,6 +26,7 @@ from grete.logs.kafka.members_topic import KafkaMembersTopic
 from grete.logs.patience import Patience
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import WorkerReport
 from grete.settings import Settings
 from grete.state.prepare import prepare
 from grete.worker.worker import Worker
@@ -69,7 +70,7 @@ def work(
         prepare(job, log, ours, SETTINGS)
         worker = Worker(job, [0], log, ours, SETTINGS)
 
-        def stop_in_time(_status: dict[str, object]) -> None:
+        def stop_in_time(_report: WorkerReport) -> None:
             if until(worker):
                 worker.stop()
 

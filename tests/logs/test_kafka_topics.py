@@ -27,6 +27,7 @@ from grete.logs.kafka import KafkaLog, admin
 from grete.logs.topic_identity import pin_topics
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import WorkerReport
 from grete.settings import Settings
 from grete.state.prepare import prepare
 from grete.testing.broker import Broker
@@ -183,7 +184,7 @@ def work(kafka_broker: Broker, job: Job, directory: Path, until: int, then: Call
         prepare(job, reader, job_directory, Settings())
         worker = Worker(job, [0], reader, job_directory, Settings())
 
-        def stop_in_time(_status: dict[str, object]) -> None:
+        def stop_in_time(_report: WorkerReport) -> None:
             committed = worker.drivers[0].core.commits.committed
             if committed is not None and committed.external[0].offset >= until and not happened:
                 happened.append((then or worker.stop)())

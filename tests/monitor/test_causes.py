@@ -10,11 +10,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from grete.monitor.busy import WINDOW_S, Busy
 from grete.monitor.causes import findings_of
 from grete.monitor.job_view import JobView, WorkerView
+from grete.protocol.report import DropCounts
 from grete.worker.ends import WorkerEnd
 from tests.monitor.test_server import get
-from tests.monitor.views import AT_MS, status, view
+from tests.monitor.views import view
 from tests.support.broken_jobs import BROKEN, Scene, broken
 from tests.support.browser import Browser
+from tests.support.reports import AT_MS
+from tests.support.reports import task_report as status
 
 WAIT_S = 400
 
@@ -119,7 +122,7 @@ def end(reason: Any, **changed: Any) -> WorkerEnd:
 OF_TASK = {
     "a sink takes nothing": status(sink_trouble="it refuses"),
     "a task waits for others": status(waits="for 70 s for the stream of x-0"),
-    "records failed and were dropped": status(dropped={"failed": 3}, last_failure="KeyError"),
+    "records failed and were dropped": status(dropped=DropCounts(0, 0, 3), last_failure="KeyError"),
 }
 
 
@@ -132,9 +135,7 @@ def test_what_a_task_says_is_found(what: str) -> None:
 
 def test_a_healthy_job_has_no_findings() -> None:
     """Nothing is wrong: nothing is said. Letters that were written before stay a warning."""
-    quiet = status()
-    quiet["measures"]["dead_letters"] = 0
-    assert findings_of(view({"add-up-0": quiet})) == []
+    assert findings_of(view({"add-up-0": status(dead_letters=0)})) == []
     assert [each.level for each in findings_of(view({"add-up-0": status()}))] == ["warning"]
 
 

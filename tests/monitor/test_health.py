@@ -7,8 +7,11 @@ import pytest
 
 from grete.monitor.health import Pulse, not_ready
 from grete.monitor.job_view import JobView
+from grete.protocol.report import Portion
 from grete.worker.ends import WorkerEnd
-from tests.monitor.views import AT_MS, status, view
+from tests.monitor.views import view
+from tests.support.reports import AT_MS
+from tests.support.reports import task_report as status
 
 READY = {"add-up-0": status()}
 
@@ -31,7 +34,7 @@ READY = {"add-up-0": status()}
         ),
         (view({}, running=False, fenced=True), ["worker 0: another process has its tasks"]),
         (
-            view({"add-up-0": status(status="starting", restore=[1_000, 9_500])}),
+            view({"add-up-0": status(status="starting", restore=Portion(1_000, 9_500))}),
             ["add-up-0: starting, 8,500 messages of its changelog left"],
         ),
         (view({"add-up-0": status(status="announcing")}), ["add-up-0: announcing"]),

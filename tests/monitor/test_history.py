@@ -10,23 +10,24 @@ from grete.monitor.history import KEPT_MS, POINT_MS, SAMPLE_MS, History
 from grete.monitor.job_graph import graph_of
 from grete.monitor.job_view import JobView
 from grete.monitor.live import edge_rates, live
+from grete.protocol.report import InputReport, Portion, TaskReport
 from grete.settings import Settings
-from tests.monitor.views import AT_MS, status, view
+from tests.monitor.views import view
+from tests.support.reports import AT_MS
+from tests.support.reports import task_report as status
 
 GRAPH = graph_of(load_job("tests/monitor/page_job.py"), Settings())
 STREAM = next(edge.counted for edge in GRAPH.edges if edge.name == "words")
 
 
-def at(ms: int, tasks: dict[str, dict[str, Any]], **changed: Any) -> JobView:
+def at(ms: int, tasks: dict[str, TaskReport], **changed: Any) -> JobView:
     """Return a view ``ms`` after the first."""
     return replace(view(tasks, **changed), at_ms=AT_MS + ms)
 
 
-def counted(sent: int, **changed: Any) -> dict[str, Any]:
+def counted(sent: int, **changed: Any) -> TaskReport:
     """Return the status of a task that has sent ``sent`` records to the stream."""
-    found = status(**changed)
-    found["measures"] = found["measures"] | {"records_in": sent, "records_out": sent, "sent_to": {STREAM: sent}}
-    return found
+    return status(records_in=sent, records_out=sent, sent_to={STREAM: sent}, **changed)
 
 
 def test_a_rate_goes_on_when_a_worker_begins_to_count_from_0() -> None:
@@ -43,7 +44,11 @@ def test_each_edge_has_its_rate() -> None:
     """From outside by committed positions, between stages by what was sent; files and tables are not counted."""
     history = History(GRAPH)
     for second in range(3):
-        tasks = {"split-0": counted(7 * second, positions={"lines[0]": 3 * second, "lines[1]": 0})}
+        reads = [
+            InputReport(topic="lines", partition=partition, offset=offset, lag_from=offset)
+            for partition, offset in ((0, 3 * second), (1, 0))
+        ]
+        tasks = {"split-0": counted(7 * second, inputs=tuple(reads))}
         history.take(at(second * SAMPLE_MS, tasks))
     rates = {(edge.name, edge.target): rate for edge, rate in zip(GRAPH.edges, edge_rates(GRAPH, history), strict=True)}
     assert rates["lines", "stage:split"] == 3
@@ -78,7 +83,7 @@ def test_a_rollback_names_the_task_that_began_again() -> None:
     """It is the one before it whose generation rose last."""
     history = History(GRAPH)
     for ms, generation, rollbacks in ((0, 2, 0), (500, 3, 0), (900, 3, 1), (950, 3, 1)):
-        tasks = {"split-1": status(generation=generation), "count-0": status(seen={"rollbacks": rollbacks})}
+        tasks = {"split-1": status(generation=generation), "count-0": status(rollbacks=rollbacks)}
         history.take(at(ms, tasks))
     (incident,) = history.incidents
     assert incident.kind == "rollback"
@@ -103,7 +108,7 @@ def test_a_restore_has_the_time_that_it_will_take() -> None:
     """By what was read lately."""
     history, shown = History(GRAPH), None
     for second in range(5):
-        shown = at(second * SAMPLE_MS, {"count-0": status(status="starting", restore=[100 * second, 1_000])})
+        shown = at(second * SAMPLE_MS, {"count-0": status(status="starting", restore=Portion(100 * second, 1_000))})
         history.take(shown)
     assert shown is not None
     row = next(row for row in live(GRAPH, history, shown)["tasks"] if row["name"] == "count-0")

@@ -12,7 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families as plain_tex
 from grete.monitor.catalog import COMMIT_SECONDS, JOB_METRICS, TASK_METRICS, WORKER_METRICS
 from grete.monitor.metrics import JobMetrics
 from grete.worker.ends import WorkerEnd
-from tests.monitor.views import AT_MS, status, view
+from tests.monitor.views import view
+from tests.support.reports import AT_MS
+from tests.support.reports import task_report as status
 
 TASK = (("job", "shop"), ("partition", "0"), ("stage", "add-up"))
 FORMATS: dict[str, Callable[[str], Iterable[Any]]] = {

@@ -24,11 +24,11 @@ from grete.monitor.page import Page
 from grete.monitor.server import Monitor, serving
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import DropCounts, EarlyBytes, InputReport, OtherTasks, Portion, TaskReport
 from grete.settings import Settings
 from tests.monitor.test_server import until, url_in
-from tests.monitor.views import AT_MS
-from tests.monitor.views import status as status_of
 from tests.support.browser import Browser
+from tests.support.reports import AT_MS, by_name, task_report
 from tests.worker.workers import LIMIT_S
 
 JOB = "tests/monitor/page_job.py"
@@ -243,19 +243,12 @@ STREAM = "shop.wide.words.slow"
 ROWS = "return document.querySelectorAll('table')[1].tBodies[0].rows.length"
 
 
-NONE = {"late": 0, "duplicate": 0, "failed": 0}
-
-
-def seen(ms: int, age_ms: int, sent: int, **changed: Any) -> dict[str, Any]:
-    """Return the status of a task ``ms`` after the first view."""
-    found = status_of(
-        checkpoint_id=AT_MS + ms - age_ms, positions={}, dropped=dict.fromkeys(("late", "duplicate", "failed"), 0)
-    )
-    found |= changed
-    found["measures"] = found["measures"] | {"records_in": sent, "records_out": sent, "sent_to": {STREAM: sent}}
-    found["measures"] |= {"dead_letters": 0, "uncommitted_bytes": 40_000, "unacknowledged_bytes": 0, "held_bytes": 0}
-    found["measures"] |= {"early_bytes": {"memory": 0, "disk": 0}, "sink_bytes": 0}
-    return found
+def seen(name: str, ms: int, age_ms: int, sent: int, **changed: Any) -> TaskReport:
+    """Return the report of a task ``ms`` after the first view."""
+    none = {"inputs": (), "dropped": DropCounts(0, 0, 0), "dead_letters": 0, "sink_bytes": 0}
+    few = {"uncommitted_bytes": 40_000, "unacknowledged_bytes": 0, "held_bytes": 0, "early_bytes": EarlyBytes(0, 0)}
+    counts = {"records_in": sent, "records_out": sent, "sent_to": {STREAM: sent}}
+    return task_report(name, **{"checkpoint_id": AT_MS + ms - age_ms, **none, **few, **counts, **changed})
 
 
 def large(ms: int) -> JobView:
@@ -264,16 +257,17 @@ def large(ms: int) -> JobView:
     last = ms >= HOURS_MS - 20_000
     for partition in range(PARTITIONS):
         held = partition == 7 and LATE_FROM_MS <= ms < LATE_TO_MS
-        read = {f"lines[{partition}]": ms // 100}
-        tasks = {f"wide-{partition}": seen(ms, 150, ms // 40, positions=read)}
-        slow = seen(ms, ms - LATE_FROM_MS if held else 250 + 11 * partition, ms // 80)
+        read = InputReport(topic="lines", partition=partition, offset=ms // 100, lag_from=ms // 100)
+        wide = seen(f"wide-{partition}", ms, 150, ms // 40, inputs=(read,))
+        trouble: dict[str, Any] = {}
         if last and partition == 7:
-            slow |= {"status": "starting", "restore": [2 * (ms - HOURS_MS + 30_000), 100_000]}
+            trouble = {"status": "starting", "restore": Portion(2 * (ms - HOURS_MS + 30_000), 100_000)}
         if last and partition == 9:
-            slow["measures"] |= {"held_up": True, "held_by": "unacked_bytes_max", "unacknowledged_bytes": 34 << 20}
+            trouble = {"held_up": True, "held_by": "unacked_bytes_max", "unacknowledged_bytes": 34 << 20}
         if last and partition == 11:
-            slow |= {"behind": {"since_s": 4.2, "tasks": ["wide-3"]}, "channels": [63, 64]}
-        tasks[f"slow-{partition}"] = slow
+            trouble = {"behind": OtherTasks(4.2, ("wide-3",)), "channels": Portion(63, 64)}
+        age_ms = ms - LATE_FROM_MS if held else 250 + 11 * partition
+        tasks = by_name(wide, seen(f"slow-{partition}", ms, age_ms, ms // 80, **trouble))
         workers.append(
             WorkerView(number=partition, partitions=(partition,), running=True, pid=4_000 + partition, tasks=tasks)
         )

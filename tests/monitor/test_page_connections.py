@@ -13,7 +13,8 @@ from grete.monitor.page import BROWSING_MAX, CLIENTS_MAX
 from grete.monitor.server import serving
 from tests.monitor.conftest import asked, monitor_of
 from tests.monitor.test_server import get
-from tests.monitor.views import status, view
+from tests.monitor.views import view
+from tests.support.reports import task_report as status
 from tests.support.waiting import until
 from tests.worker.workers import LIMIT_S
 

@@ -22,7 +22,9 @@ from grete.protocol.ids import TopicPartition
 from grete.worker.ends import WorkerEnd
 from tests.monitor.conftest import SECRET, asked, monitor_of
 from tests.monitor.test_server import get
-from tests.monitor.views import AT_MS, status, view
+from tests.monitor.views import view
+from tests.support.reports import AT_MS
+from tests.support.reports import task_report as status
 from tests.worker.workers import LIMIT_S
 
 QUESTIONS = [

@@ -16,6 +16,7 @@ from grete.logs.embedded import EmbeddedLog
 from grete.logs.kafka import KafkaLog
 from grete.ports import ExternalRecord, JobLog
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import TaskState
 from grete.settings import Settings
 from grete.state.bulk_write import begin, commit, settle
 from grete.state.bulk_write_attempt import Attempt, BulkWrite
@@ -122,10 +123,8 @@ class Scene:
 
 def is_fenced(local: LocalJob, bulk_write: BulkWrite) -> bool:
     """Watch the worker until it has ended as fenced; False if it has crashed instead, and taken its task back."""
-    while (
-        local.supervisor.workers[0].status.get("total-0", {"generation": 0})["generation"]
-        <= bulk_write.tasks[0].generation
-    ):
+    (worker,) = local.supervisor.workers.values()
+    while all(task.generation <= bulk_write.tasks[0].generation for task in worker.tasks.values()):
         try:
             local.poll(20)
         except Fenced as error:
@@ -171,9 +170,9 @@ def test_a_worker_at_work_is_fenced_and_says_so(scene: Scene) -> None:
     scene.order(1)
     scene.work(1)
     with scene.started() as local:
-        while not local.supervisor.workers[0].status:
+        while not local.supervisor.workers[0].tasks:
             local.poll(20)
-        while local.supervisor.workers[0].status["total-0"]["status"] != "running":
+        while local.supervisor.workers[0].tasks["total-0"].status is not TaskState.RUNNING:
             local.poll(20)
         log = scene.open()
         bulk_write = begin(log, scene.job, SETTINGS)

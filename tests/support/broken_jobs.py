@@ -36,6 +36,7 @@ from grete.ports import ExternalRecord, LogReader
 from grete.protocol.ids import TopicPartition
 from grete.state.commits import all_wirings, last_commit
 from tests.support.kafka_topics import create
+from tests.support.reports import positions
 from tests.verification.chaos.cluster import Cluster
 from tests.verification.chaos.troubles_of_disks import can_mount, fill, small_disk
 
@@ -192,6 +193,10 @@ class Scene:
         tasks = [task for worker in self.status()["workers"] for task in worker["tasks"].values()]
         return tasks[-1] if tasks else {}
 
+    def positions(self) -> dict[str, int]:
+        """Return "topic[partition]" → the offset that the last task has committed."""
+        return positions(self.task()) if self.task() else {}
+
     def running(self) -> None:
         """Wait until the task takes input."""
         self.until(lambda: self.task().get("status") == "running")
@@ -225,7 +230,7 @@ def killed_sink(scene: Scene) -> None:
     scene.opened.callback(service.kill)
     scene.up(TO_SERVICE.replace("URL", f"http://127.0.0.1:{int(service.stdout.readline())}/totals"))
     scene.feed(10)
-    scene.until(lambda: scene.task().get("positions") == {"payments[0]": 10} and scene.task()["settled"])
+    scene.until(lambda: scene.positions() == {"payments[0]": 10} and scene.task()["settled"])
     service.kill()
     service.wait()
     scene.feed(10)
@@ -251,7 +256,7 @@ def full_disk(scene: Scene) -> None:
         scene.opened.enter_context(small_disk(disk, DISK_MIB))
     scene.up(TO_TOPIC)
     scene.feed(3_000)
-    scene.until(lambda: scene.task().get("positions") == {"payments[0]": 3_000})
+    scene.until(lambda: scene.positions() == {"payments[0]": 3_000})
     if mounts:
         fill(disk)
     else:
@@ -268,7 +273,7 @@ def broker_away(scene: Scene) -> None:
     scene.log = f"kafka://{cluster.bootstrap}"
     scene.up(TO_TOPIC)
     scene.feed(10)
-    scene.until(lambda: scene.task().get("positions") == {"payments[0]": 10})
+    scene.until(lambda: scene.positions() == {"payments[0]": 10})
     cluster.freeze(0)
 
 

@@ -9,11 +9,13 @@ from grete.errors import Halted
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import InputPosition, InputReport, TaskState
 from grete.settings import Settings
 from grete.worker.assignment import Assignment, HostedState
 from grete.worker.input_progress import InputProgress
 from grete.worker.local_job import LocalJob
 from grete.worker.worker_process import WorkerProcess
+from tests.support.reports import by_name, task_report
 from tests.worker.test_supervisor import PAIR, poll_until
 from tests.worker.workers import WorkerUnderTest
 
@@ -48,18 +50,19 @@ def running(local: LocalJob, *partitions: int) -> bool:
 
 def generations(local: LocalJob) -> dict[str, int]:
     """Return task → its generation."""
-    statuses = (worker.status for worker in local.supervisor.workers.values())
-    return {name: task["generation"] for status in statuses for name, task in status.items()}
+    workers = local.supervisor.workers.values()
+    return {name: task.generation for worker in workers for name, task in worker.tasks.items()}
 
 
 def test_others_may_have_what_has_committed() -> None:
     """A partition that was taken away is stored here when its tasks have stopped, though the process is still there."""
     worker = WorkerProcess(0, (0, 1))
-    worker.status = {"a-0": {"status": "stopped"}, "b-0": {"status": "running"}, "a-1": {"status": "running"}}
+    stopped = task_report("a-0", status=TaskState.STOPPED)
+    worker.tasks = by_name(stopped, task_report("b-0"), task_report("a-1"))
     assert (worker.state(0), worker.state(1)) == (STARTING, RUNNING)
     worker.partitions = (1,)
     assert (worker.state(0), worker.state(1)) == (STOPPING, RUNNING)
-    worker.status = worker.status | {"b-0": {"status": "stopped"}}
+    worker.tasks = worker.tasks | by_name(task_report("b-0", status=TaskState.STOPPED))
     assert (worker.state(0), worker.state(1)) == (HostedState.STORED, RUNNING)
     worker.stop_by = 1.0
     assert (worker.state(0), worker.state(1)) == (HostedState.STORED, STOPPING)
@@ -227,15 +230,10 @@ def test_what_was_committed_elsewhere_is_no_record_of_this_run() -> None:
     workers = [WorkerProcess(number, (number,), starts=1) for number in (0, 1)]
 
     def say(number: int, checkpoint_id: int, offset: int, began: int) -> None:
-        task = {
-            "status": "running",
-            "checkpoint_id": checkpoint_id,
-            "began": {f"lines[{number}]": began},
-            "positions": {f"lines[{number}]": offset},
-            "holes": {},
-            "life": 1,
-        }
-        workers[number].status = {f"pass-{number}": task}
+        read = InputReport(topic="lines", partition=number, offset=offset, lag_from=offset)
+        begin = InputPosition("lines", number, began)
+        task = task_report(f"pass-{number}", checkpoint_id=checkpoint_id, began=(begin,), inputs=(read,), life=1)
+        workers[number].tasks = by_name(task)
         progress.take(workers)
 
     progress.host(["pass-0"])

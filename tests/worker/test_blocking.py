@@ -12,6 +12,7 @@ from grete.job.loader import load_job
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.worker.blocking import user_stack
+from tests.support.reports import positions
 from tests.worker.workers import LIMIT_S, WorkerUnderTest, word_log
 
 CODE = """
@@ -74,7 +75,7 @@ def test_code_that_blocks_is_named_once_with_its_stack(tmp_path: Path, more: str
         while not said(worker) and time.monotonic() < deadline:
             time.sleep(0.05)
         file.with_name("answer").touch()
-        worker.until(lambda status: status["positions"] == {"words[0]": 3})
+        worker.until(lambda status: positions(status) == {"words[0]": 3})
         (line,) = said(worker)
     stack = line["stack"].splitlines()
     assert stack[0].endswith(outermost)

@@ -15,6 +15,7 @@ from grete.job.loader import load_job
 from grete.logs.address import IN_DIRECTORY, LogAddress
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import TaskState
 from grete.settings import Settings
 from grete.testing.broker import Broker
 from grete.worker.assignment import HostedState
@@ -71,9 +72,8 @@ class Load:
 
     def position(self, partition: int) -> int:
         """Return how far a partition is committed by its first task, as the worker says."""
-        task = self.worker.status.get(f"split-{partition}", {"positions": {}})
-        offset: int = task["positions"].get(f"{self.name}-lines[{partition}]", 0)
-        return offset
+        task = self.worker.tasks.get(f"split-{partition}")
+        return 0 if task is None else sum(each.offset for each in task.inputs if each.topic == f"{self.name}-lines")
 
     def second_is_through(self) -> bool:
         """Whether the second partition is committed to its end."""
@@ -111,7 +111,7 @@ def check(name: str, directory: Path, address: LogAddress = IN_DIRECTORY) -> Non
         load.goes_on(3)
         assert worker.process is not None
         assert worker.starts == 1  # the process has gone on
-        assert "it cannot be processed yet" in worker.status["split-0"]["end"]["text"]
+        assert "it cannot be processed yet" in str(worker.tasks["split-0"].end)
         assert "split-0 ended (task error)" in local.supervisor.news[0]
         os.kill(worker.process.pid, signal.SIGKILL)
         load.goes_on(3)
@@ -119,7 +119,7 @@ def check(name: str, directory: Path, address: LogAddress = IN_DIRECTORY) -> Non
         broken.unlink()
         poll_until(local, lambda: local.drained(local.ends()))
         assert worker.starts == 2
-        poll_until(local, lambda: worker.status["split-0"]["end"] is None)  # it has committed again
+        poll_until(local, lambda: worker.tasks["split-0"].end is None)  # it has committed again
         assert load.sent() == Counter((word, n + 1) for word, count in load.said.items() for n in range(count))
         local.stop()
 
@@ -210,7 +210,7 @@ def test_a_fenced_task_takes_those_of_its_partition_with_it(tmp_path: Path) -> N
         poll_until(local, lambda: running(local))
         stages, options = ("split", "count"), ("--stage=count", f"--state-directory={tmp_path / 'other'}")
         with WorkerUnderTest(tmp_path / "job", *options, reference=str(path), task="count-0") as thief:
-            poll_until(local, lambda: {worker.status[f"{stage}-0"]["status"] for stage in stages} == {"fenced"})
+            poll_until(local, lambda: {worker.tasks[f"{stage}-0"].status for stage in stages} == {TaskState.FENCED})
             assert local.supervisor.hosted() == {0: HostedState.FENCED, 1: HostedState.RUNNING}
             with pytest.raises(Fenced, match="another process has taken it"):
                 local.require_all()

@@ -10,6 +10,7 @@ from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker.settings import free_port
+from tests.support.reports import positions
 from tests.worker.workers import WorkerUnderTest
 
 JOB = """
@@ -50,13 +51,13 @@ def test_children_of_a_killed_worker_keep_nothing_locked(tmp_path: Path, how: st
 
     send(2)
     with WorkerUnderTest(tmp_path / "job", page, reference=str(path), task="score-0") as first:
-        first.until(lambda status: status["positions"] == {"numbers[0]": 1})
+        first.until(lambda status: positions(status) == {"numbers[0]": 1})
     pid = int(child.read_text())
     os.kill(pid, 0)  # it lives
     try:
         send(3)
         with WorkerUnderTest(tmp_path / "job", page, reference=str(path), task="score-0") as second:
-            second.until(lambda status: status["positions"] == {"numbers[0]": 2})
+            second.until(lambda status: positions(status) == {"numbers[0]": 2})
             os.kill(pid, 0)
             os.kill(int(child.read_text()), signal.SIGKILL)
     finally:

@@ -20,6 +20,7 @@ from grete.settings import Settings
 from grete.worker.assignment import Assignment
 from grete.worker.local_job import LocalJob
 from grete.worker.supervisor import Supervisor
+from tests.support.reports import by_name, positions, task_report
 from tests.support.waiting import bounded, until
 from tests.worker.workers import WorkerUnderTest, word_log
 
@@ -240,7 +241,7 @@ def test_a_worker_without_a_supervisor_ends_itself(tmp_path: Path, hang: str) ->
     assert "Timeout (0:00:02)!" in said
     assert f'File "{reference}"' in said
     with WorkerUnderTest(directory, *options, reference=reference, task="count-0") as worker:
-        worker.until(lambda status: status["positions"] == {"words[0]": 3})
+        worker.until(lambda status: positions(status) == {"words[0]": 3})
         worker.signal(signal.SIGTERM)
         assert worker.ends() == ExitCode.DONE
     assert counted(log) == [("a", 1), ("stop here", 1), ("a", 2)]
@@ -258,7 +259,7 @@ def test_a_stop_does_not_wait_for_code_that_blocks(tmp_path: Path, hang: str) ->
         assert worker.ends() == ExitCode.FAILED
         assert "Timeout (0:00:01" in worker.log_path.read_text()
     with WorkerUnderTest(directory, reference=reference, task="count-0") as worker:
-        worker.until(lambda status: status["positions"] == {"words[0]": 3})
+        worker.until(lambda status: positions(status) == {"words[0]": 3})
         worker.signal(signal.SIGTERM)
         assert worker.ends() == ExitCode.DONE
     assert counted(log) == [("a", 1), ("stop here", 1), ("a", 2)]
@@ -312,7 +313,7 @@ def test_a_supervisor_that_was_stopped_itself_kills_no_worker(tmp_path: Path) ->
     supervisor = Supervisor(JobDirectory(tmp_path / "job"), "x", Assignment(frozenset({0})), settings)
     worker = supervisor.workers[0]
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        worker.process, worker.status = process, {"count-0": {}}
+        worker.process, worker.tasks = process, by_name(task_report("count-0"))
         supervisor._looked_s = time.monotonic() - settings.liveness_timeout_ms  # a thousand times as long
         supervisor._end_the_silent()
         assert not worker.was_silent

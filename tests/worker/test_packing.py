@@ -13,6 +13,7 @@ import pytest
 from grete.errors import ConfigError, ExitCode, Fenced
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
+from grete.protocol.report import TaskState, WorkerReport
 from grete.settings import Settings
 from grete.worker.assignment import Assignment, HostedState
 from grete.worker.local_job import LocalJob
@@ -21,6 +22,7 @@ from grete.worker.status_pipe import StatusPipe
 from grete.worker.supervisor import Supervisor
 from grete.worker.worker_process import WorkerProcess
 from tests.monitor.test_server import get, samples, until, url_in
+from tests.support.reports import by_name, task_report
 from tests.worker.test_supervisor import PAIR, poll_until, running
 from tests.worker.workers import LIMIT_S, WorkerUnderTest
 
@@ -63,21 +65,22 @@ def test_a_status_that_is_longer_than_the_pipe_arrives_whole(tmp_path: Path) -> 
     worker.pipe, writer = os.pipe()
     os.set_blocking(worker.pipe, False)
     pipe = StatusPipe(writer, lambda: ended.append(True))
-    long = {f"task-{number}": {"checkpoint_id": number, "padding": "x" * 1_000} for number in range(300)}
-    pipe.report(dict(long))
-    pipe.report({"another": {"checkpoint_id": 1}})
+    long = [task_report(f"task-{number}", checkpoint_id=number, last_failure="x" * 1_000) for number in range(300)]
+    another = task_report("another-0", checkpoint_id=1)
+    pipe.report(WorkerReport(tasks=tuple(long)))
+    pipe.report(WorkerReport(tasks=(another,)))
     pipe.show_life()
     for _ in range(20):
         supervisor._read(worker)
         pipe.go_on()
-    assert worker.status == long
-    pipe.report({"another": {"checkpoint_id": 1}})
+    assert worker.tasks == by_name(*long)
+    pipe.report(WorkerReport(tasks=(another,)))
     supervisor._read(worker)
-    assert worker.status == {"another": {"checkpoint_id": 1}}
+    assert worker.tasks == by_name(another)
     os.close(worker.pipe)
     pipe.show_life()
     assert not ended  # the loop is to notice
-    pipe.report({})
+    pipe.report(WorkerReport(tasks=()))
     assert ended
     os.close(writer)
     worker.pipe = -1
@@ -91,19 +94,19 @@ def test_a_task_that_is_fenced_ends_alone_and_stays_away(tmp_path: Path) -> None
     with LocalJob(load_job(str(path)), str(path), JobDirectory(tmp_path / "job"), Settings(), processes=1) as local:
         (worker,) = local.supervisor.workers.values()
         poll_until(local, lambda: running(local))
-        assert worker.status.keys() == {"pass-0", "pass-1"}
+        assert worker.tasks.keys() == {"pass-0", "pass-1"}
         other = f"--state-directory={tmp_path / 'other'}"
         with WorkerUnderTest(tmp_path / "job", other, reference=str(path), partition=1, task="pass-1") as thief:
-            poll_until(local, lambda: worker.status["pass-1"]["status"] == "fenced")
-            assert worker.status["pass-0"]["status"] == "running"
+            poll_until(local, lambda: worker.tasks["pass-1"].status is TaskState.FENCED)
+            assert worker.tasks["pass-0"].status is TaskState.RUNNING
             (news,) = local.supervisor.news
             assert "pass-1 was fenced: another process has taken it; the other tasks go on" in news
             with pytest.raises(Fenced, match="pass-1 was fenced"):
                 local.require_all()
             taken = thief.running()["generation"]
             local.supervisor.kill(0)
-            poll_until(local, lambda: bool(worker.status) and worker.status["pass-0"]["status"] == "running")
-            assert worker.status["pass-1"]["status"] == "fenced"
+            poll_until(local, lambda: bool(worker.tasks) and worker.tasks["pass-0"].status is TaskState.RUNNING)
+            assert worker.tasks["pass-1"].status is TaskState.FENCED
             assert thief.until(lambda status: status["status"] == "running")["generation"] == taken
             with WorkerUnderTest(tmp_path / "job", other, reference=str(path), partition=0, task="pass-0") as second:
                 with pytest.raises(Fenced, match="worker 0 was fenced: another process has taken a partition of it"):

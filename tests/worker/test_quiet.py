@@ -13,6 +13,7 @@ from grete.job.topics import create_topics
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import WorkerReport
 from grete.settings import Settings
 from grete.worker import worker as module
 from grete.worker.control_pipe import Order
@@ -83,7 +84,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 def test_tasks_without_anything_to_do_have_no_turns(scene: Scene) -> None:
     """A record, what the supervisor asks for and a stop are done while the next round is an hour away."""
-    worker, statuses = scene.worker, list[Any]()
+    worker, statuses = scene.worker, list[WorkerReport]()
     worker.report = statuses.append
 
     def steps() -> Iterator[None]:
@@ -92,7 +93,7 @@ def test_tasks_without_anything_to_do_have_no_turns(scene: Scene) -> None:
             other.poll()
         yield
         assert [driver.parts.runner.counts["in"] for driver in worker.drivers] == [1]
-        assert statuses[-1]["look-0"]["rests_ms"] is None  # it is not committed yet
+        assert statuses[-1].tasks[0].rests_ms is None  # it is not committed yet
         orders = iter([Order(partitions=(0, 1))])
         worker.order = lambda: next(orders, None)
         yield

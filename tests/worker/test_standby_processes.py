@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from grete.job.directory import JobDirectory
+from grete.protocol.report import StandbyState, StandbyTaskReport
 from grete.settings import Settings
 from grete.worker.process_main import spec_in
 from grete.worker.process_pool import ProcessPool, Started
@@ -24,6 +26,18 @@ print("here", flush=True)
 time.sleep(1_000)
 """
 
+RESTORING = StandbyTaskReport(
+    stage="count",
+    partition=0,
+    status=StandbyState.RESTORING,
+    checkpoint_id=-1,
+    position=-1,
+    read=10,
+    end=20,
+    behind=-1,
+    trouble="",
+)
+
 
 @pytest.fixture
 def one(tmp_path: Path) -> Iterator[tuple[StandbyProcesses, StandbyProcess]]:
@@ -36,7 +50,7 @@ def one(tmp_path: Path) -> Iterator[tuple[StandbyProcesses, StandbyProcess]]:
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     each = StandbyProcess(0, Started(process, reader, writer))
-    each.status = {"count-0": {"behind": -1, "read": 10, "checkpoint_id": -1, "trouble": ""}}
+    each.tasks = {"count-0": RESTORING}
     each.read, each.read_s = 10, time.monotonic()
     standbys.wanted, standbys.processes = frozenset({0}), {0: each}
     yield standbys, each
@@ -56,7 +70,7 @@ def test_one_that_restores_is_promoted_when_it_has(one: tuple[StandbyProcesses, 
     standbys.want((), promoted=[0])
     standbys.poll()
     assert (set(standbys.held), standbys.ending, each.stop_by) == ({0}, False, None)
-    each.status["count-0"]["behind"] = 3
+    each.tasks["count-0"] = replace(RESTORING, behind=3)
     standbys.poll()
     with bounded("the standby's end"):
         assert process.wait() == -signal.SIGTERM
@@ -69,7 +83,7 @@ def test_nothing_waits_for_one_that_does_not_come_on(one: tuple[StandbyProcesses
     """One whose partition goes elsewhere ends at once; so does one that reads nothing any more, or says why not."""
     standbys, each = one
     each.read_s -= STILL_S if why == "still" else 0
-    each.status["count-0"]["trouble"] = "damaged" if why == "in trouble" else ""
+    each.tasks["count-0"] = replace(RESTORING, trouble="damaged" if why == "in trouble" else "")
     standbys.want((), promoted=[] if why == "not wanted" else [0])
     assert standbys.ending
 

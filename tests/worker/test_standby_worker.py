@@ -4,7 +4,6 @@ import signal
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -18,6 +17,7 @@ from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress, open_reader
 from grete.logs.embedded import EmbeddedReader
+from grete.protocol.report import StandbyReport, StandbyState, StandbyTaskReport
 from grete.settings import Settings
 from grete.state.newest import NewestReader
 from grete.stores.rocksdb import RocksStore
@@ -26,6 +26,7 @@ from grete.testing.broker import Broker
 from grete.worker.standby_worker import StandbyWorker, open_standby
 from tasks.word_count import job as word_count
 from tests.support.kafka_topics import create
+from tests.support.reports import positions
 from tests.worker.workers import LIMIT_S, TaskStatus, WorkerUnderTest, say, until_committed, word_log
 
 COUNT = """
@@ -47,7 +48,7 @@ KEYS = 500
 
 def is_at(partition: str, offset: int, status: TaskStatus) -> bool:
     """Whether a task has committed an input up to an offset."""
-    return bool(status["positions"].get(partition) == offset)
+    return bool(positions(status).get(partition) == offset)
 
 
 def has_checkpoint(checkpoint_id: int, status: TaskStatus) -> bool:
@@ -128,17 +129,17 @@ def test_it_follows_and_stops_as_asked(tmp_path: Path) -> None:
         elsewhere = JobDirectory(tmp_path / "job", tmp_path / "elsewhere")
         reader = EmbeddedReader(elsewhere.directory / "log.db")
         standby = StandbyWorker(word_count, [0], reader, elsewhere, Settings())
-        told = list[Any]()
+        told = list[StandbyTaskReport]()
 
-        def report(status: dict[str, Any]) -> None:
-            told.append(status["count-words-0"])
+        def report(said: StandbyReport) -> None:
+            told.extend(said.tasks)
             if standby.standbys[0].progress.caught_up:
                 standby.stop()
 
         standby.report = report
         assert standby.run() is ExitCode.DONE
         standby.close()
-    assert told[-1]["status"] == "standby"
-    assert (told[-1]["behind"], told[-1]["trouble"]) == (0, "")
-    assert told[-1]["checkpoint_id"] >= checkpoint_id >= 0
+    assert told[-1].status is StandbyState.STANDBY
+    assert (told[-1].behind, told[-1].trouble) == (0, "")
+    assert told[-1].checkpoint_id >= checkpoint_id >= 0
     RocksStore(elsewhere.state("count-words-0"), {}, RocksMemory(32 << 20)).close()  # else it is locked

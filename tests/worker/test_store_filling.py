@@ -12,6 +12,7 @@ from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import TaskState
 from grete.settings import Settings
 from grete.state.commits import all_wirings
 from grete.state.local_reader import LocalReader
@@ -63,9 +64,9 @@ def test_other_tasks_go_on_while_a_snapshot_does_not_come(tmp_path: Path, ends: 
     os.mkfifo(file)
     with LocalJob(job, str(path), directory, settings, processes=1) as local:
         say(local, "b", "c")
-        status = local.supervisor.workers[0].status
-        assert status["count-1"]["status"] == "running"
-        assert status["count-0"]["status"] != "running"
+        tasks = local.supervisor.workers[0].tasks
+        assert tasks["count-1"].status is TaskState.RUNNING
+        assert tasks["count-0"].status is not TaskState.RUNNING
         if ends == "the folder answers":
             threading.Thread(target=file.write_bytes, args=(b"",), daemon=True).start()
             poll_until(local, lambda: running(local))

@@ -12,6 +12,7 @@ import pytest
 from grete.errors import ConfigError, ExitCode, Fenced, FrameworkError, Halted, TransientError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
+from grete.protocol.report import TaskState
 from grete.settings import Settings
 from grete.worker.assignment import Assignment
 from grete.worker.local_job import LocalJob
@@ -61,8 +62,8 @@ def poll_until(local: LocalJob, condition: Callable[[], bool]) -> None:
 
 def running(local: LocalJob) -> bool:
     """Whether all tasks run."""
-    statuses = [worker.status for worker in local.supervisor.workers.values()]
-    return all(status and all(task["status"] == "running" for task in status.values()) for status in statuses)
+    statuses = [worker.tasks for worker in local.supervisor.workers.values()]
+    return all(status and all(task.status is TaskState.RUNNING for task in status.values()) for status in statuses)
 
 
 def test_a_killed_worker_is_restarted_and_the_job_goes_on(tmp_path: Path) -> None:
@@ -155,7 +156,7 @@ def test_an_empty_commit_between_two_crashes_is_no_progress(tmp_path: Path) -> N
             poll_until(local, lambda: worker.checkpoint_id > before)
             assert worker.process is not None
             os.kill(worker.process.pid, signal.SIGKILL)
-            poll_until(local, lambda: not worker.running or worker.status == {})
+            poll_until(local, lambda: not worker.running or worker.tasks == {})
 
         for crashes in (1, 2):
             killed_once_it_has_committed()
@@ -230,8 +231,8 @@ def test_a_fenced_worker_ends_alone(tmp_path: Path) -> None:
             assert "worker 0 was fenced: another process has taken its partition" in local.supervisor.news[-1]
             with pytest.raises(Fenced, match="worker 0 was fenced"):
                 local.require_all()  # as `grete run` asks, which cannot see how far the other one comes
-            position = second.status["pass-1"]["checkpoint_id"]
-            poll_until(local, lambda: second.status["pass-1"]["checkpoint_id"] > position)
+            position = second.tasks["pass-1"].checkpoint_id
+            poll_until(local, lambda: second.tasks["pass-1"].checkpoint_id > position)
             assert (second.starts, len(local.supervisor.news)) == (1, 1)
             one.running()
             with thief(1), pytest.raises(Fenced, match="worker 0 and worker 1 were fenced"):

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -18,11 +17,11 @@ from grete.job.directory import JobDirectory
 from grete.job.topics import create_topics
 from grete.logs import patience
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import WorkerReport
 from grete.settings import Settings
 from grete.worker import waiting
 from grete.worker.worker import Worker
 
-Status = dict[str, Any]  # by task
 BOTH = pytest.mark.parametrize("scene", ["aligned", "deterministic"], indirect=True)
 WHAT = {"aligned": "next checkpoint", "deterministic": "stream"}
 DATE = r"2\d\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC"
@@ -56,15 +55,15 @@ class Scene:
     job: Job
     directory: JobDirectory
 
-    def run(self, partition: int, until: Callable[[Worker, Status], bool]) -> None:
+    def run(self, partition: int, until: Callable[[Worker, WorkerReport], bool]) -> None:
         """Run a worker until ``until`` says of what it reports that it may stop."""
         log = self.directory.open_log()
         create_topics(self.job, log)
         settings = Settings(checkpoint_interval_ms=20, shutdown_timeout_ms=1)
         worker = Worker(self.job, [partition], log, self.directory, settings)
 
-        def report(status: Status) -> None:
-            if until(worker, status):
+        def report(said: WorkerReport) -> None:
+            if until(worker, said):
                 worker.stop()
 
         worker.report = report
@@ -80,10 +79,10 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return Scene(Job("two", stages=[Split, Count], partitions=2, mode=request.param), JobDirectory(tmp_path / "job"))
 
 
-def waits_of(status: Status) -> str:
+def waits_of(said: WorkerReport) -> str:
     """Return what the task behind both sources waits for, "" for nothing; no other task waits for any."""
-    assert all(task["waits"] is None for name, task in status.items() if name != "count-0")
-    return status["count-0"]["waits"] or ""
+    assert all(task.waits is None for task in said.tasks if task.name != "count-0")
+    return next(task.waits or "" for task in said.tasks if task.name == "count-0")
 
 
 @BOTH
@@ -99,7 +98,7 @@ def test_a_task_behind_a_worker_that_is_away_names_it(
     caplog.set_level(logging.INFO, "grete")
     what = WHAT[scene.job.modes]
     wait = re.compile(rf"for \d+ s for the {what} of split-1 \(last: none yet\)")
-    scene.run(0, lambda _, status: wait.fullmatch(waits_of(status)) is not None)
+    scene.run(0, lambda _, said: wait.fullmatch(waits_of(said)) is not None)
     logged = [each.__dict__ for each in caplog.records if each.getMessage() == "waits for other tasks"][-1]
     assert (logged["task"], logged["for"], logged["of"]) == ("count-0", what, {"split-1": "none yet"})
     assert looked == {TopicPartition(stream.topic, 0) for stream in scene.job.topology().streams}
@@ -111,15 +110,15 @@ def test_a_stage_that_was_dropped_keeps_its_number_in_names(scene: Scene) -> Non
     what = WHAT[scene.job.modes]
     scene.job.pin({}, {}, Dropped(stages={0: ("before", scene.job.stages[0].mode)}))
     wait = re.compile(rf"for \d+ s for the {what} of split-1 \(last: none yet\)")
-    scene.run(0, lambda _, status: wait.fullmatch(waits_of(status)) is not None)
+    scene.run(0, lambda _, said: wait.fullmatch(waits_of(said)) is not None)
 
 
 @BOTH
 def test_it_says_how_far_the_other_one_had_come(scene: Scene) -> None:
     """The worker that is away has run before: when its last checkpoint was, or up to when its stream is known."""
-    scene.run(1, lambda _, status: status["split-1"]["checkpoint_id"] > 0)
+    scene.run(1, lambda _, said: any(task.checkpoint_id > 0 for task in said.tasks if task.name == "split-1"))
     last = re.compile(rf"for \d+ s for the {WHAT[scene.job.modes]} of split-1 \(last: {DATE}\)")
-    scene.run(0, lambda _, status: last.fullmatch(waits_of(status)) is not None)
+    scene.run(0, lambda _, said: last.fullmatch(waits_of(said)) is not None)
 
 
 @BOTH
@@ -128,8 +127,8 @@ def test_a_task_that_something_else_holds_up_waits_for_no_task(scene: Scene) -> 
     silent: list[str] = []
     held_up: list[str] = []
 
-    def until(worker: Worker, status: Status) -> bool:
-        waits, [count] = waits_of(status), [each for each in worker.drivers if each.wiring.name == "count-0"]
+    def until(worker: Worker, said: WorkerReport) -> bool:
+        waits, [count] = waits_of(said), [each for each in worker.drivers if each.wiring.name == "count-0"]
         if not silent and waits:
             worker.patience.waits("the log", "")
         elif worker.patience.silent:

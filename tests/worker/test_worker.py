@@ -12,6 +12,7 @@ from grete.job.directory import JobDirectory
 from grete.settings import Settings
 from grete.worker.worker import Worker
 from tasks.word_count import job
+from tests.support.reports import positions
 from tests.support.stopping import stop_without_locks
 from tests.worker.workers import TASK, WorkerUnderTest, say, totals, until_committed, word_log
 
@@ -87,7 +88,7 @@ def test_a_graceful_stop_commits_what_was_processed(tmp_path: Path) -> None:
         assert worker.ends() == ExitCode.DONE
     assert totals(log) == [("a", 1), ("b", 1), ("c", 1)]
     with WorkerUnderTest(directory) as again:
-        assert again.running()["positions"] == {"sentences[0]": 1}
+        assert positions(again.running()) == {"sentences[0]": 1}
 
 
 def test_a_worker_ends_with_its_supervisor(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Worker processes in the hands of a test: real ones, with real signals."""
 
-import json
 import os
 import select
 import signal
@@ -22,6 +21,7 @@ from grete.ports import ExternalRecord, JobMetadata, Log
 from grete.protocol.ids import TopicPartition
 from grete.state.commits import last_commit
 from tasks.word_count import job as word_count
+from tests.support.reports import said_in
 from tests.support.waiting import Patience, bounded, until, written
 
 LIMIT_S = 180.0  # of any wait: far beyond what a slow machine needs, so that a hang is a failure and nothing else is
@@ -69,8 +69,8 @@ class WorkerUnderTest:
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in filter(None, lines):  # an empty one is a sign of life
                 try:
-                    self.status = json.loads(line)[self.task]
-                except json.JSONDecodeError:
+                    self.status = said_in(line)[self.task]
+                except ValueError:
                     continue  # a line cut short by a full pipe: this test was slow to read it
                 if condition(self.status):
                     return self.status

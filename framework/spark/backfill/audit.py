@@ -13,7 +13,7 @@ from grete.ports import JobLogReader, LogReader
 from grete.protocol.ids import split_producer_id
 from grete.spark.backfill.backfill import Plans, Wanted, check_starts, histories_of
 from grete.spark.backfill.history_checks import tell_reports
-from grete.spark.backfill.plans import TaskInput, TaskReport
+from grete.spark.backfill.plans import BackfilledTask, TaskInput
 from grete.spark.backfill.ranges import LOG, check_placed, cover
 from grete.spark.backfill.schema import STATE
 from grete.spark.backfill.stages import Stages
@@ -49,7 +49,7 @@ class Audited(NamedTuple):
     """What was compared, and what differs: how many keys, and the first of them. ``left_out``: stage → why."""
 
     checkpoint_id: int
-    reports: list[TaskReport]
+    reports: list[BackfilledTask]
     wrong: int
     differences: list[StateDifference]
     left_out: dict[str, str]

@@ -30,7 +30,7 @@ from grete.spark.backfill.history_checks import (
     tell_reports,
     write_covered,
 )
-from grete.spark.backfill.plans import StagePlan, TaskReport
+from grete.spark.backfill.plans import BackfilledTask, StagePlan
 from grete.spark.backfill.ranges import LOG, Cover, Until, check_placed, cover
 from grete.spark.backfill.results import leave_files
 from grete.spark.backfill.schema import OUTPUT
@@ -65,7 +65,7 @@ class Done(NamedTuple):
 
     bulk_write: BulkWrite
     cover: Cover
-    reports: list[TaskReport]
+    reports: list[BackfilledTask]
 
 
 def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, telling: Telling) -> Done:
@@ -113,7 +113,7 @@ def _publish(
     wanted: Wanted,
     bulk_write: BulkWrite,
     changelog_positions: list[ChangelogPosition],
-    reports: list[TaskReport],
+    reports: list[BackfilledTask],
     telling: Telling,
 ) -> None:
     """Leave the tasks' files where workers look; a failure here does not harm the bulk write."""

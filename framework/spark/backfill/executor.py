@@ -28,7 +28,7 @@ from grete.protocol.frames import encode_columns
 from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.external_pieces import external_pieces
 from grete.spark.backfill.file_rows import FileRows
-from grete.spark.backfill.plans import StagePlan, TaskReport
+from grete.spark.backfill.plans import BackfilledTask, StagePlan
 from grete.spark.backfill.results import Recorded, counted, handed_on, write
 from grete.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, batch
 from grete.state.recorded_task import recorded_task
@@ -54,7 +54,7 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
         is_recorded=plan.is_recorded,
         makes_calls=plan.makes_calls,
     )
-    report = TaskReport(partition, 0, 0, 0, 0, 0)
+    report = BackfilledTask(partition, 0, 0, 0, 0, 0)
     recorded: Recorded | None = None
     try:
         yield from _sent(plan, job, report, task.run(_pieces(plan, job, partition, order, batches, report)))
@@ -79,7 +79,7 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
 
 def cut_pieces(plan: StagePlan, source: TopicPartition, partition: int, batches: Iterable[Any]) -> Iterator[Any]:
     """Yield one external input of one task as pieces, its rows and its tail, for a stage with several channels."""
-    report = TaskReport(partition, 0, 0, 0, 0, 0)
+    report = BackfilledTask(partition, 0, 0, 0, 0, 0)
     job = _job(plan)
     for piece in external_pieces(plan, job, source, partition, _order_of(plan, job, partition), batches, report):
         records = piece.batch
@@ -136,7 +136,7 @@ def _order_of(plan: StagePlan, job: Job, partition: int) -> LogicalOrder:
 
 
 def _pieces(
-    plan: StagePlan, job: Job, partition: int, order: LogicalOrder, batches: Iterable[Any], report: TaskReport
+    plan: StagePlan, job: Job, partition: int, order: LogicalOrder, batches: Iterable[Any], report: BackfilledTask
 ) -> Iterable[Piece]:
     """Return the pieces of all channels, in their order, with what a live task has noted of idle inputs."""
     channels = channels_of(job.topology(), plan.stage, partition)
@@ -160,7 +160,7 @@ def _place(piece: Piece) -> tuple[int, int, int]:
 
 
 def _read_pieces(
-    batches: Iterable[Any], sources: Mapping[int, TopicPartition], report: TaskReport, *, logical: bool
+    batches: Iterable[Any], sources: Mapping[int, TopicPartition], report: BackfilledTask, *, logical: bool
 ) -> Iterator[Piece]:
     """Yield the pieces of sorted batches of SCHEMA; ``sources``: by channel."""
     for found in batches:
@@ -183,7 +183,7 @@ def _read_pieces(
 
 
 def _sent(
-    plan: StagePlan, job: Job, report: TaskReport, parts: Iterable[list[Frame] | list[ExternalRecord]]
+    plan: StagePlan, job: Job, report: BackfilledTask, parts: Iterable[list[Frame] | list[ExternalRecord]]
 ) -> Iterator[Any]:
     """Yield what a task sends as batches, and count it."""
     letters = {topic.name for topic in job.stages[plan.stage].dead_letters()}

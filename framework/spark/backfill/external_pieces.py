@@ -18,7 +18,7 @@ from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition, producer_id
 from grete.spark.backfill.blocks import rows_of
 from grete.spark.backfill.file_rows import FileRows
-from grete.spark.backfill.plans import StagePlan, TaskInput, TaskReport
+from grete.spark.backfill.plans import BackfilledTask, StagePlan, TaskInput
 from grete.spark.backfill.schema import cells
 
 
@@ -29,7 +29,7 @@ def external_pieces(
     partition: int,
     order: LogicalOrder,
     batches: Iterable[Any],
-    report: TaskReport,
+    report: BackfilledTask,
 ) -> Iterator[Piece]:
     """Yield the pieces of one external input of a task: of its rows, then of its tail in the log.
 
@@ -79,7 +79,7 @@ def _tail_pieces(plan: StagePlan, reader: TaskInput, channel: InputPieces) -> It
         yield from channel.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)
 
 
-def _row_pieces(channel: InputPieces, parts: Iterable[Any], report: TaskReport) -> Iterator[Piece]:
+def _row_pieces(channel: InputPieces, parts: Iterable[Any], report: BackfilledTask) -> Iterator[Piece]:
     """Yield the pieces of one input's rows: in order, each offset once."""
     last, place = -1, 0
     for part in parts:

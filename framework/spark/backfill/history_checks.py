@@ -19,7 +19,7 @@ from grete.logs.partition_reader import rows
 from grete.ports import LogReader
 from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.file_rows import EXAMPLES_MAX, FileRows, Hole, by_partition
-from grete.spark.backfill.plans import Tail, TaskInput, TaskReport
+from grete.spark.backfill.plans import BackfilledTask, Tail, TaskInput
 from grete.spark.telling import Telling
 from grete.state.task_claim import Claimed
 
@@ -43,7 +43,7 @@ class Accepted(NamedTuple):
 def tell_reports(
     log: LogReader,
     job: Job,
-    reports: Sequence[TaskReport],
+    reports: Sequence[BackfilledTask],
     begins: Mapping[TaskInput, int],
     accepted: Accepted,
     telling: Telling,
@@ -63,7 +63,7 @@ def tell_reports(
         _check_overlap(log, job, found.values(), begins)
 
 
-def taken_of(reports: Iterable[TaskReport]) -> list[FileRows]:
+def taken_of(reports: Iterable[BackfilledTask]) -> list[FileRows]:
     """Return what the tasks have taken from files."""
     return [taken for report in reports for taken in report.taken]
 

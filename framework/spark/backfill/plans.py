@@ -51,7 +51,7 @@ class StagePlan(NamedTuple):
     built: str = ""  # the directory for the state as files, beside the changelog; none if empty
 
 
-class TaskReport(msgspec.Struct):
+class BackfilledTask(msgspec.Struct):
     """What one task did."""
 
     task: int

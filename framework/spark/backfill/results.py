@@ -16,7 +16,7 @@ from grete.execution.floors import FLOOR
 from grete.execution.reserved_stores import EVENT_TIME, STREAM_TIME
 from grete.job.directory import JobDirectory
 from grete.protocol.changelog_position import ChangelogPosition
-from grete.spark.backfill.plans import StagePlan, TaskReport
+from grete.spark.backfill.plans import BackfilledTask, StagePlan
 from grete.spark.backfill.schema import STATE, batch
 from grete.spark.telling import Telling
 from grete.state.bulk_write_attempt import Attempt, BulkWrite
@@ -31,7 +31,7 @@ _META = RESERVED_STORES["_meta"]
 _STATE_ROWS, _STATE_BYTES = 10_000, 4 << 20  # of one batch
 
 
-def counted(report: TaskReport, state: Iterator[StateRow]) -> Iterator[StateRow]:
+def counted(report: BackfilledTask, state: Iterator[StateRow]) -> Iterator[StateRow]:
     """Count the keys that pass."""
     for report.keys, row in enumerate(state, 1):
         yield row
@@ -58,7 +58,7 @@ def write(
     partition: int,
     number: int,
     state: Iterator[StateRow],
-    report: TaskReport,
+    report: BackfilledTask,
 ) -> None:
     """Write the state to the task's changelog, where every store starts empty, and as files for its worker."""
     stores, task = sorted(store_names(job.stages[plan.stage])), job.tasks_of(plan.stage).start + partition

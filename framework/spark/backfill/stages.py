@@ -19,7 +19,7 @@ from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.carried_errors import carried, unpacked
 from grete.spark.backfill.executor import cut_pieces, run_stage
 from grete.spark.backfill.history import TopicHistory
-from grete.spark.backfill.plans import StagePlan, TaskReport
+from grete.spark.backfill.plans import BackfilledTask, StagePlan
 from grete.spark.backfill.schema import DDL, FRAME, PIECE, REPORT
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ class Stages(NamedTuple):
         done: Callable[[str], None],
         *,
         left_out: Collection[str] = (),
-    ) -> list[TaskReport]:
+    ) -> list[BackfilledTask]:
         """Run stage by stage; return every task's report. Raises what a task raises.
 
         ``done`` is told of each stage. ``left_out``: stages that do not run; none of the others reads of them.
         """
-        reports: list[TaskReport] = []
+        reports: list[BackfilledTask] = []
         for stage in stages_in_order(self.job):
             if stage.name in left_out:
                 continue
@@ -72,9 +72,9 @@ class Stages(NamedTuple):
         """Return the rows of one kind that a stage has given."""
         return self.spark.read.schema(DDL).parquet(self.path(stage)).where(f"kind = {kind}")
 
-    def _reports(self, stage: StageGraph) -> list[TaskReport]:
+    def _reports(self, stage: StageGraph) -> list[BackfilledTask]:
         found = self.rows(stage, REPORT).select("value").collect()
-        reports = [msgspec.json.decode(bytes(row[0]), type=TaskReport) for row in found]
+        reports = [msgspec.json.decode(bytes(row[0]), type=BackfilledTask) for row in found]
         missing = set(range(stage.partitions)) - {report.task for report in reports}
         if missing or len(reports) != stage.partitions:
             raise errors.Halted(

@@ -16,6 +16,7 @@ from grete.job.loader import load_job
 from grete.logs.address import IN_DIRECTORY, LogAddress
 from grete.ports import ExternalRecord, Log
 from grete.protocol.ids import TopicPartition
+from grete.protocol.report import TaskState
 from grete.settings import Settings
 from grete.testing.broker import Broker
 from grete.worker.local_job import LocalJob
@@ -38,8 +39,8 @@ def split(line: str) -> list[tuple[str, str]]:
 
 def all_running(run: LocalJob) -> bool:
     """Tell whether every task has restored its state."""
-    statuses = [worker.status for worker in run.supervisor.workers.values()]
-    return all(status and all(task["status"] == "running" for task in status.values()) for status in statuses)
+    statuses = [worker.tasks for worker in run.supervisor.workers.values()]
+    return all(status and all(task.status is TaskState.RUNNING for task in status.values()) for status in statuses)
 
 
 def poll_until(run: LocalJob, done: Callable[[], bool]) -> None:
@@ -74,8 +75,8 @@ def run_with_kills(
                 poll_until(run, lambda: all_running(run))
                 run.supervisor.kill(KILL_AT[number])
         poll_until(run, lambda: run.drained(run.ends()))
-        statuses = [worker.status for worker in run.supervisor.workers.values()]
-        assert all(task["generation"] > 1 for status in statuses for task in status.values())
+        statuses = [worker.tasks for worker in run.supervisor.workers.values()]
+        assert all(task.generation > 1 for status in statuses for task in status.values())
         check(log, job)
         run.stop()
         log.close()

@@ -15,7 +15,7 @@ from grete.ports import ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition, producer_id
 from grete.settings import Settings
 from grete.spark.backfill.executor import cut_pieces, run_stage
-from grete.spark.backfill.plans import StagePlan, Tail, TaskReport
+from grete.spark.backfill.plans import BackfilledTask, StagePlan, Tail
 from grete.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, STATE
 from grete.spark.backfill.stages import has_one_channel
 from grete.spark.format.options import Where
@@ -57,10 +57,10 @@ def given(batches: Iterator[Any]) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
-def report(found: dict[int, list[dict[str, Any]]]) -> TaskReport:
+def report(found: dict[int, list[dict[str, Any]]]) -> BackfilledTask:
     """Return the report, the last of what a task gives."""
     (row,) = found[REPORT]
-    return msgspec.json.decode(row["value"], type=TaskReport)
+    return msgspec.json.decode(row["value"], type=BackfilledTask)
 
 
 def log_rows(offsets: range) -> list[LogRow]:

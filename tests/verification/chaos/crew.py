@@ -1,7 +1,6 @@
 """The workers of the chain job under one hand that starts, stops, freezes and kills them."""
 
 import contextlib
-import json
 import mmap
 import os
 import shutil
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grete.job.directory import JobDirectory
+from tests.support.reports import said_in
 from tests.verification.chaos.chain import PARTITIONS
 from tests.verification.chaos.outside import names_at
 from tests.verification.chaos.worker import PHASES, POINT_AT, POINTS, SLOT_BYTES
@@ -226,5 +226,5 @@ def _read_status(member: Member) -> None:
         return
     for line in reversed(lines[:-1]):  # an empty one is a sign of life
         with contextlib.suppress(ValueError):
-            member.status = json.loads(line)
+            member.status = said_in(line)
             return

@@ -15,6 +15,7 @@ from typing import Any
 
 from grete.job.directory import JobDirectory
 from grete.logs.address import LogAddress
+from tests.support.reports import said_in
 from tests.verification.chaos.chain import ChainJob, Mode
 from tests.verification.machines.machine import Machine
 
@@ -130,5 +131,5 @@ def _read_status(hosted: Hosted) -> None:
         return
     for line in reversed(lines[:-1]):  # an empty one is a sign of life
         with contextlib.suppress(ValueError):
-            hosted.status = json.loads(line)
+            hosted.status = said_in(line)
             return

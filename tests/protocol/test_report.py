@@ -1,0 +1,60 @@
+"""Reports of workers: what comes back of a line, of one that was cut short, and of one that is newer."""
+
+import msgspec
+import pytest
+
+from grete.core.lifecycle import TaskStatus
+from grete.protocol.report import (
+    ENDED_STATES,
+    StandbyReport,
+    StandbyState,
+    StandbyTaskReport,
+    TaskState,
+    WorkerReport,
+    decode_standby_report,
+    decode_worker_report,
+    encode_report,
+)
+from tests.support.reports import OF_WORKER, task_report
+
+STANDBY = StandbyTaskReport(
+    stage="add-up",
+    partition=3,
+    status=StandbyState.RESTORING,
+    checkpoint_id=5,
+    position=7,
+    read=9,
+    end=11,
+    behind=-1,
+    trouble="",
+)
+
+
+def test_a_report_comes_back_as_it_was() -> None:
+    """Of a worker and of a standby; a task has the name of its stage and partition."""
+    worker = WorkerReport(tasks=(task_report("add-up-3"), task_report("split-words-0")), measures=OF_WORKER)
+    assert decode_worker_report(encode_report(worker)) == worker
+    assert [task.name for task in worker.tasks] == ["add-up-3", "split-words-0"]
+    standby = StandbyReport(tasks=(STANDBY,))
+    assert decode_standby_report(encode_report(standby)) == standby
+    assert STANDBY.name == "add-up-3"
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, -1])
+def test_a_line_that_was_cut_short_is_no_report(cut: int) -> None:
+    """Nor is an empty one: a sign of life."""
+    assert decode_worker_report(encode_report(WorkerReport(tasks=(task_report(),)))[:cut]) is None
+    assert decode_standby_report(encode_report(StandbyReport(tasks=(STANDBY,)))[:cut]) is None
+
+
+def test_a_newer_worker_is_understood() -> None:
+    """It says more than this supervisor knows: the rest is read as ever."""
+    plain = msgspec.json.decode(encode_report(WorkerReport(tasks=(task_report(),), measures=OF_WORKER)))
+    plain["of_tomorrow"] = plain["tasks"][0]["of_tomorrow"] = {"a": [1]}
+    found = decode_worker_report(msgspec.json.encode(plain))
+    assert found == WorkerReport(tasks=(task_report(),), measures=OF_WORKER)
+
+
+def test_each_state_of_a_core_can_be_reported() -> None:
+    """And no other, but those of a task that has ended alone."""
+    assert {state.name for state in set(TaskState) - ENDED_STATES} == {status.name for status in TaskStatus}
