@@ -1,5 +1,6 @@
 """A command that goes on for long is not stopped by who does not take what it prints."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -7,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from grete.cli import patient_output
 from grete.cli.patient_output import BYTES_MAX, PatientOutput
 from tests.cli.test_run import ROOT
-from tests.support.waiting import bounded
+from tests.support.waiting import bounded, until
 
 LIMIT_S = 60
 JOB = """
@@ -74,3 +76,24 @@ def test_what_was_left_out_is_said_once_there_is_room() -> None:
         assert missing
         output.write(b"on\n")
         assert next(lines) == b"on\n"
+
+
+def test_a_disk_that_was_full_gets_what_comes_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error ends nothing: what it cost is counted, and the next lines are written."""
+    monkeypatch.setattr(patient_output, "AGAIN_S", 0.0)
+    reader, writer = os.pipe()
+    full, write = [True], os.write
+
+    def written(handle: int, data: bytes) -> int:
+        if full and handle == output.fileno():
+            full.clear()
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(handle, data)
+
+    output = PatientOutput(writer)
+    monkeypatch.setattr(os, "write", written)
+    output.write(b"lost\n")
+    with os.fdopen(reader, "rb") as lines, bounded("the lines behind the error", lambda: full):
+        until(lambda: not full)
+        output.write(b"on\n")
+        assert [next(lines), next(lines)] == [b"on\n", b"(1 lines are missing here: they were not taken)\n"]

@@ -17,7 +17,11 @@ from grete.api.mode import Mode
 from grete.clients import Client
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory
+from grete.job.topics import create_topics
 from grete.logs.address import LogAddress
+from grete.ports import ExternalRecord
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing.broker import Broker
 from grete.worker.local_job import LocalJob
@@ -122,6 +126,22 @@ def test_each_output_is_read_once(tmp_path: Path, mode: Mode, kill: bool, settin
     job = summing("c", mode)
     with running(tmp_path, job, mode, kill=kill, **settings) as place, Client(job, directory=place) as client:
         check(client, job)
+
+
+def test_an_output_that_is_in_its_topic_twice_is_read_once(tmp_path: Path) -> None:
+    """A worker died between an output and its commit, and its successor sent it again under the same number."""
+    job = summing("twice", "deterministic")
+    log = JobDirectory(tmp_path).open_log()
+    create_topics(job, log)
+    at = TopicPartition("twice-totals", 0)
+    rows = [
+        ExternalRecord(at, b"k", int64.encode(seq), 5, encode_headers([("grete", b"%d 5 add-0" % seq)]))
+        for seq in (1, 2, 1, 2, 3)
+    ]
+    log.open_metadata("another").produce_with_meta(rows, {})
+    log.close()
+    with Client(job, directory=tmp_path) as client:
+        assert [record.value for record in client.outputs(topic_of(job, "totals"))] == [1, 2, 3]
 
 
 @pytest.mark.kafka

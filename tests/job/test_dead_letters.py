@@ -1,10 +1,15 @@
 """What is read of a dead letter, and which of them were sent again."""
 
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grete.job.dead_letters import Offsets, letter_of
-from grete.ports import LogRow
+from grete import DeadLetter, Input, Job, Record, Task, Topic, utf8
+from grete.job.dead_letters import Offsets, Redrive, letter_of
+from grete.job.topics import create_topics
+from grete.logs.embedded import EmbeddedLog
+from grete.ports import ExternalRecord, LogRow
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
 
@@ -44,3 +49,28 @@ def test_a_record_of_another_writer_is_no_letter() -> None:
     """Who else writes to the topic is left alone."""
     assert letter_of(AT, row()) is None
     assert letter_of(AT, row(("trace", b"1"))) is None
+
+
+class Read(Task):
+    """Puts orders aside that it cannot take."""
+
+    orders = Input(Topic("orders", key=utf8, value=utf8), errors=DeadLetter(Topic("refused", key=utf8, value=utf8)))
+
+    def process(self, record: Record[str, str]) -> None: ...
+
+
+def test_a_record_goes_back_as_it_came(tmp_path: Path) -> None:
+    """With its own headers, which may name a schema, and its time, which names its window; one without has none."""
+    job, log = Job("shop", stages=[Read]), EmbeddedLog(tmp_path / "log.db")
+    create_topics(job, log)
+    told = ("grete.error", b"KeyError: 'x'"), ("grete.topic", b"orders"), ("grete.source", b"orders[0]")
+    schema = ("schema", b"7")
+    letters = [ExternalRecord(AT, b"k", b"v", 5, encode_headers(each)) for each in ((schema, *told), told)]
+    log.open_metadata("another").produce_with_meta(letters, {})
+    assert list(Redrive(job, log).run(lambda _: True)) == [2]
+    back = log.read(TopicPartition("orders", 0), 0, 1 << 20)
+    assert [(row.key, row.value, row.timestamp_ms, row.headers) for row in back] == [
+        (b"k", b"v", 5, encode_headers([schema])),
+        (b"k", b"v", 5, None),
+    ]
+    log.close()

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from grete.errors import ConfigError, GraphError
-from grete.job.directory import JobDirectory
+from grete.job.directory import JobDirectory, directory_of
 from grete.job.loader import load_job
 from grete.job.metadata import guarantee_entry
 from grete.job.topics import create_topics
+from grete.logs.address import IN_DIRECTORY, LogAddress
 from grete.logs.embedded import EmbeddedLog
 from grete.settings import Settings
 from tasks.word_count import job
@@ -22,6 +23,16 @@ class Read(Task):
     def process(self, record: Record[str, str]) -> None: ...
 job = Job("found", stages=[Read], partitions=3)
 """
+
+
+def test_each_log_has_a_directory() -> None:
+    """The job on a second cluster does not begin with the state of the first; where it is may be said."""
+    addresses = [IN_DIRECTORY, LogAddress("kafka://a:9092"), LogAddress("kafka://b:9092")]
+    found = [directory_of(job, None, address) for address in addresses]
+    assert found[0] == Path(".grete/word-count")
+    assert len({*found}) == 3
+    assert found[1] == directory_of(job, None, addresses[1])  # the same one at the next start
+    assert [directory_of(job, Path("here"), address) for address in addresses] == [Path("here")] * 3
 
 
 def test_a_job_is_found_by_file_and_by_module(tmp_path: Path) -> None:

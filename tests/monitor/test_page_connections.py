@@ -15,7 +15,7 @@ from tests.monitor.conftest import asked, monitor_of
 from tests.monitor.test_server import get
 from tests.monitor.views import view
 from tests.support.reports import task_report as status
-from tests.support.waiting import until
+from tests.support.waiting import bounded, until
 from tests.worker.workers import LIMIT_S
 
 
@@ -52,6 +52,8 @@ def test_connections_have_a_bound_and_a_deadline(directory: Path, monkeypatch: p
             with contextlib.suppress(ConnectionResetError), each:
                 assert each.recv(100) == b""
         assert get(url, "/livez")[0] == 200
+        with socket.create_connection((host, int(port))) as silent, bounded("the end of a connection without a word"):
+            assert silent.recv(100) == b""
         with socket.create_connection((host, int(port)), LIMIT_S) as one:  # the second request has its time, too
             one.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET /li")
             assert one.recv(100).startswith(b"HTTP/1.1 200")

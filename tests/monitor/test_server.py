@@ -125,6 +125,10 @@ def test_an_address_that_is_taken_or_wrong_is_refused() -> None:
             serving(Monitor(60), str(port)),
         ):
             pass
+    with serving(Monitor(60), "0") as url:  # another job's page
+        port = url.rpartition(":")[2]
+        with pytest.raises(ConfigError, match=f"--http {port}: Address already in use"), serving(Monitor(60), port):
+            pass
     for wrong in ("here", "host:", ":x", "1.2.3.4:70000"):
         with pytest.raises(ConfigError, match="give HOST:PORT, or PORT"):
             parse_address(wrong)

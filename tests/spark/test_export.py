@@ -13,6 +13,7 @@ import pytest
 
 from grete.cli.commands.export import export
 from grete.errors import ConfigError
+from grete.file_lock import open_lock, try_lock
 from grete.job.directory import JobDirectory
 from grete.logs.address import IN_DIRECTORY
 from grete.spark.export.manifest import read_manifest
@@ -170,3 +171,15 @@ def test_where_changes_are_gone_all_is_written_again(tmp_path: Path, capsys: pyt
     assert set(kinds(to)) == {"full"}
     assert old <= {path.name for path in to.glob("*.parquet")}
     assert held(to)[1] == there(directory, held(to)[0])
+
+
+def test_a_second_export_into_a_directory_is_refused(history: Path, tmp_path: Path) -> None:
+    """Two at once would write files that the manifest of neither names; the lock ends with its process."""
+    handle = open_lock(tmp_path / ".lock")
+    try_lock(handle)
+    with pytest.raises(ConfigError, match=f"another export writes into {tmp_path}: wait until it has ended"):
+        exported(history, tmp_path)
+    assert read_manifest(tmp_path) is None
+    os.close(handle)
+    exported(history, tmp_path)
+    assert read_manifest(tmp_path) is not None

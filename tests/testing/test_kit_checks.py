@@ -12,6 +12,7 @@ from grete import Job
 from grete.errors import ConfigError
 from grete.settings import Settings
 from grete.testing import Kit
+from grete.testing.crash_check import Played, check_crashes
 from tests.testing.jobs import (
     Count,
     Forgetful,
@@ -101,6 +102,25 @@ def test_all_steps_of_a_small_run_are_tried() -> None:
     assert tried % 2 == 0
     assert 10 < tried < 100
     assert kit.check_crashes(at_most=7) == 7
+
+
+@pytest.mark.parametrize(
+    ("at_most", "places"),
+    [
+        (6, [(1, False), (1, True), (2, False), (2, True), (3, False), (3, True)]),
+        (3, [(1, False), (2, True), (3, False)]),
+    ],
+)
+def test_each_step_is_tried_with_the_disk_and_without(at_most: int, places: list[tuple[int, bool]]) -> None:
+    """Some mistakes show with an empty disk only; of many steps some are tried, and both ways to die."""
+    crashes = []
+
+    def play(step: int, other_host: bool) -> Played:
+        crashes.append((step, other_host))
+        return Played("the result", 3, ["forgetful-0"])
+
+    assert check_crashes(play, at_most, Job("alone", stages=[Forgetful])) == at_most
+    assert [crash for crash in crashes if crash[0]] == places  # without a crash twice, to compare
 
 
 def test_an_attribute_that_counts_is_found() -> None:

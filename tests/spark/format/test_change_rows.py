@@ -204,3 +204,17 @@ def test_what_an_older_release_has_written_is_refused_where_it_is_in_doubt(histo
     assert refused
     assert all("a release that does not tell rewritten entries from changes" in text for text in refused)
     marked.close()
+
+
+def test_a_key_that_a_commit_has_twice_comes_once(log: EmbeddedLog) -> None:
+    """With its last value: a merge into a table refuses two rows of one key."""
+    bulk_write = begin(log, job, SETTINGS)
+    written = []
+    for task in range(4):
+        attempt = Attempt(log, bulk_write, task, 1, ())
+        for number in (1, 2) if task == 3 else ():
+            attempt.add([STORE, STORE], [b"a", b"b%d" % number], [int64.encode(number)] * 2)
+        written.append(attempt.close())
+    commit(log, bulk_write, written, settings=SETTINGS, full=False, external={})
+    found = rows(log, BEGINNING, position_at(log, job, STAGE, None, aligned=True))
+    assert sorted((row["key"], row["value"]) for row in found) == [("a", 2), ("b1", 1), ("b2", 2)]

@@ -6,6 +6,7 @@ import pytest
 
 from grete import utf8
 from grete.errors import Halted
+from grete.halts import HaltCode
 from grete.logs.address import EMBEDDED
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
@@ -66,3 +67,13 @@ def test_what_was_trimmed_while_it_was_read_is_read_again(tmp_path: Path) -> Non
         list(reading)
     assert [batch.column("value").to_pylist()[0][0] for batch in stream(where, plan, WORDS)] == ["2"]
     log.close()
+
+
+def test_a_gap_in_a_stream_is_an_error() -> None:
+    """Records 1 and 2 are lost: a query that went on would have a table without them."""
+    producers = {1: Producer("split-0", 1, ())}
+    reader = FrameReader(StreamPlan(column("key", utf8), column("value", utf8), producers, aligned=True), WORDS)
+    assert reader.batch(0, frame(1, 1, 0, b"a")) is not None
+    with pytest.raises(Halted, match=r"offset 1: seq 3 after 0 of split-0: records are lost") as halted:
+        reader.batch(1, frame(1, 1, 3, b"d"))
+    assert halted.value.code is HaltCode.STREAM_DAMAGED
