@@ -16,6 +16,7 @@ from grete.logs.address import read_options
 from grete.logs.kafka import KafkaLog, KafkaReader
 from grete.logs.kafka.config import split_options
 from grete.logs.kafka.errors import Troubles
+from grete.logs.kafka.members_topic import KafkaMembersTopic
 from grete.protocol.ids import TopicPartition
 from tests.logs.secure_broker import PASSWORD, SecureBroker
 
@@ -27,6 +28,11 @@ CANARY = "canary-8f14e45fceea167a"  # a password that is wrong, and as secret as
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections are given up soon."""
     monkeypatch.setattr(patience, "CONNECT_S_MAX", 2.0)
+
+
+def members(bootstrap: str, options: dict[str, str]) -> KafkaMembersTopic:
+    """Look for the members of a job: the first thing that `grete run` does."""
+    return KafkaMembersTopic(bootstrap, options, "none-such", patience.Patience(), write=False)
 
 
 WRONG = {
@@ -42,7 +48,7 @@ WRONG = {
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("connect", [KafkaLog, KafkaReader.connect], ids=["log", "reader"])
+@pytest.mark.parametrize("connect", [KafkaLog, KafkaReader.connect, members], ids=["log", "reader", "members"])
 @pytest.mark.parametrize("what", WRONG)
 def test_a_refused_client_is_told_what_to_set(
     secure: SecureBroker, what: str, connect: Callable[..., object], caplog: pytest.LogCaptureFixture

@@ -192,6 +192,7 @@ class MetadataClient:
 
     def _wait_on(self, began_s: float) -> None:
         """Note that there is no answer yet. Raises LogAway once it is waited for no longer: soon, if none ever came."""
+        self._consumer.poll(0)  # for its errors: a client that is refused would ask on and on
         self.waits()
         if self._troubles.refused is not None or self._patience.over(
             began_s, connecting=not self._patience.has_answered
