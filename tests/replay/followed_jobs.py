@@ -1,7 +1,6 @@
 """A job in a file of its own that an audit follows, its log and real workers."""
 
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from grete.replay.audit.followed import AuditBegun, FollowedAudit
 from grete.replay.audit.steps import AuditStep, WrongEntry
 from grete.settings import Settings
 from grete.worker.local_job import LocalJob
+from tests.support.dropped import when_dropped
 from tests.worker.workers import LIMIT_S
 
 SETTINGS = Settings(checkpoint_interval_ms=50, restart_backoff_ms=20)
@@ -211,7 +211,7 @@ class Scene:
         self.job_directory = JobDirectory(directory / "place", address=LogAddress(log))
         self.audit_directory = directory / "audit"
         self.log = self.job_directory.open_log()
-        weakref.finalize(self, self.log.close)
+        when_dropped(self, self.log.close)
         read = {topic for stage in self.job.stages for topic in self.job.topology().externals_of(stage.ordinal)}
         self.topics = sorted(read)
         for topic in self.topics:

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.dropped import close_late
+
 ROOT = Path(__file__).parents[2]
 FRAMES = 12  # of those that opened it; the rest is pytest's
 _CONNECT = sqlite3.connect
@@ -94,6 +96,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_runtest_teardown() -> Generator[None, None, None]:
     """Fail if a connection was dropped. Garbage is looked for only behind a test that left one open."""
     yield
+    close_late()
     if any(each is not None and not each.closed for each in [opened() for opened in _noticed.opened]):
         gc.collect()
     _noticed.opened.clear()

@@ -1,6 +1,11 @@
 """A connection to SQLite that a test drops fails that test, on each Python."""
 
+import gc
+import threading
+
 import pytest
+
+from tests.support.dropped import close_late, when_dropped
 
 DROPS = """
 import sqlite3
@@ -33,3 +38,24 @@ def test_a_dropped_connection_fails_the_test_that_opened_it(pytester: pytest.Pyt
     done = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     done.assert_outcomes(passed=2, errors=1)
     done.stdout.fnmatch_lines(["*::test_drops opened it*"])
+
+
+def test_what_another_thread_drops_is_closed_in_the_thread_that_opened_it() -> None:
+    """Python looks for garbage in any thread."""
+    closed_in: list[int] = []
+
+    class Owner:
+        """What holds the connection."""
+
+    def drop() -> None:
+        owners.clear()
+        gc.collect()
+
+    owners = [Owner()]
+    when_dropped(owners[0], lambda: closed_in.append(threading.get_ident()))
+    other = threading.Thread(target=drop)
+    other.start()
+    other.join()
+    assert closed_in == []
+    close_late()
+    assert closed_in == [threading.get_ident()]

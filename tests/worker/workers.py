@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from grete.ports import ExternalRecord, JobMetadata, Log
 from grete.protocol.ids import TopicPartition
 from grete.state.commits import last_commit
 from tasks.word_count import job as word_count
+from tests.support.dropped import when_dropped
 from tests.support.reports import said_in
 from tests.support.waiting import Patience, bounded, until, written
 
@@ -112,7 +112,7 @@ class WorkerUnderTest:
 def word_log(directory: Path, job: Job = word_count) -> EmbeddedLog:
     """Return the log of a job with its topics."""
     log = EmbeddedLog(JobDirectory(directory).directory / "log.db")
-    weakref.finalize(log, log._sql.close)  # as the end of a process: a test need not close it
+    when_dropped(log, log._sql.close)  # a test need not close it
     create_topics(job, log)
     return log
 

@@ -1,13 +1,13 @@
 """Queries that follow a job: with a real session into files or a function, or as Spark asks a reader, without it."""
 
 import json
-import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grete.spark.format.sources import ChangelogSource, StreamSource
 from grete.spark.format.topic_source import TopicSource
 from tests.spark.format.history import REFERENCE, Counts
+from tests.support.dropped import when_dropped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +90,7 @@ class Reader:
         own = {"store": "counts", "startingCheckpoint": "earliest"} if form == "changelog" else {}
         self.options = {"job": str(code), "directory": str(directory)} | own | more
         self.reader = SOURCES[form](self.options).streamReader(None)
-        weakref.finalize(self, self.reader.stop)  # as Spark does it at the end of a query
+        when_dropped(self, self.reader.stop)  # as Spark does it at the end of a query
         self.rows: list[dict[str, Any]] = []
 
     def follow(self, start: dict[str, Any]) -> dict[str, Any]:
