@@ -93,10 +93,10 @@ test: $(VENV)/.installed-dev
 	$(PYTEST) -m 'check or test' $(addprefix --ignore=,$(COVERED))
 	$(call took,test)
 
-# These tests hardly wait: a process for each core.
+# These tests wait little: two more processes than cores.
 check: lint
 	@rm -rf .times
-	$(PYTEST) -n $(CORES) -m check
+	$(PYTEST) -n $(shell expr $(CORES) + 2) -m check
 	$(call took,check)
 
 repeat: $(VENV)/.installed-dev $(VENV)/spark-classes.jsa
