@@ -1,14 +1,16 @@
 """Reports of worker processes and standbys to their supervisor: JSON objects, one a line of the status pipe.
 
-A field is only added, with a default, so that a supervisor goes on with workers of a newer installation. Times are in
-ms since 1970 where a name ends in ``at_ms``, durations in ms or s as the name says, sizes in bytes. Counts begin with
-the process (docs/decisions/0117).
+Within a version a field is only added, with a default. What a process does not know is refused, not passed over. Times
+are in ms since 1970 where a name ends in ``at_ms``, durations in ms or s as the name says, sizes in bytes. Counts begin
+with the process (docs/decisions/0117).
 """
 
 from enum import StrEnum
 from typing import Literal, TypeVar, get_args
 
 import msgspec
+
+from grete.protocol.errors import UnsupportedFormat
 
 REPORT_VERSION = 1
 
@@ -66,7 +68,7 @@ class InputReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Portion(msgspec.Struct, frozen=True):
-    """How much is done, of how much."""
+    """The part that is done, of a total."""
 
     done: int
     total: int
@@ -255,17 +257,22 @@ def encode_report(report: AnyReport) -> bytes:
 
 
 def decode_worker_report(line: bytes) -> WorkerReport | None:
-    """Return the report in a line, None: it is a sign of life, or was cut short."""
+    """Return the report in a line, None: it is a sign of life, or was cut short. Raises UnsupportedFormat."""
     return _decoded(_WORKER, line)
 
 
 def decode_standby_report(line: bytes) -> StandbyReport | None:
-    """Return the report in a line, None: it is a sign of life, or was cut short."""
+    """Return the report in a line, None: it is a sign of life, or was cut short. Raises UnsupportedFormat."""
     return _decoded(_STANDBY, line)
 
 
 def _decoded(decoder: "msgspec.json.Decoder[_R]", line: bytes) -> _R | None:
     try:
-        return decoder.decode(line) if line else None
+        report = decoder.decode(line) if line else None
+    except msgspec.ValidationError as error:
+        raise UnsupportedFormat(f"a report: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+    if report is not None and report.version != REPORT_VERSION:
+        raise UnsupportedFormat(f"a report of version {report.version}, and this build knows version {REPORT_VERSION}")
+    return report

@@ -32,7 +32,7 @@ class Due(NamedTuple):
     key: str
 
 
-class _Row(NamedTuple):
+class _Chain(NamedTuple):
     """Timers that fire one after another, each set by the one before for a time that was due."""
 
     since: int  # the time of the first
@@ -55,8 +55,8 @@ class TimerQueue:
         self._touched: set[bytes] = set()  # set or cancelled since ``settle``
         self._gone: set[bytes] = set()  # in the heap and, when last settled, not in the store
         self._fired_to: int | None = None  # while timers fire one after another: the greatest time of them
-        self._row = _Row(BEFORE_ALL)  # of which the timer that fires is the last
-        self._rows: dict[bytes, _Row] = {}  # timer that is set → the row that it goes on
+        self._chain = _Chain(BEFORE_ALL)  # of which the timer that fires is the last
+        self._chains: dict[bytes, _Chain] = {}  # timer that is set → the chain that it goes on
 
     def reload(self, now: int) -> None:
         """Start from the restored state; ``now`` is its event time."""
@@ -64,7 +64,7 @@ class TimerQueue:
         self._heap, self._left = [key for key, _ in self._store.scan() if self._is_ours(key)], []  # sorted: a heap
         self._in_heap = set(self._heap)
         self._touched, self._gone = set(), set()
-        self._fired_to, self._rows = None, {}
+        self._fired_to, self._chains = None, {}
         self._set_due()
 
     def schedule(self, owner: str, at: int, key: str = "") -> None:
@@ -74,8 +74,8 @@ class TimerQueue:
             self._store.put(raw, b"")
             self._touched.add(raw)
             if self._fired_to is not None and at <= self.now:
-                since, length, back = self._row
-                self._rows[raw] = _Row(since, length + 1, back + 1 if at <= self._fired_to else 0)
+                since, length, back = self._chain
+                self._chains[raw] = _Chain(since, length + 1, back + 1 if at <= self._fired_to else 0)
             if raw not in self._in_heap:
                 self._in_heap.add(raw)
                 heappush(self._heap, raw)
@@ -120,27 +120,27 @@ class TimerQueue:
         """
         due = self.pop()
         if due is None:
-            self._fired_to, self._rows = None, {}
+            self._fired_to, self._chains = None, {}
             return None
-        row = self._rows.pop(_encode(due.owner, due.at, due.key), None) if self._rows else None
-        self._row = row = row or _Row(due.at)
+        chain = self._chains.pop(_encode(due.owner, due.at, due.key), None) if self._chains else None
+        self._chain = chain = chain or _Chain(due.at)
         self._fired_to = due.at if self._fired_to is None else max(self._fired_to, due.at)
-        if row.back > AGAIN_TIMERS:
+        if chain.back > AGAIN_TIMERS:
             raise TaskError(
                 f"{AGAIN_TIMERS} timers in a row were each set by the one before for a time that had fired already, so "
                 f"they would fire for ever: the last is at {due.at}, key {due.key!r}. Set it for a later time, or do "
                 "its work at once"
             )
-        if row.length > AGAIN_TIMERS and not row.back:
-            self._refuse_too_many(due, row)
+        if chain.length > AGAIN_TIMERS and not chain.back:
+            self._refuse_too_many(due, chain)
         return due
 
-    def _refuse_too_many(self, due: Due, row: _Row) -> None:
-        step = (due.at - row.since) / (row.length - 1)
+    def _refuse_too_many(self, due: Due, chain: _Chain) -> None:
+        step = (due.at - chain.since) / (chain.length - 1)
         following = (self.now - due.at) / step
         if following > FOLLOWING_TIMERS:
             raise TaskError(
-                f"{row.length} timers in a row were each set by the one before, {step:,.1f} ms apart, and about "
+                f"{chain.length} timers in a row were each set by the one before, {step:,.1f} ms apart, and about "
                 f"{int(following):,} more would follow before the next record: the last is at {due.at}, key "
                 f"{due.key!r}, and event time is at {self.now}. Let on_timer set the next one for a time behind "
                 "ctx.event_time, or further apart; if a record has moved time too far, see whether its timestamp is in "

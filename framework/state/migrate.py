@@ -29,10 +29,10 @@ from grete.state.commits import all_wirings
 from grete.state.entries import ROWS, Moved, give_up
 from grete.state.graph_pinning import GRAPH, check_whole, encode_graph
 from grete.state.mover import Columns
-from grete.state.other_forms import OTHER_NAME, Forms, Then, entries_then, forms_of
 from grete.state.owners import refuse_if_owned
 from grete.state.pinning import DEFINED, output_counts
 from grete.state.pins import APPLY, note_apply, put_in_place
+from grete.state.recoding import OTHER_NAME, RecodedEntry, Recoding, entries_recoded, recoding_of
 from grete.state.rescale import claimed_at, last_of
 from grete.state.routes import Route, check_seen, routes_of
 from grete.state.snapshots import Snapshot, contents, segments
@@ -41,7 +41,7 @@ from grete.state.snapshots import Snapshot, contents, segments
 class MigratedStage(NamedTuple):
     """A stage whose entries may change, and its tasks. ``moved``: some go to another task."""
 
-    forms: Forms
+    forms: Recoding
     routes: list[Route]
     counts: Counter[str]
     moved: bool
@@ -114,7 +114,7 @@ def _check(
     all_forms = {}
     for stage, now in zip(job.stages, new.stages, strict=True):
         streams = {each.user_topic for each in topology.streams_into(stage.ordinal) if not each.broadcast}
-        all_forms[stage.name] = forms_of(stage, now, streams)
+        all_forms[stage.name] = recoding_of(stage, now, streams)
     moves = any(forms.moves for forms in all_forms.values())
     places = placed_by(log.read_metadata(job.name), job) if moves else {s.ordinal: partition_of for s in job.stages}
     found = []
@@ -125,13 +125,13 @@ def _check(
 
 
 def _check_stage(
-    log: JobLogReader, job: Job, routes: list[Route], forms: Forms, *, assume_keyed: bool
+    log: JobLogReader, job: Job, routes: list[Route], forms: Recoding, *, assume_keyed: bool
 ) -> MigratedStage:
     """Refuse two entries that would be one, and what cannot move between the tasks of a stage."""
     counts, seen, moved, own_timers = Counter[str](), Counter[str](), False, False
     taken = dict[tuple[int | None, int, bytes], bytes]()  # of what changes: place → key of before
     for route in routes:
-        for each in entries_then(log, route, forms):
+        for each in entries_recoded(log, route, forms):
             store = f"{route.stage}/{route.stores[each.store]}"
             if forms.tells(route, each.store, each.key):
                 seen[store] += 1
@@ -144,7 +144,7 @@ def _check_stage(
             if each.store != TIMERS and taken.setdefault(place, each.key) != each.key:
                 raise _collision(store, taken[place], each)
     for route in routes if taken else ():
-        for each in entries_then(log, route, forms):
+        for each in entries_recoded(log, route, forms):
             other = taken.get((each.at, each.store, each.new_key), each.key)
             if other != each.key:
                 raise _collision(f"{route.stage}/{route.stores[each.store]}", other, each)
@@ -157,7 +157,7 @@ def _check_stage(
     return MigratedStage(forms, routes, counts, moved)
 
 
-def _collision(store: str, other: bytes, then: Then) -> ConfigError:
+def _collision(store: str, other: bytes, then: RecodedEntry) -> ConfigError:
     return ConfigError(
         f"store {store}: the keys {other!r} and {then.key!r} are equal, and both would be {then.new_key!r}: only the "
         "code knows how to make one value of two: let it do so (put what they make under one of the keys, delete the "
@@ -214,7 +214,7 @@ def _write(log: JobLog, bulk_write: BulkWrite, stage: MigratedStage) -> list[Wri
             attempts[at].add(*open_.pop(at))
 
     for route in stage.routes:
-        for each in entries_then(log, route, stage.forms):
+        for each in entries_recoded(log, route, stage.forms):
             if each.at is None and stage.moved:
                 for partition in range(route.partitions):
                     add(partition, each.store, each.key, each.value)

@@ -19,7 +19,7 @@ from grete.worker.ends import restart_wait_ms
 from grete.worker.last_words import last_words
 from grete.worker.process_main import WorkerSpec
 from grete.worker.process_pool import ProcessPool, Started
-from grete.worker.status_pipe import StatusLines
+from grete.worker.status_pipe import StatusLines, report_in
 from grete.worker.worker_process import code_text
 
 STOP_S = 5.0  # of a standby after SIGTERM: it closes its stores; a kill costs the store no more than a crash does
@@ -159,7 +159,7 @@ class StandbyProcesses:
         assert each.started is not None
         for line in each.lines.read(each.started.pipe) or ():
             self.changes += 1
-            report = decode_standby_report(line)
+            report = report_in(line, decode_standby_report, f"the standby of partition {each.partition}")
             if report is None:
                 continue
             each.tasks = {task.name: task for task in report.tasks}

@@ -5,11 +5,15 @@ import os
 import select
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
-from grete.protocol.report import AnyReport, encode_report
+from grete.errors import TransientError
+from grete.protocol.errors import UnsupportedFormat
+from grete.protocol.report import AnyReport, StandbyReport, WorkerReport, encode_report
 from grete.settings import MiB
 
 LINE_BYTES_MAX = 16 * MiB  # of a status that never ends; then it is dropped. Of a task it has some KiB
+R = TypeVar("R", WorkerReport, StandbyReport)
 READ_BYTES_MAX = 1 * MiB  # at a look: other workers, and signals, have their turn
 
 
@@ -56,6 +60,17 @@ class StatusPipe:
         except BrokenPipeError:
             if tells_gone:
                 self._gone()
+
+
+def report_in(line: bytes, decode: Callable[[bytes], R | None], who: str) -> R | None:
+    """Return the report of ``who`` in a line, None: there is none. Raises TransientError: it is of another build."""
+    try:
+        return decode(line)
+    except UnsupportedFormat as error:
+        raise TransientError(
+            f"{who} reports what this process does not know ({error}): another Grete was installed while the job ran. "
+            "Nothing is lost: start it again"
+        ) from error
 
 
 class StatusLines:

@@ -26,7 +26,7 @@ from grete.worker.control_pipe import Order, line_of
 from grete.worker.ends import FAULTS, WorkerEnd
 from grete.worker.last_words import ENDS, HUNG, LOG_AWAY, traceback_in
 from grete.worker.status import moved
-from grete.worker.status_pipe import StatusLines
+from grete.worker.status_pipe import StatusLines, report_in
 from grete.worker.task_news import EndsTold, failures_of_tasks, news_of_tasks
 
 Life = tuple[int, int]  # of a task: the start of its worker, and its own start there
@@ -96,8 +96,8 @@ class WorkerProcess:
         return self.starts, task.life
 
     def take(self, line: bytes) -> list[str]:
-        """Take a line of the pipe; return what a person is to be told of its tasks."""
-        report = decode_worker_report(line)
+        """Take a line of the pipe; return what a person is to be told of its tasks. Raises TransientError."""
+        report = report_in(line, decode_worker_report, f"worker {self.number}")
         if report is None:
             return []
         said, self.measures = {task.name: task for task in report.tasks}, report.measures

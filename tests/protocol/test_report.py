@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from grete.core.lifecycle import TaskStatus
+from grete.protocol.errors import UnsupportedFormat
 from grete.protocol.report import (
     ENDED_STATES,
     StandbyReport,
@@ -29,6 +30,39 @@ STANDBY = StandbyTaskReport(
     trouble="",
 )
 
+FIELDS_OF_A_TASK = [
+    "began",
+    "behind",
+    "busy_s",
+    "channels",
+    "checkpoint_id",
+    "commit",
+    "counters",
+    "covered_t",
+    "dropped",
+    "end",
+    "ended_in",
+    "ends",
+    "generation",
+    "idle_in",
+    "inputs",
+    "last_failure",
+    "life",
+    "measures",
+    "partition",
+    "read_up_to",
+    "rests_ms",
+    "restore",
+    "rollbacks",
+    "settled",
+    "sink_trouble",
+    "stage",
+    "status",
+    "timers",
+    "waits",
+    "wall_timers",
+]
+
 
 def test_a_report_comes_back_as_it_was() -> None:
     """Of a worker and of a standby; a task has the name of its stage and partition."""
@@ -53,6 +87,29 @@ def test_a_newer_worker_is_understood() -> None:
     plain["of_tomorrow"] = plain["tasks"][0]["of_tomorrow"] = {"a": [1]}
     found = decode_worker_report(msgspec.json.encode(plain))
     assert found == WorkerReport(tasks=(task_report(),), measures=OF_WORKER)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [("version", 2, "version 2, and this build knows version 1"), ("status", "of tomorrow", "of tomorrow")],
+)
+def test_a_report_of_another_build_is_refused(field: str, value: object, said: str) -> None:
+    """To pass it over would leave a worker without a status for ever, and no person would know why."""
+    plain = msgspec.json.decode(encode_report(WorkerReport(tasks=(task_report(),))))
+    (plain if field == "version" else plain["tasks"][0])[field] = value
+    with pytest.raises(UnsupportedFormat, match=said):
+        decode_worker_report(msgspec.json.encode(plain))
+
+
+def test_the_bytes_of_a_report_are_frozen() -> None:
+    """A name that changes, or a field that goes, is another version."""
+    line = (
+        b'{"version":1,"tasks":[{"stage":"add-up","partition":3,"status":"restoring","checkpoint_id":5,"position":7,'
+        b'"read":9,"end":11,"behind":-1,"trouble":"","counters":{}}]}'
+    )
+    assert encode_report(StandbyReport(tasks=(STANDBY,))) == line
+    fields = sorted(msgspec.json.decode(encode_report(WorkerReport(tasks=(task_report(),))))["tasks"][0])
+    assert fields == FIELDS_OF_A_TASK
 
 
 def test_each_state_of_a_core_can_be_reported() -> None:

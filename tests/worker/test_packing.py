@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from grete.errors import ConfigError, ExitCode, Fenced
+from grete.errors import ConfigError, ExitCode, Fenced, TransientError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.protocol.report import TaskState, WorkerReport
@@ -77,6 +77,9 @@ def test_a_status_that_is_longer_than_the_pipe_arrives_whole(tmp_path: Path) -> 
     pipe.report(WorkerReport(tasks=(another,)))
     supervisor._read(worker)
     assert worker.tasks == by_name(another)
+    os.write(writer, b'{"version":2,"tasks":[]}\n')
+    with pytest.raises(TransientError, match=r"worker 0 reports what this process .* another Grete was installed"):
+        supervisor._read(worker)
     os.close(worker.pipe)
     pipe.show_life()
     assert not ended  # the loop is to notice

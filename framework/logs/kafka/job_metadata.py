@@ -110,7 +110,7 @@ class KafkaJobMetadata(KafkaMetadataReader):
 
     def pin(self, meta: Mapping[str, bytes | None], over: bytes | None) -> bool:
         """Put metadata if its first entry is ``over``: see grete.logs.kafka.metadata_pins."""
-        number = _partition_of(next(iter(meta)))
+        (number,) = {_partition_of(key) for key in meta}  # a pin counts as a whole where its first entry is
         at = TopicPartition(self.topic, number)
         self._written[number] = 1 + self._produce(pinning(at, meta, [over]))
         del self._known[number]

@@ -1,4 +1,4 @@
-"""What the metadata of a job must keep: the port grete.ports.JobMetadata."""
+"""The contract of a job's metadata: the port grete.ports.JobMetadata."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from grete.testing.contracts.clauses import Contract
 
 
 class MetadataContract(Contract):
-    """The contract of a job's metadata. Subclass it as LogContract is subclassed, and override the fixture ``begin``.
+    """The clauses of it. Subclass it as LogContract is subclassed, and override the fixture ``begin``.
 
     ``begin`` returns the metadata of one job, empty at first, each time as another process has it.
     """

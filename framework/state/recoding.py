@@ -1,4 +1,4 @@
-"""What a job's entries are by another version of the serdes, and to which partition each goes then.
+"""The entries of a job in another version of the serdes, and the partition to which each goes.
 
 A stage whose records come from outside has them where their producer put them: its entries stay in their task. One that
 reads a stream whose keys get other bytes has its records elsewhere then, and an entry goes with the key of its record.
@@ -25,8 +25,8 @@ OTHER_NAME = "give the job another name: it begins from its inputs, or from thei
 Recode = Callable[[bytes], bytes]
 
 
-class Then(NamedTuple):
-    """An entry, and what it is then: ``at`` its partition, None: as many as its stage has, since it is for all keys."""
+class RecodedEntry(NamedTuple):
+    """An entry before and after. ``at``: its partition, None: each of its stage, since the entry is for all keys."""
 
     store: int
     key: bytes
@@ -36,12 +36,12 @@ class Then(NamedTuple):
     at: int | None
 
     def changes(self, partition: int) -> bool:
-        """Whether an entry of that partition has other bytes, or another place."""
+        """Return whether an entry of that partition gets other bytes, or goes to another partition."""
         return (self.key, self.value) != (self.new_key, self.new_value) or self.at not in {partition, None}
 
 
-class Forms(NamedTuple):
-    """How the entries of a stage change. ``moves``: they go with their keys, since records of their stage do."""
+class Recoding(NamedTuple):
+    """The changes of a stage's entries. ``moves``: an entry goes to the partition of its key, as its records do."""
 
     stage: StageGraph  # as it was
     keys: Mapping[int, Recode]  # by store; those that keep their bytes are left out
@@ -52,7 +52,7 @@ class Forms(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether any of its entries may."""
+        """Return whether an entry of the stage may change."""
         return bool(self.keys or self.values or self.moves)
 
     def of(self, store: int, key: bytes, value: bytes) -> tuple[bytes, bytes]:
@@ -63,7 +63,7 @@ class Forms(NamedTuple):
         return key if recode is None else recode(key), value if recode_value is None else recode_value(value)
 
     def tells(self, route: Route, store: int, key: bytes) -> bool:
-        """Whether an entry must tell by its key where it belongs."""
+        """Return whether the key of an entry decides its partition."""
         return self.moves and not self._stays(store, key) and route.keys.of(store, key) is not None
 
     def partition_of(self, route: Route, store: int, new_key: bytes) -> int | None:
@@ -74,7 +74,7 @@ class Forms(NamedTuple):
         return None if record_key is None else route.place(record_key, route.before)
 
     def is_own_timer(self, store: int, key: bytes) -> bool:
-        """Whether an entry is a timer of the task's code, whose key is a text of its own."""
+        """Return whether an entry is a timer that the task's code has set: its key may be any text."""
         return store == TIMERS and timer_parts(key)[0] not in self.timers
 
     def _stays(self, store: int, key: bytes) -> bool:
@@ -89,7 +89,7 @@ class Forms(NamedTuple):
         return key if of_timer is None else timer_with(key, of_timer, recode(of_timer))
 
 
-def forms_of(old: StageGraph, new: StageGraph, streams: Collection[str]) -> Forms:
+def recoding_of(old: StageGraph, new: StageGraph, streams: Collection[str]) -> Recoding:
     """Return how entries change from one version of a stage to another. ``streams``: topics that it reads by key.
 
     Raises ConfigError: its records get other keys, and it has a store whose keys are of another kind.
@@ -109,10 +109,10 @@ def forms_of(old: StageGraph, new: StageGraph, streams: Collection[str]) -> Form
     if moves:
         _check_serdes(old, moving[0].name, moving[0].key)
     stays = {META, OUTBOX, *(ids[store.name] for store in old.seen.values())}
-    return Forms(old, keys, values, timers, moves, frozenset(stays))
+    return Recoding(old, keys, values, timers, moves, frozenset(stays))
 
 
-def entries_then(log: LogReader, route: Route, forms: Forms) -> Iterator[Then]:
+def entries_recoded(log: LogReader, route: Route, forms: Recoding) -> Iterator[RecodedEntry]:
     """Yield the entries of a task, but for what it notes of itself, and what they are then. As ``entries_of``.
 
     Raises SerdeError, ConfigError: an entry that cannot be read, or cannot tell where it belongs.
@@ -137,7 +137,7 @@ def entries_then(log: LogReader, route: Route, forms: Forms) -> Iterator[Then]:
                 f"what its type writes is another value when it is read: {OTHER_NAME}",
                 stage=route.stage,
             )
-        yield Then(store, key, value, new_key, new_value, forms.partition_of(route, store, new_key))
+        yield RecodedEntry(store, key, value, new_key, new_value, forms.partition_of(route, store, new_key))
 
 
 def _check_serdes(stage: StageGraph, topic: str, key: Serde[object]) -> None:
