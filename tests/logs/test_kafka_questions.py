@@ -1,6 +1,8 @@
 """A broker that answers later than a process may be deaf to signals is asked all the same."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,22 +17,37 @@ LIMIT_S = 60.0
 
 
 class FarBroker:
-    """A consumer whose broker answers to those who wait for as long as it takes; and not before ``answers`` is set."""
+    """A consumer whose broker answers to those who wait for as long as it takes; and not before ``answers`` is set.
+
+    The real one lets one thread in at a time and keeps others waiting, whatever they ask for: here that fails.
+    """
 
     def __init__(self) -> None:
         self.answers, self.closed = threading.Event(), threading.Event()
         self.waited: list[float] = []
+        self._gate = threading.Lock()
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         """Return that the topic has two partitions."""
-        self.waited.append(timeout)
-        if timeout <= SLICE_S:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        assert self.answers.wait(LIMIT_S)
-        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=[0, 1], error=None)})
+        with self._alone():
+            self.waited.append(timeout)
+            if timeout <= SLICE_S:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            assert self.answers.wait(LIMIT_S)
+            return SimpleNamespace(topics={topic: SimpleNamespace(partitions=[0, 1], error=None)})
 
     def poll(self, _timeout: float) -> None:
         """Return nothing: there are no errors."""
+        with self._alone():
+            pass
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        assert self._gate.acquire(blocking=False), "another thread is in the client"
+        try:
+            yield
+        finally:
+            self._gate.release()
 
     def close(self) -> None:
         """Note it."""
@@ -125,3 +142,14 @@ def test_a_connection_waits_for_a_broker_that_is_far() -> None:
     assert not broker.closed.is_set()
     broker.answers.set()
     assert broker.closed.wait(LIMIT_S)
+
+
+def test_a_probe_and_a_question_wait_for_each_other() -> None:
+    """One thread is in the client at a time: the question waits in slices, so that signal handlers run."""
+    broker, patience = FarBroker(), Patience()
+    client = asking(broker, patience)
+    assert not client.answers()
+    patience.meanwhile = broker.answers.set
+    assert client.partitions("words") == 2
+    assert client.answers()
+    client.close()

@@ -4,6 +4,7 @@ A consumer of its own, which reads nothing: a broker answers the requests of one
 the reader's would wait until its fetch has got something.
 """
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,7 +30,10 @@ class MetadataClient:
 
     def __init__(self, config: dict[str, Any], troubles: Troubles, bootstrap: str, patience: Patience) -> None:
         """Connect in the background."""
+        self._config = config
         self._consumer: Consumer = troubles.made(Consumer, config)
+        self._in_use = threading.Lock()  # the client lets one thread in, and keeps others waiting, even for ``poll(0)``
+        self._group: Consumer | None = None  # of ``group_offsets``: a coordinator that is away holds up nothing else
         self._troubles = troubles
         self._bootstrap = bootstrap
         self._patience = patience
@@ -42,9 +46,9 @@ class MetadataClient:
     def answers(self) -> bool:
         """Return whether a broker answers. It may answer late: ask again, and the same question goes on."""
         if self._probe is None:  # of one topic: a cluster may have many
-            self._probe = Question(lambda: self._consumer.list_topics("__consumer_offsets", timeout=ANSWER_S))
+            self._probe = self._asked(lambda: self._consumer.list_topics("__consumer_offsets", timeout=ANSWER_S))
         over = self._probe.over(SLICE_S)
-        self._consumer.poll(0)  # for its errors
+        self._take_errors()
         if not over:
             return False
         probe, self._probe = self._probe, None
@@ -136,7 +140,8 @@ class MetadataClient:
 
     def group_offsets(self, partitions: Sequence[KafkaPartition]) -> Question:
         """Ask the coordinator of the consumer's group for its offsets; return the question, and wait for nothing."""
-        self._positions = Question(lambda: self._consumer.committed(list(partitions), timeout=ANSWER_S))
+        group = self._group = self._group or self._troubles.made(Consumer, self._config)
+        self._positions = Question(lambda: group.committed(list(partitions), timeout=ANSWER_S))
         return self._positions
 
     def waits(self) -> None:
@@ -156,10 +161,12 @@ class MetadataClient:
     def close(self) -> None:
         """Disconnect; questions that are still asked need the client to their end."""
         close: Callable[[], None] = self._consumer.close
-        for question in (self._asking, self._probe, self._positions):
+        for question in (self._asking, self._probe):
             if question is not None and not question.over(0):
                 close = partial(question.then, close)
         close()
+        if self._group is not None and self._positions is not None:
+            self._positions.then(self._group.close)
 
     def _ask(self, question: Callable[[float], Any], doing: str, access: str = "") -> Any:
         """Return the broker's answer; ask again while it is away."""
@@ -167,7 +174,7 @@ class MetadataClient:
         while True:
             asked = time.monotonic()
             try:
-                answer = self._ask_slowly(question, began) if self._late else question(SLICE_S)
+                answer = self._ask_slowly(question, began) if self._late else self._ask_at_once(question, began)
                 if answer is not None:
                     self._troubles.refused = None  # one broker's trouble, or over
                     self.answered()
@@ -179,12 +186,21 @@ class MetadataClient:
             self._wait_on(began)
             time.sleep(max(0.0, 0.05 - (time.monotonic() - asked)))  # some errors come back at once
 
+    def _ask_at_once(self, question: Callable[[float], Any], began_s: float) -> Any:
+        """Return the answer of a broker that is near. A question that a thread asks already is waited for first."""
+        while not self._in_use.acquire(timeout=SLICE_S):
+            self._wait_on(began_s)
+        try:
+            return question(SLICE_S)
+        finally:
+            self._in_use.release()
+
     def _ask_slowly(self, question: Callable[[float], Any], began_s: float) -> Any:
         """Return the answer of a broker that takes longer than a process may wait in one go."""
         while not (self._asking is None or self._asking.over(SLICE_S)):  # one that was given up before
             self._wait_on(began_s)
         asked_s = time.monotonic()
-        self._asking = asking = Question(lambda: question(ANSWER_S))
+        self._asking = asking = self._asked(lambda: question(ANSWER_S))
         while not asking.over(SLICE_S):
             self._wait_on(began_s)
         self._late = time.monotonic() - asked_s > SLICE_S
@@ -192,9 +208,26 @@ class MetadataClient:
 
     def _wait_on(self, began_s: float) -> None:
         """Note that there is no answer yet. Raises LogAway once it is waited for no longer: soon, if none ever came."""
-        self._consumer.poll(0)  # for its errors: a client that is refused would ask on and on
+        self._take_errors()  # a client that is refused would ask on and on
         self.waits()
         if self._troubles.refused is not None or self._patience.over(
             began_s, connecting=not self._patience.has_answered
         ):
             raise self.no_answer(began_s)
+
+    def _asked(self, ask: Callable[[], Any]) -> Question:
+        """Ask in a thread, once no other one asks."""
+
+        def alone() -> Any:
+            with self._in_use:
+                return ask()
+
+        return Question(alone)
+
+    def _take_errors(self) -> None:
+        """Let the client say by its callback what is wrong, unless a question is under way: then there is no poll."""
+        if self._in_use.acquire(blocking=False):
+            try:
+                self._consumer.poll(0)
+            finally:
+                self._in_use.release()
