@@ -11,6 +11,7 @@ from typing import Literal, TypeVar, get_args
 import msgspec
 
 from grete.protocol.errors import UnsupportedFormat
+from grete.protocol.ids import TopicPartition
 
 REPORT_VERSION = 1
 
@@ -206,12 +207,47 @@ class WorkerMeasures(msgspec.Struct, frozen=True, kw_only=True):
     in_line: str = ""
 
 
+class ErrorPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where an error has happened, as far as that is known. ``setting``: the name of the setting that decides."""
+
+    stage: str | None = None
+    partition: int | None = None  # of the stage: with it, the task
+    topic: str | None = None
+    topic_partition: TopicPartition | None = None
+    offset: int | None = None
+    checkpoint_id: int | None = None
+    setting: str | None = None
+
+    @property
+    def task(self) -> str | None:
+        """The name of the task, None: it is not known, or there is none."""
+        return None if self.stage is None or self.partition is None else f"{self.stage}-{self.partition}"
+
+
+class EndReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The error that ends a process, in its last report.
+
+    ``text``: for a person. ``code``: of a halt, "" if it is none. ``traceback``: of the user's code, "" if none of it
+    has failed.
+    """
+
+    reason: Reason
+    text: str
+    code: str = ""
+    traceback: str = ""
+    place: ErrorPlace = ErrorPlace()
+
+
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker process says of its tasks and of itself. ``measures``: None before there are any."""
+    """What a worker process says of its tasks and of itself.
+
+    ``measures``: None before there are any. ``end``: why it ends, None: it goes on, or was asked to end.
+    """
 
     version: int = REPORT_VERSION
     tasks: tuple[TaskReport, ...]
     measures: WorkerMeasures | None = None
+    end: EndReport | None = None
 
 
 class StandbyTaskReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,10 +276,11 @@ class StandbyTaskReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StandbyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a standby process says of its tasks; of none: its stores are free."""
+    """What a standby process says of its tasks; of none: its stores are free. ``end``: as that of a worker."""
 
     version: int = REPORT_VERSION
     tasks: tuple[StandbyTaskReport, ...]
+    end: EndReport | None = None
 
 
 AnyReport = WorkerReport | StandbyReport

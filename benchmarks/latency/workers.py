@@ -108,7 +108,7 @@ class Workers:
 
     def last_words(self) -> str:
         """Return those of the first worker."""
-        return self._supervisor.last_words(0)
+        return self._supervisor.last_words(self._supervisor.workers[0])
 
     def stop(self) -> None:
         """Let all workers commit and end. Raises SystemExit if one does not in time."""

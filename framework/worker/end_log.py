@@ -1,9 +1,14 @@
-"""The log line of the error that ends a worker."""
+"""What a worker says of the error that ends it: a line of its log, and the report for its supervisor."""
 
+import traceback
+from collections.abc import Iterable
+
+from grete.core.task_topology import TaskWiring
 from grete.errors import ConfigError, Fenced, FrameworkError, Halted, LogAway, StoreCorrupted, TaskError
 from grete.execution.user_traceback import user_traceback
 from grete.halts import HaltCode
-from grete.worker.open_files import out_of
+from grete.protocol.report import EndReport, ErrorPlace, Reason
+from grete.worker.open_files import is_of_the_disk, out_of
 from grete.worker.own_lines import own_logger
 
 logger = own_logger()
@@ -34,6 +39,67 @@ def log_end(error: Exception) -> None:
             logger.error("crashed", extra={"error": text, "kind": type(error).__name__, "cause": repr(error)})
         case _:
             logger.error("crashed by an error that Grete did not foresee", exc_info=error)
+
+
+def end_report(error: Exception, tasks: Iterable[TaskWiring]) -> EndReport:
+    """Return why the process ends, for its supervisor; ``tasks``: those that were here."""
+    failed = _cause_of_giving_up(error) or error
+    trace = user_traceback(failed.__cause__) if isinstance(failed, TaskError) or failed is not error else None
+    match error:
+        case Fenced():
+            text = f"fenced: {error}"
+        case StoreCorrupted():
+            text = f"store corrupted, wiped: the next start restores: {error}"
+        case FrameworkError():
+            text = str(error)
+        case OSError() if (room := out_of(error)) is not None:
+            text = room
+        case _:
+            text = f"crashed by an error that Grete did not foresee: {type(error).__name__}: {error}"
+            trace = "".join(traceback.format_exception(error))
+    return EndReport(
+        reason=_reason(error, failed), text=text, code=_code(error), traceback=trace or "", place=_place(error, tasks)
+    )
+
+
+def _cause_of_giving_up(error: Exception) -> FrameworkError | None:
+    """Return by what a task has ended each time before it was given up; None: ``error`` is something else."""
+    given_up = isinstance(error, Halted) and error.code is HaltCode.GIVEN_UP
+    return error.__cause__ if given_up and isinstance(error.__cause__, FrameworkError) else None
+
+
+def _reason(error: Exception, failed: Exception) -> Reason:
+    """Return the reason of an end; ``failed``: the error, or what has ended a task that was given up."""
+    if isinstance(failed, TaskError):
+        return "task error"
+    if isinstance(failed, StoreCorrupted):
+        return "store corrupted"
+    if isinstance(error, Halted | ConfigError):
+        return "halted"
+    if is_of_the_disk(failed):
+        return "disk"
+    return "log away" if isinstance(failed, LogAway) else "other"
+
+
+def _code(error: Exception) -> str:
+    if isinstance(error, ConfigError):
+        return str(HaltCode.CONFIGURATION.value)
+    return "" if not isinstance(error, Halted) or error.code is HaltCode.UNNAMED else str(error.code.value)
+
+
+def _place(error: Exception, tasks: Iterable[TaskWiring]) -> ErrorPlace:
+    if not isinstance(error, FrameworkError):
+        return ErrorPlace()
+    task = next((each for each in tasks if each.name == error.task), None)
+    return ErrorPlace(
+        stage=error.stage if task is None else task.stage,
+        partition=None if task is None else task.changelog.partition,
+        topic=error.topic,
+        topic_partition=error.partition,
+        offset=error.offset,
+        checkpoint_id=error.checkpoint_id,
+        setting=error.setting,
+    )
 
 
 def kind_of(error: FrameworkError) -> str:

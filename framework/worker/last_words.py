@@ -1,37 +1,25 @@
-"""What ended a worker, from the last lines of its log."""
+"""The end of a process that could not report it, as its log has it: it was killed, it hung, or it never began."""
 
 import json
 import os
 import re
-import textwrap
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from grete.execution.user_traceback import in_grete
+from grete.protocol.report import EndReport
 
 TAIL_BYTES = 32 * 1024  # of a worker's log, searched for its last words
-# ids of Grete's own lines: a line of user code may have any text, and has none
-STARTED = "worker-started"  # the first of a worker that has begun
-LOG_AWAY = "log-away"  # the last of a worker that has waited for the log for as long as it may
-HUNG = "hung"  # ours, for the stacks that faulthandler writes
-ENDS = {"halted", "refused", "unforeseen", "crashed", "store-corrupted", LOG_AWAY}
-_SAID_BY_THE_CALLER = ("crashed", "halted", "refused", LOG_AWAY, HUNG)  # ids
+STARTED = "worker-started"  # the id of the first line of a worker that has begun: a line of user code has none
 _TIMEOUT = re.compile(r"Timeout \(([\d:]+)")
 _FRAME = re.compile(r'  File "(?P<file>[^<].*)", line (?P<line>\d+) in (?P<function>.*)')
 
 
-def last_words(log: Path) -> str:
-    """Return the error that ended a worker and where its log is; only the latter if it has logged no error."""
-    entry = last_entry(log)
-    said = [str(entry[name]) for name in ("event", "error", "exc_info") if entry.get(name)]
-    if len(said) > 1 and entry.get("id") in _SAID_BY_THE_CALLER:
-        del said[0]
-    return f"{': '.join(said)} (log: {log})" if said else f"(log: {log})"
+def end_in_log(log: Path) -> EndReport | None:
+    """Return what the last life of a process has left in its log: the stacks of one that hung, or its last error.
 
-
-def last_entry(log: Path) -> dict[str, Any]:
-    """Return the line in which a worker says what ended it; {} if there is none."""
+    None: something good came behind that, or nothing was written.
+    """
     lines = _tail(log).splitlines()
     life: list[dict[str, Any]] = []  # the lines since it has begun, the last one first
     for index, line in reversed(list(enumerate(lines))):
@@ -40,27 +28,18 @@ def last_entry(log: Path) -> dict[str, Any]:
         life.append(_entry(line))
         if life[-1].get("id") == STARTED:
             break
-    own = next((entry for entry in life if entry.get("id") in ENDS), None)
-    return own or _last_error(life)
+    return _last_error(life)
 
 
-def _last_error(life: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the last error of a worker that has not said what ends it, {} if something good came behind it.
-
-    It may be a line of user code, of a library, or of the interpreter.
-    """
+def _last_error(life: list[dict[str, Any]]) -> EndReport | None:
+    """Return the last error, which may be a line of user code, of a library, or of the interpreter."""
     for entry in life:
         if entry.get("level") in ("ERROR", "CRITICAL") and entry.get("event"):
-            return entry
+            said = [str(entry[name]) for name in ("event", "error", "exc_info") if entry.get(name)]
+            return EndReport(reason="other", text=": ".join(said))
         if entry.get("id") and entry.get("level") == "INFO":
             break  # an earlier error was not its last word
-    return {}
-
-
-def traceback_in(entry: Mapping[str, Any]) -> str:
-    """Return the traceback of the user's code in what a worker says of its end, on lines of its own, or ""."""
-    found = entry.get("traceback")
-    return "" if not found else f"\n{textwrap.indent(found, '  ')}"
+    return None
 
 
 def _entry(line: str) -> dict[str, Any]:
@@ -73,7 +52,7 @@ def _entry(line: str) -> dict[str, Any]:
     return entry if isinstance(entry, dict) else {}
 
 
-def _hung(seconds: str, stacks: list[str]) -> dict[str, Any]:
+def _hung(seconds: str, stacks: list[str]) -> EndReport:
     """Return what the stacks of all threads say, the main thread's last, the innermost call of each first."""
     main: list[str] = []
     for line in stacks:
@@ -84,13 +63,7 @@ def _hung(seconds: str, stacks: list[str]) -> dict[str, Any]:
     error = f"it made no progress for {seconds}"
     if main and (frame := _FRAME.match(main[0])):
         error += f": it was in {frame['function']} ({frame['file']}, line {frame['line']})"
-    return {
-        "level": "ERROR",
-        "id": HUNG,
-        "event": HUNG,
-        "error": error,
-        "traceback": "\n".join(line[2:] for line in main),
-    }
+    return EndReport(reason="hung", text=error, traceback="\n".join(line[2:] for line in main))
 
 
 def _tail(path: Path) -> str:

@@ -10,20 +10,25 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
+from msgspec.structs import replace
+
 from grete.core.damage import named
 from grete.errors import ConfigError, ExitCode, exit_code
-from grete.worker.end_log import log_end
+from grete.protocol.report import WorkerReport
+from grete.worker.end_log import end_report, log_end
 from grete.worker.own_lines import enable_own, own_logger
+from grete.worker.status_pipe import StatusPipe
 from grete.worker.worker import Worker
 from grete.worker.worker_log import Whose
 
 logger = own_logger()
 
 
-def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
-    """Make and run a worker with signals, logs and exit codes; ``whose`` gets to know which task a line is about.
+def run_worker(make: Callable[[], Worker], whose: Whose, pipe: StatusPipe | None = None) -> ExitCode:
+    """Make and run a worker with signals, logs and exit codes.
 
-    A stop that has timed out ends the process here.
+    ``whose`` gets to know which task a line is about, ``pipe`` the error that ends the worker. A stop that has timed
+    out ends the process here.
     """
     worker: Worker | None = None
     if not (sys.stdin.isatty() or os.environ.get("PYTHONBREAKPOINT")):  # else pdb, or what the user has chosen
@@ -50,6 +55,8 @@ def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
         error = named(raised)
         log_end(error)
         code = exit_code(error, worker=True)
+        if pipe is not None:
+            pipe.end(_last_report(worker, error))
     if worker is not None and worker.gave_up:
         end_at_once(code)
     if code is not ExitCode.DONE:
@@ -58,6 +65,13 @@ def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
     if code is ExitCode.DONE and worker is not None:
         worker.close()
     return code
+
+
+def _last_report(worker: Worker | None, error: Exception) -> WorkerReport:
+    """Return what was reported last, with the end."""
+    if worker is None:
+        return WorkerReport(tasks=(), end=end_report(error, ()))
+    return replace(worker.reported, end=end_report(error, (task.wiring for task in worker.hosting.tasks.values())))
 
 
 def _refuse_breakpoint(*_arguments: object, **_options: object) -> NoReturn:

@@ -5,9 +5,13 @@ Says what to do when none is left, or no room on the disk.
 
 import errno
 import resource
+import sqlite3
 from contextlib import suppress
 
 FILES_MAX = 1 << 20  # of 10,000 tasks; some systems allow a thousand times that, which costs tables in the kernel
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_SQLITE_OF_THE_DISK = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)  # the low byte of an extended code
+_ROCKSDB_OF_THE_DISK = "IO error"  # its binding has one class of errors, and the status of RocksDB in the text
 _FILES_ON_MACOS = 10_240  # it says "unlimited" and takes this
 
 
@@ -27,6 +31,21 @@ def raise_limit() -> None:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
             return
+
+
+def is_of_the_disk(error: BaseException | None) -> bool:
+    """Tell whether an error, or one of its causes, says that the disk is full, or fails."""
+    known = set[int]()  # causes may go in a circle
+    while error is not None and id(error) not in known:
+        known.add(id(error))
+        if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+            return True
+        if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_OF_THE_DISK:
+            return True
+        if str(error).startswith(_ROCKSDB_OF_THE_DISK):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def out_of(error: OSError) -> str | None:

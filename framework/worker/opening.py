@@ -1,14 +1,13 @@
 """Opens a worker: its log, what it must know of its job, then its tasks. All but the tasks can be done ahead."""
 
 import logging
-import os
 import time
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from grete.api.job import Job
 from grete.core.task_topology import wire
-from grete.errors import ConfigError, FrameworkError
+from grete.errors import FrameworkError
 from grete.execution.deterministic.determinism_lint import check_worker
 from grete.job.directory import JobDirectory
 from grete.job.key_check import JobKeys
@@ -19,7 +18,7 @@ from grete.state.graph_pinning import check_graph
 from grete.state.pinning import know_dropped
 from grete.state.prepare import prepare
 from grete.worker.hosting import hosted_by
-from grete.worker.status_pipe import StatusPipe, has_reader
+from grete.worker.status_pipe import StatusPipe
 from grete.worker.worker import Worker
 
 KEPT_S = 60.0  # what was done ahead: by then somebody may have changed what it has found
@@ -42,18 +41,14 @@ def open_log(
     settings: Settings,
     *,
     stage: str | None = None,
-    status_fd: int = -1,
+    pipe: StatusPipe | None = None,
     connect_seconds: float | None = None,
 ) -> OpenedLog:
     """Open the log for a worker of these partitions, and prepare the job there. Raises ConfigError, LogAway."""
     check_worker(job)
     patience = Patience(settings.send_timeout_ms / 1000, connect_seconds)
-    if status_fd >= 0:
-        try:
-            os.fstat(status_fd)
-        except OSError as error:
-            raise ConfigError(f"--status-fd {status_fd}: {error.strerror}: it is for supervisors only") from error
-        patience.meanwhile = lambda: None if has_reader(status_fd) else patience.end_within(0)
+    if pipe is not None:
+        patience.meanwhile = lambda: None if pipe.is_read else patience.end_within(0)
     tasks_here = hosted_by(job, partitions, stage)  # before the log is opened: a wrong number waits for no broker
     log = job_directory.open_log(group=job.name, patience=patience, reads=len(tasks_here))
     try:
@@ -75,25 +70,25 @@ def open_worker(
     settings: Settings,
     *,
     stage: str | None = None,
-    status_fd: int = -1,
+    pipe: StatusPipe | None = None,
     connect_seconds: float | None = None,
     fenced: Collection[str] = (),
     opened: OpenedLog | None = None,
 ) -> Worker:
-    """Return a worker over its log and stores that reports to the pipe ``status_fd``. Raises ConfigError.
+    """Return a worker over its log and stores that reports to ``pipe``. Raises ConfigError.
 
     It waits for brokers as long as for what it has sent; ``connect_seconds``: at its start. ``fenced``: the names of
     tasks that another process has. ``opened``: its log, if that was opened ahead for the same partitions.
     """
     log, patience, keys = opened or open_log(
-        job, partitions, job_directory, settings, stage=stage, status_fd=status_fd, connect_seconds=connect_seconds
+        job, partitions, job_directory, settings, stage=stage, pipe=pipe, connect_seconds=connect_seconds
     )
     worker = Worker(job, partitions, log, job_directory, settings, stage=stage, keys=keys, fenced=fenced)
     worker.patience = patience
     worker.hosting.arriving = lambda wiring: check_graph(job, log, [wiring])
     worker.publish = getattr(log, "publish", worker.publish)  # the embedded log has no lag tools
-    if status_fd >= 0:
-        pipe = StatusPipe(status_fd, worker.stop)
+    if pipe is not None:
+        pipe.gone = worker.stop
         worker.report, worker.report_rest, worker.show_life = pipe.report, pipe.go_on, pipe.show_life
     return worker
 
@@ -105,7 +100,7 @@ class OpenedAhead:
         self._opened: tuple[tuple[int, ...], float, OpenedLog] | None = None
 
     def open(
-        self, job: Job, partitions: tuple[int, ...], job_directory: JobDirectory, settings: Settings, status_fd: int
+        self, job: Job, partitions: tuple[int, ...], job_directory: JobDirectory, settings: Settings, pipe: StatusPipe
     ) -> None:
         """Open the log now, unless that was just done. What fails is left to the worker, which says why."""
         if self._opened is not None and time.monotonic() - self._opened[1] < KEPT_S / 2:
@@ -113,7 +108,7 @@ class OpenedAhead:
         self.close()
         waits_s = settings.send_timeout_ms / 1000
         try:
-            opened = open_log(job, partitions, job_directory, settings, status_fd=status_fd, connect_seconds=waits_s)
+            opened = open_log(job, partitions, job_directory, settings, pipe=pipe, connect_seconds=waits_s)
         except FrameworkError as error:
             logger.warning("nothing was opened ahead", extra={"error": str(error)})
             return

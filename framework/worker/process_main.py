@@ -27,6 +27,7 @@ from grete.worker.open_files import raise_limit
 from grete.worker.opening import OpenedAhead, open_worker
 from grete.worker.output_file import OutputFile, printed_to
 from grete.worker.standby_worker import StandbyWorker, open_standby, run_standby
+from grete.worker.status_pipe import StatusPipe
 from grete.worker.watchdog import exits_after
 from grete.worker.worker import Worker
 from grete.worker.worker_log import configure_logs
@@ -92,7 +93,7 @@ def main(arguments: list[str]) -> ExitCode:
 def _run(spec: WorkerSpec, control: int, ahead: OpenedAhead) -> ExitCode:
     output = OutputFile(Path(spec.output))
     sys.stdout, sys.stderr = printed_to(1), printed_to(2)
-    whose = configure_logs(spec.partitions, spec.number)
+    whose, pipe = configure_logs(spec.partitions, spec.number), StatusPipe(spec.status_fd)
 
     def load() -> tuple[Job, JobDirectory]:
         with exits_after(spec.settings.liveness_timeout_ms / 1000):
@@ -103,9 +104,9 @@ def _run(spec: WorkerSpec, control: int, ahead: OpenedAhead) -> ExitCode:
 
     def make_standby() -> StandbyWorker:
         job, job_directory = load()
-        standby = open_standby(job, spec.partitions, job_directory, spec.settings, status_fd=spec.status_fd)
+        standby = open_standby(job, spec.partitions, job_directory, spec.settings, pipe=pipe)
         standby.tidy = output.rotate
-        standby.open_ahead = lambda: ahead.open(job, spec.partitions, job_directory, spec.settings, spec.status_fd)
+        standby.open_ahead = lambda: ahead.open(job, spec.partitions, job_directory, spec.settings, pipe)
         return standby
 
     def make() -> Worker:
@@ -116,7 +117,7 @@ def _run(spec: WorkerSpec, control: int, ahead: OpenedAhead) -> ExitCode:
             spec.partitions,
             job_directory,
             spec.settings,
-            status_fd=spec.status_fd,
+            pipe=pipe,
             connect_seconds=waits_s,
             fenced=spec.fenced,
             opened=ahead.take(spec.partitions),
@@ -126,7 +127,7 @@ def _run(spec: WorkerSpec, control: int, ahead: OpenedAhead) -> ExitCode:
             worker.drain()
         return worker
 
-    return run_standby(make_standby) if spec.standby else run_worker(make, whose)
+    return run_standby(make_standby, pipe) if spec.standby else run_worker(make, whose, pipe)
 
 
 @functools.cache

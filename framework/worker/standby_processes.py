@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from grete.core.members.assignor import CAUGHT_UP
 from grete.job.directory import JobDirectory
-from grete.protocol.report import StandbyTaskReport, decode_standby_report
+from grete.protocol.report import EndReport, StandbyTaskReport, decode_standby_report
 from grete.worker.ends import restart_wait_ms
-from grete.worker.last_words import last_words
+from grete.worker.last_words import end_in_log
 from grete.worker.process_main import WorkerSpec
 from grete.worker.process_pool import ProcessPool, Started
 from grete.worker.status_pipe import StatusLines, report_in
@@ -34,6 +34,7 @@ class StandbyProcess:
     started: Started | None = None
     lines: StatusLines = field(default_factory=StatusLines)
     tasks: dict[str, StandbyTaskReport] = field(default_factory=dict)
+    end: EndReport | None = None  # why its process ended, if it could say so
     starts: int = 0
     ends: int = 0  # in a row, without having caught up in between
     restart_at: float = 0.0  # by the monotonic clock
@@ -152,7 +153,7 @@ class StandbyProcesses:
             self._spec, standby=True, number=each.partition, partitions=(each.partition,), output=output, drain=False
         )
         each.started = self._pool.start(spec)
-        each.lines, each.tasks, each.read = StatusLines(), {}, -1
+        each.lines, each.tasks, each.end, each.read = StatusLines(), {}, None, -1
         each.starts += 1
 
     def _read(self, each: StandbyProcess) -> None:
@@ -162,7 +163,7 @@ class StandbyProcesses:
             report = report_in(line, decode_standby_report, f"the standby of partition {each.partition}")
             if report is None:
                 continue
-            each.tasks = {task.name: task for task in report.tasks}
+            each.tasks, each.end = {task.name: task for task in report.tasks}, report.end
             read = sum(task.read for task in each.tasks.values())
             if read != each.read:
                 each.read, each.read_s = read, time.monotonic()
@@ -170,8 +171,9 @@ class StandbyProcesses:
 
     def _take(self, each: StandbyProcess, started: Started) -> None:
         stdin = started.process.stdin
-        if not each.tasks and each.stop_by is not None and stdin is not None and not stdin.closed:
-            self._pool.keep(started)  # its stores are free, and it waits to be a worker
+        frees = not each.tasks and each.end is None  # one that an error ends has its stores until it is gone
+        if frees and each.stop_by is not None and stdin is not None and not stdin.closed:
+            self._pool.keep(started)  # it waits to be a worker
             self._gone(each)
             return
         if 0 <= each.behind <= CAUGHT_UP:
@@ -199,6 +201,8 @@ class StandbyProcesses:
         each.ends += 1
         wait_s = restart_wait_ms(self._spec.settings, each.ends) / 1000
         each.restart_at = time.monotonic() + wait_s
-        words = f"{code_text(code)}: {last_words(self._job_directory.standby_log(each.partition))}"
+        log = self._job_directory.standby_log(each.partition)
+        said = each.end or end_in_log(log)
+        words = f"{code_text(code)}: " + (f"(log: {log})" if said is None else f"{said.text} (log: {log})")
         shown, each.told = "as the last time" if each.told == words else words, words
         self._tell(f"the standby of partition {each.partition} has ended, {shown}; restart in {wait_s:.1f} s")

@@ -23,7 +23,7 @@ from grete.state.pinning import know_dropped
 from grete.state.prepare import prepare_standby
 from grete.stores.rocksdb import RocksStore
 from grete.stores.rocksdb_memory import RocksMemory
-from grete.worker.end_log import log_end
+from grete.worker.end_log import end_report, log_end
 from grete.worker.hosting import hosted_by
 from grete.worker.own_lines import enable_own, own_logger
 from grete.worker.status_pipe import StatusPipe
@@ -171,9 +171,9 @@ def open_standby(
     settings: Settings,
     *,
     stage: str | None = None,
-    status_fd: int = -1,
+    pipe: StatusPipe | None = None,
 ) -> StandbyWorker:
-    """Return the standbys of these partitions, which report to the pipe ``status_fd``. Raises ConfigError.
+    """Return the standbys of these partitions, which report to ``pipe``. Raises ConfigError.
 
     A job's first start pins what they need to know, so there must have been one.
     """
@@ -193,12 +193,12 @@ def open_standby(
     except BaseException:
         log.close()
         raise
-    if status_fd >= 0:
-        worker.report = StatusPipe(status_fd, worker.stop).report
+    if pipe is not None:
+        pipe.gone, worker.report = worker.stop, pipe.report
     return worker
 
 
-def run_standby(make: Callable[[], StandbyWorker]) -> ExitCode:
+def run_standby(make: Callable[[], StandbyWorker], pipe: StatusPipe | None = None) -> ExitCode:
     """Make and run standbys with signals, logs and exit codes."""
     worker: StandbyWorker | None = None
     try:
@@ -217,6 +217,8 @@ def run_standby(make: Callable[[], StandbyWorker]) -> ExitCode:
     except Exception as error:  # noqa: BLE001  # whatever it is, it decides how the process ends
         log_end(error)
         code = exit_code(error, worker=True)
+        if pipe is not None:
+            pipe.end(StandbyReport(tasks=(), end=end_report(error, ())))
     if worker is not None:
         worker.close()
         if code is ExitCode.DONE:

@@ -4,15 +4,17 @@ import contextlib
 import os
 import select
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from grete.errors import TransientError
+from grete.errors import ConfigError, TransientError
 from grete.protocol.errors import UnsupportedFormat
 from grete.protocol.report import AnyReport, StandbyReport, WorkerReport, encode_report
 from grete.settings import MiB
 
 LINE_BYTES_MAX = 16 * MiB  # of a status that never ends; then it is dropped. Of a task it has some KiB
+END_S = 5.0  # for which the end of a process waits for its supervisor
 R = TypeVar("R", WorkerReport, StandbyReport)
 READ_BYTES_MAX = 1 * MiB  # at a look: other workers, and signals, have their turn
 
@@ -31,16 +33,39 @@ class StatusPipe:
     statuses and signs of life are left out. Any thread may call.
     """
 
-    def __init__(self, handle: int, gone: Callable[[], None]) -> None:
-        """``gone`` is called when no process reads: the supervisor's successor needs to start this worker's one."""
-        os.set_blocking(handle, False)
-        self._handle, self._gone = handle, gone
+    def __init__(self, handle: int) -> None:
+        """Take the end of a pipe that is to be written. Raises ConfigError: there is no such handle."""
+        try:
+            os.set_blocking(handle, False)
+        except OSError as error:
+            raise ConfigError(f"--status-fd {handle}: {error.strerror}: it is for supervisors only") from error
+        # Called when no process reads: the supervisor's successor needs to start this worker's one.
+        self.gone: Callable[[], None] = lambda: None
+        self._handle = handle
         self._rest = b""
         self._lock = threading.Lock()  # the loop reports, and so do the threads that watch it
 
     def report(self, report: AnyReport) -> None:
         """Write a line of JSON, as much of it as the pipe takes, unless an earlier one is still on its way."""
         self._write(encode_report(report) + b"\n")
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a process still has the other end open."""
+        return has_reader(self._handle)
+
+    def end(self, report: AnyReport) -> None:
+        """Write the last report of the process, whole: wait for a supervisor that is slow, but not for ever.
+
+        One that does not get it reads the log, as it does of a process that was killed.
+        """
+        poller, by_s = select.poll(), time.monotonic() + END_S
+        poller.register(self._handle, select.POLLOUT)
+        with self._lock, contextlib.suppress(BrokenPipeError):
+            line, self._rest = self._rest + encode_report(report) + b"\n", b""
+            while line and poller.poll(max(0.0, by_s - time.monotonic()) * 1_000):
+                with contextlib.suppress(BlockingIOError):
+                    line = line[os.write(self._handle, line) :]
 
     def show_life(self) -> None:
         """Tell, by an empty line, that the loop goes on, perhaps in a long batch."""
@@ -59,7 +84,7 @@ class StatusPipe:
                     self._rest = self._rest[os.write(self._handle, self._rest) :]
         except BrokenPipeError:
             if tells_gone:
-                self._gone()
+                self.gone()
 
 
 def report_in(line: bytes, decode: Callable[[bytes], R | None], who: str) -> R | None:

@@ -5,23 +5,23 @@ import signal
 import time
 from collections import deque
 from collections.abc import Collection
-from typing import Any
 
 from msgspec.structs import replace
 
 from grete.errors import ExitCode, Halted
 from grete.job.directory import JobDirectory
+from grete.protocol.report import EndReport
 from grete.settings import Settings
 from grete.worker.assignment import Assignment, HostedState
 from grete.worker.ends import FAULTS, end_of, restart_wait_ms
-from grete.worker.last_words import LOG_AWAY, last_entry, last_words, traceback_in
+from grete.worker.last_words import end_in_log
 from grete.worker.output_file import Follower
 from grete.worker.packing import spread
 from grete.worker.process_main import spec_in
 from grete.worker.process_pool import ProcessPool
 from grete.worker.standby_processes import StandbyProcesses
 from grete.worker.wakeup import WakeableSelector
-from grete.worker.worker_process import WorkerProcess, code_text
+from grete.worker.worker_process import WorkerProcess, code_text, indented
 
 NEWS_MAX = 100  # crashes kept for a screen that did not look
 SILENT_SHARE = 1.25  # of a worker's own bound: it knows first, and can say where it hangs
@@ -263,7 +263,7 @@ class Supervisor:
         if not self._stopping and not worker.killed and code not in (ExitCode.DONE, ExitCode.FENCED):
             self._note_end(worker, code)
         if code in (ExitCode.DONE, ExitCode.FENCED, ExitCode.HALTED):
-            worker.end_for_good(code, self._last_entry(worker.number).get("task"))
+            worker.end_for_good(code)
         if code == ExitCode.HALTED:
             raise self._halted(worker, "halted")
         if code in (ExitCode.DONE, ExitCode.FENCED):
@@ -279,12 +279,13 @@ class Supervisor:
             self.tell(text)
 
     def _unfinished(self, worker: WorkerProcess, code: int) -> tuple[bool, str]:
-        return worker.unfinished(code, self._last_entry(worker.number), self.last_words(worker.number))
+        return worker.unfinished(code, self.last_words(worker))
 
     def _note_end(self, worker: WorkerProcess, code: int) -> None:
-        entry = self._last_entry(worker.number) if code >= 0 or code in FAULTS or worker.was_silent else {}
-        text = worker.how_ended(code, entry.get("id"))
-        worker.last_end = end_of(entry, code, self._job_directory.directory, silent=worker.was_silent, text=text)
+        by_itself = code >= 0 or code in FAULTS or worker.was_silent
+        said = self._said(worker) if by_itself else worker.end  # the log of one that was killed tells of no end
+        text = worker.how_ended(code, said)
+        worker.last_end = end_of(said, code, self._job_directory.directory, silent=worker.was_silent, text=text)
         worker.ends[worker.last_end.reason] += 1
 
     def _plan_restart(self, worker: WorkerProcess, code: int) -> None:
@@ -293,14 +294,13 @@ class Supervisor:
         A worker that has waited in vain for the log is started again and again: it is not what is broken.
         """
         settings = self._settings
-        said = self._last_entry(worker.number).get("id") if code == ExitCode.FAILED else None
-        waited = said == LOG_AWAY
-        if waited:
+        said = self._said(worker) if code == ExitCode.FAILED else None
+        if said is not None and said.reason == "log away":
             worker.waits_ended += 1
         else:
             worker.crashes += 1
         if worker.crashes > settings.restarts_max:
-            worker.end_for_good(ExitCode.FAILED, self._last_entry(worker.number).get("task"))
+            worker.end_for_good(ExitCode.FAILED)
             raise self._halted(worker, f"crashed {worker.crashes} times without progress between ({code_text(code)})")
         wait_ms = restart_wait_ms(settings, worker.crashes + worker.waits_ended)
         worker.restart_at = time.monotonic() + wait_ms / 1000
@@ -310,7 +310,7 @@ class Supervisor:
             if worker.shown == shown:
                 text = f"worker {worker.number} {worker.how_ended(code, said)}, as the last time; {restart}"
             else:
-                text = f"{worker.shown}; {restart}{traceback_in(self._last_entry(worker.number))}"
+                text = f"{worker.shown}; {restart}{indented('' if said is None else said.traceback)}"
             self.tell(text)
 
     def tell(self, text: str) -> None:
@@ -333,16 +333,18 @@ class Supervisor:
         worker.pipe = -1
 
     def _told(self, worker: WorkerProcess, what: str) -> str:
-        words = self.last_words(worker.number)
+        words = self.last_words(worker)
         return f"worker {worker.number} {what}{' ' if words.startswith('(') else ': '}{words}"
 
-    def last_words(self, number: int) -> str:
-        """Return the error that ended a worker, if it has logged one, and where its log is."""
-        return last_words(self._job_directory.worker_log(number))
+    def last_words(self, worker: WorkerProcess) -> str:
+        """Return the error that ended a worker, if it has said one, and where its log is."""
+        said, log = self._said(worker), self._job_directory.worker_log(worker.number)
+        return f"(log: {log})" if said is None else f"{said.text} (log: {log})"
 
     def _halted(self, worker: WorkerProcess, what: str) -> Halted:
         """Return the end of a worker that will not come back."""
-        return worker.halted(self._last_entry(worker.number), self._told(worker, what))
+        return worker.halted(self._said(worker), self._told(worker, what))
 
-    def _last_entry(self, number: int) -> dict[str, Any]:
-        return last_entry(self._job_directory.worker_log(number))
+    def _said(self, worker: WorkerProcess) -> EndReport | None:
+        """Return the last words of a worker: what it has reported, or else what its log has."""
+        return worker.end or end_in_log(self._job_directory.worker_log(worker.number))

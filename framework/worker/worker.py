@@ -86,7 +86,7 @@ class Worker:
         self._next_order: Order | None = None  # that has come while the loop waited
         self.gave_up = False  # a stop has timed out
         self._turns = 0  # of the loop
-        self._reported = WorkerReport(tasks=())  # the last report
+        self.reported = WorkerReport(tasks=())  # the last report
         memory = RocksMemory(settings.rocksdb_bytes)
         shared = Shared(job, log, job_directory, settings, memory, mono_ms, keys)
         self.hosting = Hosting(partitions, shared, stage=stage, fenced=fenced)
@@ -123,7 +123,7 @@ class Worker:
 
     def _report_within(self, line: str) -> None:
         """Report within a long turn, in which only records are done: what was known, how busy, in which ``line``."""
-        known = self._reported
+        known = self.reported
         if known.measures is not None:
             tasks = tuple(replace(task, busy_s=self._loop.busy_s(task.name)) for task in known.tasks)
             measures = replace(known.measures, busy_s=self._meter.busy_s, in_line=line)
@@ -273,10 +273,10 @@ class Worker:
             if self.patience.silent:
                 self._waiting.forget()
                 self._away = {driver.wiring.name: driver.counters["commits"] for driver in self.drivers}
-            self._reported = WorkerReport(
+            self.reported = WorkerReport(
                 tasks=tuple(self._task_reports(now)), measures=self._meter.measure(now, self.patience.trouble)
             )
-            self.report(self._reported)
+            self.report(self.reported)
             self._publish()
             self.tidy()
             self._dropped.look(self.drivers, now)

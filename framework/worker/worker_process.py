@@ -3,17 +3,18 @@
 import os
 import signal
 import subprocess
+import textwrap
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from msgspec.structs import replace
 
 from grete.errors import ExitCode, Halted
-from grete.halts import HaltCode
+from grete.halts import HaltCode, halt_code
 from grete.protocol.report import (
+    EndReport,
     ReadUpTo,
     Reason,
     TaskReport,
@@ -24,7 +25,6 @@ from grete.protocol.report import (
 from grete.worker.assignment import HostedState
 from grete.worker.control_pipe import Order, line_of
 from grete.worker.ends import FAULTS, WorkerEnd
-from grete.worker.last_words import ENDS, HUNG, LOG_AWAY, traceback_in
 from grete.worker.status import moved
 from grete.worker.status_pipe import StatusLines, report_in
 from grete.worker.task_news import EndsTold, failures_of_tasks, news_of_tasks
@@ -46,6 +46,7 @@ class WorkerProcess:
     measures: WorkerMeasures | None = None  # likewise, of the process
     checkpoint_id: int = -1  # highest checkpoint that one of its tasks reported
     read_up_to: dict[str, ReadUpTo] = field(default_factory=dict)  # task → what it has read and committed
+    end: EndReport | None = None  # why its process ended, if it could say so
     starts: int = 0
     crashes: int = 0  # in a row, without anything read and committed in between: an empty commit is no progress
     waits_ended: int = 0  # the same, of ends because the log did not answer: no fault of the worker's
@@ -84,7 +85,7 @@ class WorkerProcess:
         self.forget_reports()
         self.lines, self.orders, self.ends_told = StatusLines(), b"", {}
         self.starts += 1
-        self.killed = self.was_silent = False
+        self.killed, self.was_silent, self.end = False, False, None
         self.told_ends, self.silent_s = told_ends, 0.0
 
     def forget_reports(self) -> None:
@@ -100,7 +101,7 @@ class WorkerProcess:
         report = report_in(line, decode_worker_report, f"worker {self.number}")
         if report is None:
             return []
-        said, self.measures = {task.name: task for task in report.tasks}, report.measures
+        said, self.measures, self.end = {task.name: task for task in report.tasks}, report.measures, report.end
         self.ends += failures_of_tasks(said, self.ends_told)
         news = list(news_of_tasks(said, self.ends_told))
         self.ends_told = {name: task.ends for name, task in said.items()}
@@ -183,43 +184,57 @@ class WorkerProcess:
             return HostedState.FENCED
         return HostedState.RUNNING if states == {TaskState.RUNNING} else HostedState.STARTING
 
-    def end_for_good(self, code: int, task: str | None) -> None:
-        """Take note that it does not start again by itself; ``task``: whose end it was, if that is known."""
+    def end_for_good(self, code: int) -> None:
+        """Take note that it does not start again by itself: all of it, or the partition whose task has failed."""
         self.exit_code = code
-        of = None if task is None or code == ExitCode.FENCED else _partition(task)
+        of = None if self.end is None or code == ExitCode.FENCED else self.end.place.partition
         self.ended = (of,) if of in self.partitions and of is not None else self.partitions
 
-    def halted(self, entry: Mapping[str, Any], text: str) -> Halted:
-        """Return the error of its end for good, with the fields of ``entry``, the last of its log."""
-        error = Halted.from_plain(entry, f"{text}{traceback_in(entry)}")
+    def halted(self, said: EndReport | None, text: str) -> Halted:
+        """Return the error of its end for good; ``said``: its last words."""
+        said = said or EndReport(reason="other", text="")
+        place = said.place
+        error = Halted(
+            text + indented(said.traceback),
+            code=halt_code(said.code or None),
+            task=place.task,
+            stage=place.stage,
+            topic=place.topic,
+            partition=place.topic_partition,
+            offset=place.offset,
+            checkpoint_id=place.checkpoint_id,
+            setting=place.setting,
+        )
         if self.exit_code == ExitCode.FAILED:
             error.code = HaltCode.GIVEN_UP
         if self.last_end is not None:
             self.last_end = replace(self.last_end, code=str(error.code.value))
         return error
 
-    def unfinished(self, code: int, entry: Mapping[str, Any], words: str) -> tuple[bool, str]:
+    def unfinished(self, code: int, words: str) -> tuple[bool, str]:
         """Return (whether it was still at it, what is told) of a process that was to stop, and did not.
 
-        ``entry``: the last line of its log, ``words``: the same for people. One whose stop has timed out logs no end.
+        ``words``: its last ones, for people. One whose stop has timed out reports no end.
         """
         again = "what it had not committed is processed again"
-        if self.killed or (code == ExitCode.FAILED and entry.get("id") not in ENDS):
+        if self.killed or (code == ExitCode.FAILED and self.end is None):
             words = "it was killed" if self.killed else words
             return True, f"worker {self.number} did not stop in time ({words}): {again}"
         said = f": {words}" if code >= 0 else ""
-        return False, f"worker {self.number} {self.how_ended(code, entry.get('id'))} while it stopped; {again}{said}"
+        return False, f"worker {self.number} {self.how_ended(code, self.end)} while it stopped; {again}{said}"
 
-    def how_ended(self, code: int, said: str | None) -> str:
-        """Return how its process has ended; ``said``: the id of the last line that it has logged."""
+    def how_ended(self, code: int, said: EndReport | None) -> str:
+        """Return how its process has ended; ``said``: its last words."""
         if self.was_silent:
             return f"said nothing for {self.silent_s:.0f} s (is its process stopped?), and was killed"
-        known = {LOG_AWAY: "gave up waiting for the log", HUNG: "hung, and was ended"}
-        return known.get(said or "", f"was {code_text(code)}" if code < 0 else f"crashed, {code_text(code)}")
+        known: dict[Reason, str] = {"log away": "gave up waiting for the log", "hung": "hung, and was ended"}
+        reason: Reason = "other" if said is None or code < 0 else said.reason
+        return known.get(reason, f"was {code_text(code)}" if code < 0 else f"crashed, {code_text(code)}")
 
 
-def _partition(task: str) -> int:
-    return int(task.rpartition("-")[2])
+def indented(trace: str) -> str:
+    """Return a traceback of the user's code on lines of its own, or ""."""
+    return f"\n{textwrap.indent(trace, '  ')}" if trace else ""
 
 
 def code_text(code: int) -> str:

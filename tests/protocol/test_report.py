@@ -5,8 +5,11 @@ import pytest
 
 from grete.core.lifecycle import TaskStatus
 from grete.protocol.errors import UnsupportedFormat
+from grete.protocol.ids import TopicPartition
 from grete.protocol.report import (
     ENDED_STATES,
+    EndReport,
+    ErrorPlace,
     StandbyReport,
     StandbyState,
     StandbyTaskReport,
@@ -28,6 +31,13 @@ STANDBY = StandbyTaskReport(
     end=11,
     behind=-1,
     trouble="",
+)
+
+END = EndReport(
+    reason="task error",
+    text="it failed",
+    traceback="in process",
+    place=ErrorPlace(stage="add-up", partition=3, topic="words", topic_partition=TopicPartition("words", 1), offset=7),
 )
 
 FIELDS_OF_A_TASK = [
@@ -71,7 +81,8 @@ def test_a_report_comes_back_as_it_was() -> None:
     assert [task.name for task in worker.tasks] == ["add-up-3", "split-words-0"]
     standby = StandbyReport(tasks=(STANDBY,))
     assert decode_standby_report(encode_report(standby)) == standby
-    assert STANDBY.name == "add-up-3"
+    assert STANDBY.name == END.place.task == "add-up-3"
+    assert ErrorPlace(stage="add-up").task is None
 
 
 @pytest.mark.parametrize("cut", [0, 1, 100, -1])
@@ -102,12 +113,20 @@ def test_a_report_of_another_build_is_refused(field: str, value: object, said: s
 
 
 def test_the_bytes_of_a_report_are_frozen() -> None:
-    """A name that changes, or a field that goes, is another version."""
+    """A name that changes, or a field that goes, is another version; what was written before ``end`` is still read."""
     line = (
         b'{"version":1,"tasks":[{"stage":"add-up","partition":3,"status":"restoring","checkpoint_id":5,"position":7,'
-        b'"read":9,"end":11,"behind":-1,"trouble":"","counters":{}}]}'
+        b'"read":9,"end":11,"behind":-1,"trouble":"","counters":{}}]'
     )
-    assert encode_report(StandbyReport(tasks=(STANDBY,))) == line
+    assert encode_report(StandbyReport(tasks=(STANDBY,))) == line + b',"end":null}'
+    assert decode_standby_report(line + b"}") == StandbyReport(tasks=(STANDBY,))
+    end = (
+        b'{"version":1,"tasks":[],"measures":null,"end":{"reason":"task error","text":"it failed","code":"",'
+        b'"traceback":"in process","place":{"stage":"add-up","partition":3,"topic":"words","topic_partition":'
+        b'["words",1],"offset":7}}}'
+    )
+    assert encode_report(WorkerReport(tasks=(), end=END)) == end
+    assert decode_worker_report(end) == WorkerReport(tasks=(), end=END)
     fields = sorted(msgspec.json.decode(encode_report(WorkerReport(tasks=(task_report(),))))["tasks"][0])
     assert fields == FIELDS_OF_A_TASK
 

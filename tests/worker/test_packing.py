@@ -13,7 +13,7 @@ import pytest
 from grete.errors import ConfigError, ExitCode, Fenced, TransientError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
-from grete.protocol.report import TaskState, WorkerReport
+from grete.protocol.report import EndReport, ErrorPlace, TaskState, WorkerReport
 from grete.settings import Settings
 from grete.worker.assignment import Assignment, HostedState
 from grete.worker.local_job import LocalJob
@@ -64,7 +64,8 @@ def test_a_status_that_is_longer_than_the_pipe_arrives_whole(tmp_path: Path) -> 
     worker, ended = supervisor.workers[0], list[bool]()
     worker.pipe, writer = os.pipe()
     os.set_blocking(worker.pipe, False)
-    pipe = StatusPipe(writer, lambda: ended.append(True))
+    pipe = StatusPipe(writer)
+    pipe.gone = lambda: ended.append(True)
     long = [task_report(f"task-{number}", checkpoint_id=number, last_failure="x" * 1_000) for number in range(300)]
     another = task_report("another-0", checkpoint_id=1)
     pipe.report(WorkerReport(tasks=tuple(long)))
@@ -164,5 +165,6 @@ def test_up_runs_all_partitions_in_one_process_and_brings_all_of_them_back(tmp_p
 def test_a_halt_is_that_of_one_partition() -> None:
     """Its process has two. Another member may run the other one, which has done nothing wrong."""
     worker = WorkerProcess(0, (0, 2), wanted=(0, 2))
-    worker.end_for_good(ExitCode.HALTED, "count-2")
+    worker.end = EndReport(reason="halted", text="it is lost", place=ErrorPlace(stage="count", partition=2))
+    worker.end_for_good(ExitCode.HALTED)
     assert (worker.state(2), worker.state(0)) == (HostedState.HALTED, HostedState.STARTING)

@@ -12,11 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from grete.job.directory import JobDirectory
-from grete.protocol.report import StandbyState, StandbyTaskReport
+from grete.protocol.report import EndReport, StandbyReport, StandbyState, StandbyTaskReport
 from grete.settings import Settings
 from grete.worker.process_main import spec_in
 from grete.worker.process_pool import ProcessPool, Started
 from grete.worker.standby_processes import STILL_S, StandbyProcess, StandbyProcesses
+from grete.worker.status_pipe import StatusPipe
 from tests.support.waiting import bounded
 
 TOLD = """
@@ -76,6 +77,19 @@ def test_one_that_restores_is_promoted_when_it_has(one: tuple[StandbyProcesses, 
         assert process.wait() == -signal.SIGTERM
     standbys.poll()
     assert standbys.held == frozenset()
+
+
+def test_one_that_an_error_ends_has_its_stores_until_it_is_gone(
+    one: tuple[StandbyProcesses, StandbyProcess],
+) -> None:
+    """It was asked to end, and reports an error and no tasks: it still has to close them, and is no worker to come."""
+    standbys, each = one
+    assert each.started is not None
+    standbys.want((), promoted=[0])
+    each.stop_by = time.monotonic() + 100
+    StatusPipe(each.started.status_fd).end(StandbyReport(tasks=(), end=EndReport(reason="disk", text="full")))
+    standbys.poll()
+    assert (set(standbys.held), each.end is not None) == ({0}, True)
 
 
 @pytest.mark.parametrize("why", ["not wanted", "still", "in trouble"])

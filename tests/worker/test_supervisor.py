@@ -5,14 +5,13 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from grete.errors import ConfigError, ExitCode, Fenced, FrameworkError, Halted, TransientError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
-from grete.protocol.report import TaskState
+from grete.protocol.report import EndReport, TaskState
 from grete.settings import Settings
 from grete.worker.assignment import Assignment
 from grete.worker.local_job import LocalJob
@@ -192,10 +191,8 @@ def test_thirty_minutes_without_the_log_use_up_no_restart(tmp_path: Path) -> Non
     job_directory = JobDirectory(tmp_path / "job")
     settings = Settings(restarts_max=2)
     supervisor = Supervisor(job_directory, "x", Assignment(frozenset({0})), settings)
-    worker, log = supervisor.workers[0], job_directory.worker_log(0)
-    log.write_text(
-        '{"level": "ERROR", "id": "log-away", "event": "log away", "error": "Kafka at b:1 did not answer for 60 s"}\n'
-    )
+    worker = supervisor.workers[0]
+    worker.end = EndReport(reason="log away", text="Kafka at b:1 did not answer for 60 s")
     supervisor._plan_restart(worker, 1)
     assert supervisor.news[-1].startswith(
         "worker 0 gave up waiting for the log: Kafka at b:1 did not answer for 60 s (log: "
@@ -205,7 +202,7 @@ def test_thirty_minutes_without_the_log_use_up_no_restart(tmp_path: Path) -> Non
     assert (worker.crashes, worker.exit_code) == (0, None)
     assert worker.restart_at - time.monotonic() <= settings.restart_backoff_ms_max / 1000
     assert supervisor.news[-1] == "worker 0 gave up waiting for the log, as the last time; restart in 10.0 s"
-    log.write_text('{"level": "ERROR", "id": "crashed", "event": "crashed", "error": "disk full"}\n')
+    worker.end = EndReport(reason="disk", text="disk full")
     for _ in range(2):
         supervisor._plan_restart(worker, 1)
     with pytest.raises(Halted, match=r"crashed 3 times without progress between .* disk full"):
@@ -242,7 +239,10 @@ def test_a_fenced_worker_ends_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ('{"level": "ERROR", "id": "crashed", "event": "crashed", "error": "disk full"}\n', "disk full (log: "),
+        (
+            '{"level": "ERROR", "id": "crashed", "event": "crashed", "error": "disk full"}\n',
+            "crashed: disk full (log: ",
+        ),
         (
             '{"level": "ERROR", "event": "old"}\n{"level": "INFO", "id": "worker-started", "event": "it started"}\n',
             "(log: ",
@@ -253,7 +253,7 @@ def test_a_fenced_worker_ends_alone(tmp_path: Path) -> None:
         ),
         (
             '{"level": "ERROR", "id": "crashed", "event": "crashed", "error": "disk full"}\n{"level": "ERROR", "eve',
-            "disk full (log: ",
+            "crashed: disk full (log: ",
         ),
         ("", "(log: "),
     ],
@@ -263,7 +263,7 @@ def test_last_words_are_those_of_the_last_life(tmp_path: Path, lines: str, words
     job_directory = JobDirectory(tmp_path / "job")
     job_directory.worker_log(0).write_text(lines)
     supervisor = Supervisor(job_directory, "x", Assignment(frozenset({0})), Settings())
-    assert supervisor.last_words(0).startswith(words)
+    assert supervisor.last_words(supervisor.workers[0]).startswith(words)
     supervisor.close()
 
 
@@ -299,20 +299,19 @@ def test_a_worker_that_is_killed_while_it_stops_was_not_slow(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("killed", "code", "entry", "late"),
+    ("killed", "code", "end", "late"),
     [
-        (True, -signal.SIGKILL, {}, True),
-        (False, 1, {}, True),  # its stop has timed out
-        (False, 1, {"id": "hung", "event": "hung"}, True),
-        (False, 1, {"id": "crashed", "event": "crashed", "error": "disk full"}, False),
-        (False, 1, {"id": "log-away", "event": "log away"}, False),
-        (False, -signal.SIGSEGV, {}, False),
+        (True, -signal.SIGKILL, None, True),
+        (False, 1, None, True),  # its stop has timed out, or it hung
+        (False, 1, EndReport(reason="disk", text="disk full"), False),
+        (False, 1, EndReport(reason="log away", text="nobody answers"), False),
+        (False, -signal.SIGSEGV, None, False),
     ],
 )
-def test_what_ends_a_stop_is_told_apart(killed: bool, code: int, entry: dict[str, Any], late: bool) -> None:
+def test_what_ends_a_stop_is_told_apart(killed: bool, code: int, end: EndReport | None, late: bool) -> None:
     """Only a worker that was still at it was too slow."""
-    worker = WorkerProcess(0, (0,), killed=killed)
-    assert worker.unfinished(code, entry, "why")[0] == late
+    worker = WorkerProcess(0, (0,), killed=killed, end=end)
+    assert worker.unfinished(code, "why")[0] == late
 
 
 def test_a_worker_that_is_stopped_while_it_starts_says_so(tmp_path: Path) -> None:

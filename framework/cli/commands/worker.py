@@ -11,6 +11,7 @@ from grete.logs.address import LogAddress
 from grete.worker.hosting import stages_of
 from grete.worker.lifetime import log_refused, run_worker
 from grete.worker.opening import open_worker
+from grete.worker.status_pipe import StatusPipe
 from grete.worker.watchdog import exits_after
 from grete.worker.worker import Worker
 from grete.worker.worker_log import configure_logs
@@ -18,7 +19,9 @@ from grete.worker.worker_log import configure_logs
 logger = logging.getLogger("grete")
 
 
-def _stand_by(found: JobTarget, partition: int, stage: str | None, http: str | None, status_fd: int) -> ExitCode:
+def _stand_by(
+    found: JobTarget, partition: int, stage: str | None, http: str | None, pipe: StatusPipe | None
+) -> ExitCode:
     from grete.worker.standby_worker import StandbyWorker, open_standby, run_standby
 
     if http is not None:
@@ -26,11 +29,9 @@ def _stand_by(found: JobTarget, partition: int, stage: str | None, http: str | N
         return ExitCode.USAGE
 
     def make() -> StandbyWorker:
-        return open_standby(
-            found.job, [partition], found.job_directory, found.settings, stage=stage, status_fd=status_fd
-        )
+        return open_standby(found.job, [partition], found.job_directory, found.settings, stage=stage, pipe=pipe)
 
-    return run_standby(make)
+    return run_standby(make, pipe)
 
 
 def work(
@@ -55,20 +56,19 @@ def work(
         with exits_after(settings.liveness_timeout_ms / 1000):
             found = target(reference, directory, address, settings, state)
         stages_of(found.job, partition, stage)
+        pipe = None if status_fd < 0 else StatusPipe(status_fd)
     except ConfigError as error:
         log_refused(error)
         return ExitCode.USAGE
     whose.job = found.job.name
     if standby:
-        return _stand_by(found, partition, stage, http, status_fd)
+        return _stand_by(found, partition, stage, http, pipe)
 
     def make() -> Worker:
-        return open_worker(
-            found.job, [partition], found.job_directory, found.settings, stage=stage, status_fd=status_fd
-        )
+        return open_worker(found.job, [partition], found.job_directory, found.settings, stage=stage, pipe=pipe)
 
     if http is None:
-        return run_worker(make, whose)
+        return run_worker(make, whose, pipe)
     from grete.monitor.watching import watching
 
     try:
@@ -76,7 +76,7 @@ def work(
         served = watching(found.job, found.settings, found.job_directory, http, tasks=tasks, hide_values=hide_values)
         with served as watch:
             logger.info("page, metrics and health", extra={"url": watch.url})
-            return run_worker(lambda: watch.of(make(), partition), whose)
+            return run_worker(lambda: watch.of(make(), partition), whose, pipe)
     except ConfigError as error:
         log_refused(error)
         return ExitCode.USAGE
