@@ -43,6 +43,11 @@ class Letter(NamedTuple):
         return self.told.get("topic", "")
 
     @property
+    def error_class(self) -> str:
+        """Return the class of the error, without what it says, which may have the record's value in it."""
+        return self.told["error"].partition(":")[0]
+
+    @property
     def origin(self) -> str:
         """Return what failed, in words: a topic's name, "window NAME", "join NAME" or "timer"."""
         owners = [f"{what} {self.told[what]}" for what in ("window", "join") if what in self.told]

@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from grete.api.job import Job
 from grete.api.serdes import Serde, bytes_serde
@@ -20,7 +22,6 @@ from grete.job.dead_letters import Letter, letter_of, serdes_of
 from grete.job.metadata import pinned_settings
 from grete.open_transaction import OpenTransaction
 from grete.ports import JobLogReader, LogRow, MetadataReader
-from grete.protocol.errors import DecodeError
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
@@ -38,6 +39,72 @@ WINDOW_BYTES = 1 << 20  # read at once
 HIDDEN = "(hidden)"
 
 Arguments = Mapping[str, str]
+AnswerOf = Callable[[JobLogReader, Mapping[str, str]], "EntriesPage | RowsPage"]
+
+
+class EntryShown(msgspec.Struct, frozen=True):
+    """An entry of a store. ``raw``: its key as hex digits."""
+
+    partition: int
+    raw: str
+    key: str
+    value: str
+
+
+class EntriesPage(msgspec.Struct, frozen=True):
+    """Entries of a store. ``next``: what the next page begins after, None: there is none."""
+
+    rows: list[EntryShown]
+    next: str | None
+    notes: list[str]
+    serdes: tuple[str, str]
+
+
+class RecordShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A record. ``told``: what a dead letter says of its error."""
+
+    offset: int
+    timestamp_ms: int
+    key: str
+    value: str
+    headers: list[tuple[str, str]]
+    told: dict[str, str] | None = None
+
+
+class MessageShown(msgspec.Struct, frozen=True):
+    """A message of a changelog."""
+
+    offset: int
+    append_time_ms: int
+    type: str
+    text: str
+    generation: int | None
+    seq: int | None
+
+
+class RowsPage(msgspec.Struct, frozen=True):
+    """Rows of a partition, which holds ``start`` to ``end``. ``next``: where the next page begins, None: nowhere."""
+
+    partitions: int
+    start: int
+    end: int
+    next: int | None
+    rows: list[RecordShown] | list[MessageShown]
+
+
+class LogPage(NamedTuple):
+    """Rows as they were read, and where."""
+
+    at: TopicPartition
+    rows: list[LogRow]
+    partitions: int
+    start: int
+    end: int
+
+    def shown(self, rows: list[RecordShown] | list[MessageShown]) -> RowsPage:
+        """Return the page of these, which are made of its rows."""
+        last = self.rows[-1].offset + 1 if self.rows else self.end
+        return RowsPage(self.partitions, self.start, self.end, last if last < self.end else None, rows)
 
 
 class BoundedReader:
@@ -108,28 +175,28 @@ class Browse:
         """``open_log`` returns the reading half of the job's log."""
         self._job, self._directory, self._open_log = job, state_directory, open_log
         self._hide = hide_values
-        self.answers: dict[str, Callable[[JobLogReader, Arguments], dict[str, Any]]] = {
+        self.answers: dict[str, AnswerOf] = {
             "state": self.state,
             "topic": self.topic,
             "letters": self.letters,
             "changelog": self.changelog,
         }
 
-    def answer(self, name: str, arguments: Arguments) -> dict[str, Any]:
+    def answer(self, name: str, arguments: Arguments) -> EntriesPage | RowsPage:
         """Return one of the answers. Raises FrameworkError with what to do."""
         with contextlib.closing(BoundedReader(self._open_log())) as log:
             return self.answers[name](log, arguments)
 
     # --- state ---
 
-    def state(self, log: JobLogReader, arguments: Arguments) -> dict[str, Any]:
+    def state(self, log: JobLogReader, arguments: Arguments) -> EntriesPage:
         """Return entries of ``store``: all, of a ``key`` or ``prefix``, from ``after`` on, as of a ``checkpoint``."""
         store = store_named(self._job, arguments.get("store", ""))
         partitions = place_of(self._job, store)[0].partitions
         key, prefix = arguments.get("key", ""), arguments.get("prefix", "")
         wanted = store.key.encode(from_text(store.key, key or prefix)) if key or prefix else b""
         partition, begin = _cursor(arguments.get("after", ""))
-        rows: list[dict[str, Any]] = []
+        rows: list[EntryShown] = []
         notes: list[str] = []
         with self._reader(log, arguments.get("checkpoint", ""), notes) as reader:
             while partition < partitions and len(rows) <= ROWS_MAX:
@@ -140,12 +207,8 @@ class Browse:
                     rows.append(self._entry(store, partition, raw_key, raw_value))
                 partition, begin = partition + 1, b""
         more = rows.pop() if len(rows) > ROWS_MAX else None
-        return {
-            "rows": rows,
-            "next": None if more is None else f"{more['partition']}:{more['raw']}",
-            "notes": notes,
-            "serdes": [store.key.name, store.value.name],
-        }
+        follows = None if more is None else f"{more.partition}:{more.raw}"
+        return EntriesPage(rows, follows, notes, (store.key.name, store.value.name))
 
     @contextlib.contextmanager
     def _reader(self, log: JobLogReader, checkpoint: str, notes: list[str]) -> Iterator[NewestReader | SnapshotReader]:
@@ -158,69 +221,66 @@ class Browse:
         aligned = pinned_settings(self._job, log, Settings()).aligned
         yield SnapshotReader(log, self._job, snapshots(log, self._job, int(checkpoint), aligned=aligned))
 
-    def _entry(self, store: Store[Any, Any], partition: int, key: bytes, value: bytes) -> dict[str, Any]:
-        shown = {"key": _text(store.key, key), "value": self._value(store.value, value)}
-        return {"partition": partition, "raw": key.hex(), **shown}
+    def _entry(self, store: Store[Any, Any], partition: int, key: bytes, value: bytes) -> EntryShown:
+        return EntryShown(partition, key.hex(), _text(store.key, key), self._value(store.value, value))
 
     # --- topics ---
 
-    def topic(self, log: JobLogReader, arguments: Arguments) -> dict[str, Any]:
+    def topic(self, log: JobLogReader, arguments: Arguments) -> RowsPage:
         """Return records of a ``partition`` of a ``topic`` outside, from the offset ``begin`` on; without: the last."""
         topics = external_topics(self._job)
         name = arguments.get("topic", "")
         if name not in topics:
             raise ConfigError(f"the job has no topic {name!r} outside: it has {', '.join(sorted(topics))}")
-        at, rows, bounds = self._rows(log, name, arguments)
-        return bounds | {"rows": [self._record(topics[name], at, row) for row in rows]}
+        page = self._page(log, name, arguments)
+        return page.shown([self._record(topics[name], row) for row in page.rows])
 
-    def letters(self, log: JobLogReader, arguments: Arguments) -> dict[str, Any]:
+    def letters(self, log: JobLogReader, arguments: Arguments) -> RowsPage:
         """Return dead letters of a ``partition`` of a ``topic``, from the offset ``begin`` on; without: the last."""
         names = dict.fromkeys(each.name for stage in self._job.stages for each in stage.dead_letters())
         name = arguments.get("topic", "")
         if name not in names:
             raise ConfigError(f"the job has no dead-letter topic {name!r}: it has {', '.join(names) or 'none'}")
-        at, rows, bounds = self._rows(log, name, arguments)
-        found = (letter_of(at, row) for row in rows)
-        return bounds | {"rows": [self._letter(letter) for letter in found if letter is not None]}
+        page = self._page(log, name, arguments)
+        found = (letter_of(page.at, row) for row in page.rows)
+        return page.shown([self._letter(letter) for letter in found if letter is not None])
 
-    def _letter(self, letter: Letter) -> dict[str, Any]:
+    def _letter(self, letter: Letter) -> RecordShown:
         key_serde, value_serde = serdes_of(self._job, letter)
         cell = encode_headers(letter.headers)
         told = {name: _cut(text) for name, text in letter.told.items()}
         if self._hide:  # what an error says may have the value in it
-            told["error"], told["traceback"] = told["error"].partition(":")[0], ""
-        return {
-            "offset": letter.offset,
-            "timestamp_ms": letter.timestamp_ms,
-            "key": _text(key_serde, letter.key, cell),
-            "value": self._value(value_serde, letter.value, cell),
-            "told": told,
-            "headers": self._headers(letter.headers),
-        }
+            told["error"], told["traceback"] = letter.error_class, ""
+        return RecordShown(
+            offset=letter.offset,
+            timestamp_ms=letter.timestamp_ms,
+            key=_text(key_serde, letter.key, cell),
+            value=self._value(value_serde, letter.value, cell),
+            told=told,
+            headers=self._headers(letter.headers),
+        )
 
-    def _record(self, topic: Topic[Any, Any], at: TopicPartition, row: LogRow) -> dict[str, Any]:
-        return {
-            "offset": row.offset,
-            "timestamp_ms": row.timestamp_ms,
-            "key": _text(topic.key, row.key, row.headers),
-            "value": self._value(topic.value, row.value, row.headers),
-            "headers": self._headers(headers_of(row.headers)),
-        }
+    def _record(self, topic: Topic[Any, Any], row: LogRow) -> RecordShown:
+        return RecordShown(
+            offset=row.offset,
+            timestamp_ms=row.timestamp_ms,
+            key=_text(topic.key, row.key, row.headers),
+            value=self._value(topic.value, row.value, row.headers),
+            headers=self._headers(headers_of(row.headers)),
+        )
 
     # --- changelogs ---
 
-    def changelog(self, log: JobLogReader, arguments: Arguments) -> dict[str, Any]:
+    def changelog(self, log: JobLogReader, arguments: Arguments) -> RowsPage:
         """Return messages of the changelog of a task, from the offset ``begin`` on; without: the last."""
         stage = self._job.stage(arguments.get("stage", ""))
         topic = self._job.topology().changelog(stage.ordinal)
-        _, rows, bounds = self._rows(log, topic, arguments)
-        return bounds | {"rows": [_message(row) for row in rows]}
+        page = self._page(log, topic, arguments)
+        return page.shown([_message(row) for row in page.rows])
 
     # --- all of them ---
 
-    def _rows(
-        self, log: JobLogReader, topic: str, arguments: Arguments
-    ) -> tuple[TopicPartition, list[LogRow], dict[str, Any]]:
+    def _page(self, log: JobLogReader, topic: str, arguments: Arguments) -> LogPage:
         """Return a page of rows, and where it is in the partition."""
         partitions = log.partitions(topic) or 0
         at = TopicPartition(topic, _number(arguments, "partition", 0))
@@ -235,9 +295,7 @@ class Browse:
                 break
             rows += read
             begin = rows[-1].offset + 1
-        rows = rows[:ROWS_MAX]
-        place = {"partitions": partitions, "start": start, "end": end}
-        return at, rows, place | {"next": rows[-1].offset + 1 if rows and rows[-1].offset + 1 < end else None}
+        return LogPage(at, rows[:ROWS_MAX], partitions, start, end)
 
     def _value(self, serde: Serde[Any], data: bytes | None, headers: bytes | None = None) -> str:
         return HIDDEN if self._hide else _text(serde, data, headers)
@@ -249,12 +307,9 @@ class Browse:
         ]
 
 
-def _message(row: LogRow) -> dict[str, Any]:
-    place = {"offset": row.offset, "append_time_ms": row.append_time_ms}
-    try:
-        return place | message_in(row.value or b"")
-    except DecodeError as error:
-        return place | {"type": "unknown", "text": f"not a changelog message: {error}"}
+def _message(row: LogRow) -> MessageShown:
+    told = message_in(row.value or b"")
+    return MessageShown(row.offset, row.append_time_ms, told.type, told.text, told.generation, told.seq)
 
 
 def _text(serde: Serde[Any], data: bytes | None, headers: bytes | None = None) -> str:

@@ -5,11 +5,20 @@ import threading
 import time
 import traceback
 
+import msgspec
+
 from grete.monitor.job_view import JobView
 from grete.protocol.report import ENDED_STATES, TaskState
 
 LIVE_SHARE = 0.5  # of liveness_timeout_ms: a probe learns of a loop that is stuck before the watchdog ends it
 AGE_INTERVALS, AGE_S_MIN = 10, 10.0  # of a task's last checkpoint, beyond which it does not keep up
+
+
+class Stuck(msgspec.Struct, frozen=True, kw_only=True):
+    """A loop that does not turn: for how long, and where it is."""
+
+    since_s: float
+    stack: str
 
 
 class Pulse:
@@ -24,14 +33,14 @@ class Pulse:
         """The loop has turned, or a record of a long turn is done."""
         self._turned_s = time.monotonic()
 
-    def stuck(self) -> dict[str, object] | None:
-        """Return since when, in seconds, the loop has not turned and where it is; None if it turns."""
+    def stuck(self) -> Stuck | None:
+        """Return for how long the loop has not turned, and where it is; None: it turns."""
         since_s = time.monotonic() - self._turned_s
         if since_s < self._live_s:
             return None
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001  # documented
         stack = [] if frame is None else traceback.format_stack(frame)
-        return {"since_s": round(since_s, 1), "stack": "".join(stack)}
+        return Stuck(since_s=round(since_s, 1), stack="".join(stack))
 
 
 def keeps_up_s(view: JobView) -> float:

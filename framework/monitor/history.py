@@ -7,7 +7,10 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from enum import Enum, auto
+from typing import NamedTuple
+
+import msgspec
 
 from grete.monitor.job_graph import JobGraph
 from grete.monitor.job_view import Incident, JobView
@@ -17,6 +20,42 @@ POINT_MS, KEPT_MS = 5_000, 3 * 3_600_000  # between two points; how long they ar
 SAMPLE_MS, RATE_MS = 1_000, 10_000  # between two samples of counters; the time over which a rate is taken
 INCIDENTS_MAX = 200  # of rollbacks and restarts, for a chart of some hours
 CAUSE_MS = 60_000  # how far back the cause of a rollback is looked for
+
+
+class Counted(Enum):
+    """What a worker or a task counts."""
+
+    BUSY = auto()  # seconds of a worker
+    IN = auto()
+    OUT = auto()
+    RESTORED = auto()
+    SENT = auto()  # to a topic
+    READ = auto()  # of a partition of a topic from outside
+
+
+class Rated(NamedTuple):
+    """One count. ``of``: the number of a worker, or the name of a task."""
+
+    what: Counted
+    of: int | str
+    topic: str = ""
+    partition: int = -1
+
+
+class ChartPoint(msgspec.Struct, frozen=True):
+    """The worst of a stretch of time: how far the slowest task was behind the freshest one, in s; None: not known."""
+
+    at_ms: int
+    gap_s: float | None
+    slowest: str | None
+    lag: int
+
+
+class TaskAges(msgspec.Struct, frozen=True):
+    """The worst ages of a task in s, of one stretch of time after the other; None: not known."""
+
+    task: str
+    ages: list[float | None]
 
 
 class Point(NamedTuple):
@@ -50,9 +89,9 @@ class History:
         self.incidents: deque[Incident] = deque(maxlen=INCIDENTS_MAX)  # of tasks; workers' are in the view
         self._graph = graph
         self._points: deque[Point] = deque(maxlen=KEPT_MS // POINT_MS)
-        self._totals: dict[str, float] = {}  # what has been counted, over the restarts of workers
-        self._last: dict[str, float] = {}
-        self._samples: deque[tuple[int, dict[str, float]]] = deque(maxlen=RATE_MS // SAMPLE_MS + 1)
+        self._totals: dict[Rated, float] = {}  # what has been counted, over the restarts of workers
+        self._last: dict[Rated, float] = {}
+        self._samples: deque[tuple[int, dict[Rated, float]]] = deque(maxlen=RATE_MS // SAMPLE_MS + 1)
         self._generations: dict[str, tuple[int, int]] = {}  # task → generation, and when it was seen first
         self._rollbacks: dict[str, int] = {}
         self._starts: dict[int, tuple[int, int | None]] = {}  # worker → starts, and since when it is not back
@@ -61,38 +100,41 @@ class History:
     def take(self, view: JobView) -> None:
         """Take a view; most of them change nothing but what was seen last."""
         for _, task in view.tasks():
-            self._watch(view, task)
             self.seen[task.name] = LastSeen(view.at_ms, task)
+            self._watch(view, task)
         self._watch_workers(view)
         if view.at_ms - self._sample_ms >= SAMPLE_MS:
             self._sample_ms = view.at_ms
             self._sample(view)
         if view.at_ms - self._point_ms >= POINT_MS:
             self._point_ms = view.at_ms
-            ages = array("f", [self._age_s(view, name) for name in self._graph.tasks])
+            ages = array("f", [self._age_s(view, task.name) for task in self._graph.tasks])
             lag = sum(sum(view.lags(seen.task).values()) for seen in list(self.seen.values()))
             self._points.append(Point(view.at_ms, ages, lag))
 
-    def rate(self, key: str) -> float | None:
-        """Return how much was counted in a second, lately: "in NAME", "out NAME", … None: not known yet."""
-        samples = list(self._samples)
-        if len(samples) < 2 or key not in samples[-1][1]:
-            return None
-        (before_ms, before), (now_ms, now) = samples[0], samples[-1]
-        return (now[key] - before.get(key, 0.0)) * 1_000 / (now_ms - before_ms)
+    def rate(self, what: Counted, of: int | str) -> float | None:
+        """Return how much a worker or a task has counted in a second, lately; None: not known yet."""
+        return self._rate(Rated(what, of))
 
     def rate_of(self, task: str, counted: str, *, outgoing: bool) -> float | None:
         """Return the records a second that a task sends, or takes from outside; ``counted``: as an edge names it."""
         if outgoing:
-            sent = self.rate(f"to {task} {counted}")
-            return sent if sent is not None or self.rate(f"out {task}") is None else 0.0  # nothing was sent there yet
-        begin = f"from {task} {counted}["
+            sent = self._rate(Rated(Counted.SENT, task, counted))
+            nothing_yet = sent is None and self.rate(Counted.OUT, task) is not None
+            return 0.0 if nothing_yet else sent
         samples = list(self._samples)
-        rates = [self.rate(key) for key in (samples[-1][1] if samples else ()) if key.startswith(begin)]
-        known = [rate for rate in rates if rate is not None]
+        read = [key for key in (samples[-1][1] if samples else ()) if key[:3] == (Counted.READ, task, counted)]
+        known = [rate for rate in map(self._rate, read) if rate is not None]
         return sum(known) if known else None
 
-    def points(self, count: int) -> list[dict[str, Any]]:
+    def _rate(self, rated: Rated) -> float | None:
+        samples = list(self._samples)
+        if len(samples) < 2 or rated not in samples[-1][1]:
+            return None
+        (before_ms, before), (now_ms, now) = samples[0], samples[-1]
+        return (now[rated] - before.get(rated, 0.0)) * 1_000 / (now_ms - before_ms)
+
+    def points(self, count: int) -> list[ChartPoint]:
         """Return at most ``count`` points for a chart: the worst of each stretch of time, oldest first."""
         shown = []
         for part in _parts(list(self._points), count):
@@ -100,21 +142,21 @@ class History:
             fresh, slow, index = max(gaps, key=lambda gap: -1.0 if math.isnan(gap[1]) else gap[1] - gap[0])
             known = index >= 0
             shown.append(
-                {
-                    "at_ms": part[-1].at_ms,
-                    "gap_s": round(slow - fresh, 2) if known else None,
-                    "slowest": self._graph.tasks[index] if known else None,
-                    "lag": max(point.lag for point in part),
-                }
+                ChartPoint(
+                    at_ms=part[-1].at_ms,
+                    gap_s=round(slow - fresh, 2) if known else None,
+                    slowest=self._graph.tasks[index].name if known else None,
+                    lag=max(point.lag for point in part),
+                )
             )
         return shown
 
-    def ages(self, stage: str, count: int) -> list[dict[str, Any]]:
-        """Return for each task of a stage its worst ages in s in ``count`` stretches of time; None: not known."""
+    def ages(self, stage: str, count: int) -> list[TaskAges]:
+        """Return the ages of each task of a stage in ``count`` stretches of time."""
         parts = list(_parts(list(self._points), count))
-        tasks = [(index, name) for index, name in enumerate(self._graph.tasks) if name.rpartition("-")[0] == stage]
-        return [{"task": name, "ages": [_worst(point.ages[index] for point in part) for part in parts]}
-                for index, name in tasks]  # fmt: skip
+        tasks = [(index, task) for index, task in enumerate(self._graph.tasks) if task.stage == stage]
+        return [TaskAges(task.name, [_worst(point.ages[index] for point in part) for part in parts])
+                for index, task in tasks]  # fmt: skip
 
     def _age_s(self, view: JobView, name: str) -> float:
         age_s = None if name not in self.seen else view.age_s(self.seen[name].task)
@@ -124,7 +166,7 @@ class History:
         known = set(self._last)
         for key, value in _counted(view):
             last = self._last.get(key)
-            if last is None and key.startswith("to ") and f"out {key.split(' ')[1]}" in known:
+            if last is None and key.what is Counted.SENT and Rated(Counted.OUT, key.of) in known:
                 last = 0.0  # nothing was sent there before
             if last is not None:
                 since = value - last if value >= last else value  # a new process counts from 0
@@ -149,7 +191,7 @@ class History:
         began = [
             (at_ms, name, generation)
             for name, (generation, at_ms) in self._generations.items()
-            if name.rpartition("-")[0] in stages and view.at_ms - at_ms <= CAUSE_MS
+            if self.seen[name].task.stage in stages and view.at_ms - at_ms <= CAUSE_MS
         ]
         if not began:
             return "a task before it began again, and what it had sent since its last checkpoint does not count"
@@ -173,19 +215,19 @@ class History:
             self._starts[worker.number] = worker.starts, away_ms
 
 
-def _counted(view: JobView) -> Iterator[tuple[str, float]]:
-    """Yield what a page shows as rates, by key."""
+def _counted(view: JobView) -> Iterator[tuple[Rated, float]]:
+    """Yield what a page shows as rates."""
     for worker in view.workers:
         if worker.measures is not None:
-            yield f"busy {worker.number}", worker.measures.busy_s
+            yield Rated(Counted.BUSY, worker.number), worker.measures.busy_s
     for _, task in view.tasks():
-        yield f"in {task.name}", task.measures.records_in
-        yield f"out {task.name}", task.measures.records_out
-        yield f"restore {task.name}", task.restore.done
+        yield Rated(Counted.IN, task.name), task.measures.records_in
+        yield Rated(Counted.OUT, task.name), task.measures.records_out
+        yield Rated(Counted.RESTORED, task.name), task.restore.done
         for topic, count in task.measures.sent_to.items():
-            yield f"to {task.name} {topic}", count
+            yield Rated(Counted.SENT, task.name, topic), count
         for read in task.inputs:
-            yield f"from {task.name} {read.topic}[{read.partition}]", read.offset
+            yield Rated(Counted.READ, task.name, read.topic, read.partition), read.offset
 
 
 def _parts(points: Sequence[Point], count: int) -> Iterator[Sequence[Point]]:

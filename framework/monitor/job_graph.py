@@ -34,12 +34,29 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """What flows from a node to another. ``counted``: a topic of the log, or "sink:" and the attribute of an Output."""
+    """What flows from a node to another. ``counted``: a topic of the log, or "sink:" and the attribute of an Output.
+
+    ``sender``, ``reader``: the stages at its ends, None: it comes from outside, or goes there.
+    """
 
     source: str
     target: str
     name: str
     counted: str
+    sender: str | None = None
+    reader: str | None = None
+
+
+class TaskShown(msgspec.Struct, frozen=True):
+    """A task of the job."""
+
+    stage: str
+    partition: int
+
+    @property
+    def name(self) -> str:
+        """The name of the task: stage and partition."""
+        return f"{self.stage}-{self.partition}"
 
 
 class StoreShown(msgspec.Struct, frozen=True):
@@ -56,7 +73,7 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
-    tasks: tuple[str, ...]
+    tasks: tuple[TaskShown, ...]
     stores: tuple[StoreShown, ...]
     topics: tuple[str, ...]
     dead_letters: tuple[str, ...]
@@ -65,8 +82,7 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
 
     def before(self, stage: str) -> set[str]:
         """Return the stages that send to a stage."""
-        ends = ((edge.source.partition(":"), edge.target) for edge in self.edges)
-        return {name for (kind, _, name), target in ends if kind == "stage" and target == f"stage:{stage}"}
+        return {edge.sender for edge in self.edges if edge.reader == stage and edge.sender is not None}
 
 
 def graph_of(
@@ -81,11 +97,11 @@ def graph_of(
         here = f"stage:{stage.name}"
         for topic in topology.externals_of(stage.ordinal):
             nodes.setdefault(f"topic:{topic}", Node(f"topic:{topic}", "topic", topic))
-            edges.append(Edge(f"topic:{topic}", here, topic, topic))
+            edges.append(Edge(f"topic:{topic}", here, topic, topic, reader=stage.name))
         nodes[here] = Node(here, "stage", stage.name, stage.partitions, stage.mode)
     for stream in topology.streams:
-        source, target = (f"stage:{topology.stages[end].name}" for end in (stream.producer, stream.consumer))
-        edges.append(Edge(source, target, stream.user_topic, stream.topic))
+        sender, reader = (topology.stages[end].name for end in (stream.producer, stream.consumer))
+        edges.append(Edge(f"stage:{sender}", f"stage:{reader}", stream.user_topic, stream.topic, sender, reader))
     outside = job.external_sinks()
     for stage in job.stages:
         here = f"stage:{stage.name}"
@@ -93,19 +109,19 @@ def graph_of(
         for topic in written:
             if topic in outside or topic in letters:
                 nodes.setdefault(f"topic:{topic}", Node(f"topic:{topic}", "topic", topic))
-                edges.append(Edge(here, f"topic:{topic}", topic, topic))
+                edges.append(Edge(here, f"topic:{topic}", topic, topic, sender=stage.name))
         for attribute, output in stage.outputs.items():
             if (what := _sink(output.target)) is not None:
                 sink = f"sink:{stage.name}.{attribute}"
                 nodes[sink] = Node(sink, "sink", attribute, text=what)
-                edges.append(Edge(here, sink, attribute, f"sink:{attribute}"))
-    names = [f"{stage.name}-{partition}" for stage, partition in job.tasks()]
+                edges.append(Edge(here, sink, attribute, f"sink:{attribute}", sender=stage.name))
+    shown = (TaskShown(stage.name, partition) for stage, partition in job.tasks())
     stores = [(f"{stage.shown}/{store.shown}", store) for stage in job.stages for store in stage.all_stores()]
     return JobGraph(
         job=job.name,
         nodes=tuple(nodes.values()),
         edges=tuple(edges),
-        tasks=tuple(name for name in names if tasks is None or name in tasks),
+        tasks=tuple(task for task in shown if tasks is None or task.name in tasks),
         stores=tuple(StoreShown(name, store.key.name, store.value.name) for name, store in stores),
         topics=tuple(node.name for node in nodes.values() if node.kind == "topic"),
         dead_letters=tuple(letters),

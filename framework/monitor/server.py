@@ -75,7 +75,8 @@ class Monitor:
 
     def _live(self, _request: Request) -> Response:
         stuck = self.pulse.stuck()
-        return _answer({"live": True} if stuck is None else {"live": False, **stuck}, ok=stuck is None)
+        told = {} if stuck is None else msgspec.to_builtins(stuck)
+        return _answer({"live": stuck is None, **told}, ok=stuck is None)
 
     def _ready(self, _request: Request) -> Response:
         reasons = not_ready(self._view)

@@ -1,22 +1,31 @@
 """The messages of a changelog in words."""
 
-from typing import Any
+import msgspec
 
 from grete.clock_text import clock_text
 from grete.protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data, decode_outcome
 from grete.protocol.commit import decode_commit
+from grete.protocol.errors import DecodeError
 from grete.state.shown import printable
 
 
-def message_in(value: bytes) -> dict[str, Any]:
-    """Return generation, seq and type of a message, and in words what it says. Raises DecodeError."""
-    header = decode_changelog_header(value)
-    return {
-        "generation": header.generation,
-        "seq": header.seq,
-        "type": header.type.name.lower(),
-        "text": _said(header.type, value),
-    }
+class ToldMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message in words; one that cannot be read has no generation and no seq."""
+
+    generation: int | None = None
+    seq: int | None = None
+    type: str
+    text: str
+
+
+def message_in(value: bytes) -> ToldMessage:
+    """Return a message in words."""
+    try:
+        header = decode_changelog_header(value)
+        text = _said(header.type, value)
+    except DecodeError as error:
+        return ToldMessage(type="unknown", text=f"not a changelog message: {error}")
+    return ToldMessage(generation=header.generation, seq=header.seq, type=header.type.name.lower(), text=text)
 
 
 def _said(kind: ChangelogType, value: bytes) -> str:

@@ -1,10 +1,10 @@
 """The end of a process that could not report it, as its log has it: it was killed, it hung, or it never began."""
 
-import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from grete.execution.user_traceback import in_grete
 from grete.protocol.report import EndReport
@@ -15,41 +15,54 @@ _TIMEOUT = re.compile(r"Timeout \(([\d:]+)")
 _FRAME = re.compile(r'  File "(?P<file>[^<].*)", line (?P<line>\d+) in (?P<function>.*)')
 
 
+class LogLine(msgspec.Struct, frozen=True):
+    """What is read of a line of the log."""
+
+    level: str = ""
+    id: str | None = None  # of Grete's own lines
+    event: str = ""
+    error: str | None = None
+    exc_info: str | None = None
+
+
+_LINE = msgspec.json.Decoder(LogLine)
+
+
 def end_in_log(log: Path) -> EndReport | None:
     """Return what the last life of a process has left in its log: the stacks of one that hung, or its last error.
 
     None: something good came behind that, or nothing was written.
     """
     lines = _tail(log).splitlines()
-    life: list[dict[str, Any]] = []  # the lines since it has begun, the last one first
+    life: list[LogLine] = []  # since it has begun, the last one first
     for index, line in reversed(list(enumerate(lines))):
         if timeout := _TIMEOUT.match(line):
             return _hung(timeout[1], lines[index + 1 :])
-        life.append(_entry(line))
-        if life[-1].get("id") == STARTED:
+        life.append(_line_of(line))
+        if life[-1].id == STARTED:
             break
     return _last_error(life)
 
 
-def _last_error(life: list[dict[str, Any]]) -> EndReport | None:
+def _last_error(life: list[LogLine]) -> EndReport | None:
     """Return the last error, which may be a line of user code, of a library, or of the interpreter."""
-    for entry in life:
-        if entry.get("level") in ("ERROR", "CRITICAL") and entry.get("event"):
-            said = [str(entry[name]) for name in ("event", "error", "exc_info") if entry.get(name)]
-            return EndReport(reason="other", text=": ".join(said))
-        if entry.get("id") and entry.get("level") == "INFO":
+    for line in life:
+        if line.level in ("ERROR", "CRITICAL") and line.event:
+            return EndReport(reason="other", text=": ".join(filter(None, (line.event, line.error, line.exc_info))))
+        if line.id and line.level == "INFO":
             break  # an earlier error was not its last word
     return None
 
 
-def _entry(line: str) -> dict[str, Any]:
+def _line_of(text: str) -> LogLine:
     try:
-        entry = json.loads(line)
-    except ValueError:
-        if line.startswith('{"'):
-            return {}  # ours, cut short by a full disk
-        return {"level": "ERROR", "event": line.strip()}  # not ours: a traceback's last line, a signal's name
-    return entry if isinstance(entry, dict) else {}
+        return _LINE.decode(text)
+    except msgspec.ValidationError:
+        return LogLine()  # JSON of another form: it is not ours
+    except msgspec.DecodeError:
+        if text.startswith('{"'):
+            return LogLine()  # ours, cut short by a full disk
+        return LogLine(level="ERROR", event=text.strip())  # not ours: a traceback's last line, a signal's name
 
 
 def _hung(seconds: str, stacks: list[str]) -> EndReport:

@@ -1,11 +1,10 @@
 """Alive and ready, or why not."""
 
 import threading
-from typing import Any
 
 import pytest
 
-from grete.monitor.health import Pulse, not_ready
+from grete.monitor.health import Pulse, Stuck, not_ready
 from grete.monitor.job_view import JobView
 from grete.protocol.report import Portion
 from grete.worker.ends import WorkerEnd
@@ -59,7 +58,7 @@ def test_a_loop_that_turns_is_alive() -> None:
 
 def test_a_loop_that_is_stuck_shows_where() -> None:
     """The stack is that of the thread that made the pulse, whichever thread asks."""
-    pulse, told = Pulse(live_s=0), list[Any]()
+    pulse, told = Pulse(live_s=0), list[Stuck | None]()
 
     def ask() -> None:
         told.append(pulse.stuck())
@@ -71,5 +70,6 @@ def test_a_loop_that_is_stuck_shows_where() -> None:
 
     waits_for_another_system()
     (stuck,) = told
-    assert stuck["since_s"] >= 0
-    assert "waits_for_another_system" in stuck["stack"]
+    assert stuck is not None
+    assert stuck.since_s >= 0
+    assert "waits_for_another_system" in stuck.stack

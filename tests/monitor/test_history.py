@@ -1,15 +1,14 @@
 """What is kept of a job's last hours, by the time of its views."""
 
-import math
 from typing import Any
 
 from msgspec.structs import replace
 
 from grete.job.loader import load_job
-from grete.monitor.history import KEPT_MS, POINT_MS, SAMPLE_MS, History
+from grete.monitor.history import KEPT_MS, POINT_MS, SAMPLE_MS, Counted, History
 from grete.monitor.job_graph import graph_of
 from grete.monitor.job_view import JobView
-from grete.monitor.live import edge_rates, live
+from grete.monitor.live import RestoreShown, edge_rates, live
 from grete.protocol.report import InputReport, Portion, TaskReport
 from grete.settings import Settings
 from tests.monitor.views import view
@@ -35,9 +34,9 @@ def test_a_rate_goes_on_when_a_worker_begins_to_count_from_0() -> None:
     history = History(GRAPH)
     for second, sent in enumerate([100, 110, 120, 5, 15]):
         history.take(at(second * SAMPLE_MS, {"split-0": counted(sent)}))
-    assert history.rate("out split-0") == (10 + 10 + 5 + 10) / 4
-    assert history.rate_of("split-0", STREAM, outgoing=True) == history.rate("out split-0")
-    assert history.rate("out split-1") is None
+    assert history.rate(Counted.OUT, "split-0") == (10 + 10 + 5 + 10) / 4
+    assert history.rate_of("split-0", STREAM, outgoing=True) == history.rate(Counted.OUT, "split-0")
+    assert history.rate(Counted.OUT, "split-1") is None
 
 
 def test_each_edge_has_its_rate() -> None:
@@ -67,16 +66,16 @@ def test_three_hours_are_kept_and_no_more_and_a_chart_shows_the_worst() -> None:
         history.take(at(number * POINT_MS, tasks))
     shown = history.points(240)
     assert len(shown) == 240
-    assert shown[-1]["at_ms"] - shown[0]["at_ms"] > KEPT_MS * 0.99
-    worst = max(shown, key=lambda point: point["gap_s"])
-    assert (worst["gap_s"], worst["slowest"]) == (59.5, "count-1")
+    assert shown[-1].at_ms - shown[0].at_ms > KEPT_MS * 0.99
+    worst = max(shown, key=lambda point: point.gap_s or 0)
+    assert (worst.gap_s, worst.slowest) == (59.5, "count-1")
     (first, second) = history.ages("count", 10)
-    assert (first["task"], set(first["ages"])) == ("count-0", {None})
-    assert max(second["ages"]) == 60
+    assert (first.task, set(first.ages)) == ("count-0", {None})
+    assert max(age or 0 for age in second.ages) == 60
     last = at((points + 99) * POINT_MS + 30_000, {"split-0": status(checkpoint_id=AT_MS)})
     history.take(last)
-    dead = next(row for row in live(GRAPH, history, last)["tasks"] if row["name"] == "count-1")
-    assert dead["age_s"] == 31
+    dead = next(row for row in live(GRAPH, history, last).tasks if row.name == "count-1")
+    assert dead.age_s == 31
 
 
 def test_a_rollback_names_the_task_that_began_again() -> None:
@@ -111,6 +110,5 @@ def test_a_restore_has_the_time_that_it_will_take() -> None:
         shown = at(second * SAMPLE_MS, {"count-0": status(status="starting", restore=Portion(100 * second, 1_000))})
         history.take(shown)
     assert shown is not None
-    row = next(row for row in live(GRAPH, history, shown)["tasks"] if row["name"] == "count-0")
-    assert row["restore"] == {"done": 400, "end": 1_000, "left_s": 6.0}
-    assert math.isclose(row["restore"]["left_s"], 6.0)
+    row = next(row for row in live(GRAPH, history, shown).tasks if row.name == "count-0")
+    assert row.restore == RestoreShown(done=400, end=1_000, left_s=6.0)

@@ -4,11 +4,11 @@ import contextlib
 import socket
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from grete.monitor import bounded_connection
+from grete.monitor.browse import EntriesPage
 from grete.monitor.page import BROWSING_MAX, CLIENTS_MAX
 from grete.monitor.server import serving
 from tests.monitor.conftest import asked, monitor_of
@@ -69,10 +69,10 @@ def test_a_slow_question_holds_up_nothing_and_more_than_some_are_refused(directo
     assert page is not None
     entered, go = threading.Event(), threading.Event()
 
-    def slow(_log: object, _arguments: object) -> dict[str, Any]:
+    def slow(_log: object, _arguments: object) -> EntriesPage:
         entered.set()
         assert go.wait(LIMIT_S)
-        return {}
+        return EntriesPage([], None, [], ("", ""))
 
     page._browse.answers["state"] = slow
     with serving(monitor, "0") as url:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import msgspec
+
 from grete.cli.job_target import existing_log
 from grete.cli.reading import print_json
 from grete.core.changelog_fold import ChangelogFold
@@ -9,7 +11,6 @@ from grete.errors import Halted
 from grete.halts import HaltCode
 from grete.logs.address import LogAddress
 from grete.ports import LogReader
-from grete.protocol.errors import DecodeError
 from grete.protocol.ids import TopicPartition
 from grete.state.changelog_text import clock, message_in
 from grete.state.commits import all_wirings
@@ -32,15 +33,12 @@ def changelog_tail(
         changelog = TopicPartition(job.topology().changelog(ordinal), partition)
         _, end = log.bounds(changelog)
         for row in rows_from(log, changelog, end - count):
-            try:
-                message = message_in(row.value or b"")
-            except DecodeError as error:
-                message = {"text": f"not a changelog message: {error}"}
+            told = message_in(row.value or b"")
             if as_json:
-                print_json({"offset": row.offset, "append_time_ms": row.append_time_ms, **message})
+                print_json({"offset": row.offset, "append_time_ms": row.append_time_ms, **msgspec.to_builtins(told)})
                 continue
-            header = "".join(f"{name} {message[name]}\t" for name in ("generation", "seq") if name in message)
-            text = "\t".join(message[name] for name in ("type", "text") if message.get(name))
+            header = "" if told.seq is None else f"generation {told.generation}\tseq {told.seq}\t"
+            text = "\t".join(filter(None, (told.type, told.text)))
             print(f"{row.offset}\t{clock(row.append_time_ms)}\t{header}{text}")
 
 

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -19,6 +19,31 @@ from grete.protocol.ids import TopicPartition
 from grete.state.commits import all_wirings, ends_of, last_commit, readable_ends
 
 
+class InputRow(msgspec.Struct, frozen=True):
+    """How far a partition of an external input has been read, and where it ends."""
+
+    offset: int
+    end: int
+
+
+class NothingCommitted(msgspec.Struct, frozen=True):
+    """A task that has committed nothing yet."""
+
+    task: str
+    checkpoint_id: None = None
+
+
+class CheckpointRow(msgspec.Struct, frozen=True):
+    """The last commit of a task. ``messages_behind``: in its streams, None: it reads none."""
+
+    task: str
+    generation: int
+    checkpoint_id: int
+    age_s: float
+    inputs: dict[str, InputRow]
+    messages_behind: int | None
+
+
 def checkpoints(reference: str, directory: Path | None, address: LogAddress, *, as_json: bool = False) -> None:
     """Print a table of the last commits, or a line of JSON for each task."""
     with existing_log(reference, directory, address) as (job, log):
@@ -28,16 +53,16 @@ def checkpoints(reference: str, directory: Path | None, address: LogAddress, *, 
             return
         table = Table("task", "generation", "checkpoint", "age", "external inputs", "behind", box=None)
         for row in _rows(job, log):
-            if row["checkpoint_id"] is None:
-                table.add_row(row["task"], "–", "nothing committed yet")
+            if isinstance(row, NothingCommitted):
+                table.add_row(row.task, "–", "nothing committed yet")
                 continue
-            inputs = [f"{name} {at['offset']:,} of {at['end']:,}" for name, at in row["inputs"].items()]
-            behind = row["messages_behind"]
+            inputs = [f"{name} {at.offset:,} of {at.end:,}" for name, at in row.inputs.items()]
+            behind = row.messages_behind
             table.add_row(
-                row["task"],
-                str(row["generation"]),
-                str(row["checkpoint_id"]),
-                f"{row['age_s']:,.1f} s",
+                row.task,
+                str(row.generation),
+                str(row.checkpoint_id),
+                f"{row.age_s:,.1f} s",
                 ", ".join(inputs) or "–",
                 "–" if behind is None else f"{behind:,} messages",
             )
@@ -47,14 +72,14 @@ def checkpoints(reference: str, directory: Path | None, address: LogAddress, *, 
         print(text)
 
 
-def _rows(job: Job, log: LogReader) -> Iterator[dict[str, Any]]:
-    """Yield what is known of each task; ``messages_behind``: in its streams, None if it reads none."""
+def _rows(job: Job, log: LogReader) -> Iterator[CheckpointRow | NothingCommitted]:
+    """Yield what is known of each task."""
     now_ms = time.time_ns() // 1_000_000
     names = {wiring.changelog: wiring.name for wiring in all_wirings(job)}
     for changelog, bounds in ends_of(log, names):
         last = last_commit(log, changelog, bounds)
         if last is None:
-            yield {"task": names[changelog], "checkpoint_id": None}
+            yield NothingCommitted(names[changelog])
             continue
         commit = last.commit
         streams = {TopicPartition(i.topic, i.partition): i.resume for i in commit.inputs}
@@ -62,11 +87,11 @@ def _rows(job: Job, log: LogReader) -> Iterator[dict[str, Any]]:
         inputs = log.all_bounds({**streams, **external})
         behind = sum(inputs[at][1] - resume for at, resume in streams.items())
         ends = readable_ends(log, external, {at: inputs[at][1] for at in external})
-        yield {
-            "task": names[changelog],
-            "generation": commit.generation,
-            "checkpoint_id": commit.checkpoint_id,
-            "age_s": max(0, now_ms - last.append_time_ms) / 1000,
-            "inputs": {str(at): {"offset": offset, "end": ends[at]} for at, offset in external.items()},
-            "messages_behind": behind if commit.inputs else None,
-        }
+        yield CheckpointRow(
+            task=names[changelog],
+            generation=commit.generation,
+            checkpoint_id=commit.checkpoint_id,
+            age_s=max(0, now_ms - last.append_time_ms) / 1000,
+            inputs={str(at): InputRow(offset, ends[at]) for at, offset in external.items()},
+            messages_behind=behind if commit.inputs else None,
+        )

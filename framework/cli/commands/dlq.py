@@ -37,7 +37,7 @@ def dlq_list(reference: str, directory: Path | None, address: LogAddress, *, as_
         times: dict[tuple[str, ...], list[int]] = {}
         sent = _sent(job, log)
         for letter in letters(log, job):
-            kind = letter.at.topic, letter.told.get("stage", ""), letter.told["error"].partition(":")[0], letter.origin
+            kind = letter.at.topic, letter.told.get("stage", ""), letter.error_class, letter.origin
             held[kind] += 1
             again[kind] += letter.offset in sent(letter.at)
             times.setdefault(kind, []).append(letter.timestamp_ms)

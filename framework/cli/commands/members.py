@@ -1,8 +1,8 @@
 """`grete members`: the machines that run a job, and what each of them has."""
 
 from collections.abc import Iterator
-from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -16,6 +16,38 @@ from grete.settings import Settings
 from grete.state.shown import printable
 from grete.worker.member_news import shown_time
 from grete.worker.members_seen import SeenMembers
+
+
+class StandbyText(msgspec.Struct, frozen=True):
+    """A partition that a member keeps ready: the checkpoint that it has, and the messages that it has still to read.
+
+    ``behind`` None: it restores.
+    """
+
+    position: int
+    behind: int | None
+
+    def __str__(self) -> str:
+        return " restoring" if self.behind is None else f", {self.behind:,} behind"
+
+
+class ShownMember(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a session. ``since_ms``: when it began, in ms since 1970, None: not known.
+
+    ``code``: a digest of it, "": not known. ``partitions``: those that it has active, with their states.
+    ``follows``: the offset of its assignment.
+    """
+
+    member: str
+    session: str
+    machine: str
+    since_ms: int | None
+    code: str
+    state: str
+    partitions: dict[int, str]
+    standbys: dict[int, StandbyText]
+    age_s: float
+    follows: int | None
 
 
 def members(job: Job, address: LogAddress, settings: Settings, *, as_json: bool = False) -> None:
@@ -39,55 +71,44 @@ def members(job: Job, address: LogAddress, settings: Settings, *, as_json: bool 
     )
     for row in rows:
         table.add_row(
-            row["member"],
-            row["machine"],
-            "–" if row["since_ms"] is None else shown_time(row["since_ms"]),
-            row["code"] or "–",
-            row["state"],
-            ", ".join(f"{number} {state}" for number, state in row["partitions"].items()) or "–",
-            ", ".join(map(_standby_text, row["standbys"].items())) or "–",
-            f"{row['age_s']:,.1f} s ago",
-            "–" if row["follows"] is None else str(row["follows"]),
+            row.member,
+            row.machine,
+            "–" if row.since_ms is None else shown_time(row.since_ms),
+            row.code or "–",
+            row.state,
+            ", ".join(f"{number} {state}" for number, state in row.partitions.items()) or "–",
+            ", ".join(f"{number}{standby}" for number, standby in row.standbys.items()) or "–",
+            f"{row.age_s:,.1f} s ago",
+            "–" if row.follows is None else str(row.follows),
         )
     print_table(console, table)
     _print_ownerless(console, seen.view, job)
 
 
-def _rows(seen: SeenMembers) -> Iterator[dict[str, Any]]:
-    """Yield what is known of each session that has not left, the first one first; the leader is the first that lives.
-
-    ``since_ms``: when it began, in ms since 1970, None: not known; ``code``: a digest of it, "": not known;
-    ``partitions``: those that it has active, with their states; ``standbys``: those that it keeps ready, with the
-    checkpoint that it has, and how many messages it has still to read, None: it restores; ``follows``: the offset of
-    its assignment.
-    """
+def _rows(seen: SeenMembers) -> Iterator[ShownMember]:
+    """Yield the sessions that have not left, the first one first; the leader is the first that lives."""
     leads = True
     ages = seen.ages_ms
     for member in seen.view.live():
         said, lives = member.heartbeat, member.session in seen.fresh
         state = "silent" if not lives else "leaving" if said.leaving else "leads" if leads else "lives"
         leads &= state != "leads"
-        yield {
-            "member": said.member,
-            "session": said.session,
-            "machine": said.machine,
-            "since_ms": said.since_ms or None,
-            "code": said.code or "",
-            "state": state,
-            "partitions": {p.partition: p.state for p in said.held if p.state not in ("standby", "stored")},
-            "standbys": {
-                p.partition: {"position": p.position, "behind": None if p.behind < 0 else p.behind}
+        yield ShownMember(
+            member=said.member,
+            session=said.session,
+            machine=said.machine,
+            since_ms=said.since_ms or None,
+            code=said.code or "",
+            state=state,
+            partitions={p.partition: p.state for p in said.held if p.state not in ("standby", "stored")},
+            standbys={
+                p.partition: StandbyText(p.position, None if p.behind < 0 else p.behind)
                 for p in said.held
                 if p.state == "standby"
             },
-            "age_s": max(0, ages.get(member.session, 0)) / 1000,
-            "follows": None if said.follows < 0 else said.follows,
-        }
-
-
-def _standby_text(standby: tuple[int, dict[str, Any]]) -> str:
-    partition, said = standby
-    return f"{partition} restoring" if said["behind"] is None else f"{partition}, {said['behind']:,} behind"
+            age_s=max(0, ages.get(member.session, 0)) / 1000,
+            follows=None if said.follows < 0 else said.follows,
+        )
 
 
 def _print_ownerless(console: Console, view: MembersView, job: Job) -> None:

@@ -4,7 +4,8 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from grete.cli.job_target import existing_log
 from grete.cli.reading import print_json
@@ -16,6 +17,43 @@ from grete.settings import Settings
 from grete.state.commits import all_wirings
 from grete.state.snapshot_upload import SnapshotUpload, TakenSnapshot
 from grete.stores.snapshot_folder import SnapshotFolder
+
+
+class NoSnapshot(msgspec.Struct, frozen=True):
+    """A task that has committed nothing yet."""
+
+    task: str
+    checkpoint_id: None = None
+
+    def __str__(self) -> str:
+        return f"{self.task}\tnothing committed yet"
+
+
+class SnapshotRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot. ``of_use_until_ms``: when its commit may be trimmed at the earliest."""
+
+    task: str
+    checkpoint_id: int
+    offset: int
+    source: str
+    of_use_until_ms: int
+    uploaded: dict[str, int] | None
+    deleted_files: int
+    seconds: float
+
+    def __str__(self) -> str:
+        until = clock_text(self.of_use_until_ms, MINUTES)
+        mib = {} if self.uploaded is None else {name: size / (1 << 20) for name, size in self.uploaded.items()}
+        written = (
+            f"from its {self.source}: {mib['new_bytes']:,.1f} of {mib['size_bytes']:,.1f} MiB written in "
+            f"{self.seconds:,.1f} s"
+            if mib
+            else "there already"
+        )
+        return (
+            f"{self.task}\tcheckpoint {self.checkpoint_id}\t{written}\t"
+            f"of use until {until} (changelog_retention_ms), or longer"
+        )
 
 
 def snapshot(
@@ -55,39 +93,22 @@ def snapshot(
             finally:
                 os.close(lock)
             found = _row(wiring.name, taken, settings, deleted, time.monotonic() - began)
-            print_json(found) if as_json else print(_line(found))
+            print_json(found) if as_json else print(found)
 
 
-def _row(task: str, taken: TakenSnapshot | None, settings: Settings, deleted: int, seconds: float) -> dict[str, Any]:
-    """Return what is known of a snapshot; ``of_use_until_ms``: when its commit may be trimmed at the earliest."""
+def _row(
+    task: str, taken: TakenSnapshot | None, settings: Settings, deleted: int, seconds: float
+) -> SnapshotRow | NoSnapshot:
     if taken is None:
-        return {"task": task, "checkpoint_id": None}
+        return NoSnapshot(task)
     at, source, uploaded = taken
-    return {
-        "task": task,
-        "checkpoint_id": at.commit.checkpoint_id,
-        "offset": at.offset,
-        "source": source,
-        "of_use_until_ms": at.append_time_ms + settings.changelog_retention_ms,
-        "uploaded": None if uploaded is None else uploaded._asdict(),
-        "deleted_files": deleted,
-        "seconds": round(seconds, 3),
-    }
-
-
-def _line(found: dict[str, Any]) -> str:
-    """Return the same for people."""
-    if found["checkpoint_id"] is None:
-        return f"{found['task']}\tnothing committed yet"
-    until = clock_text(found["of_use_until_ms"], MINUTES)
-    uploaded = found["uploaded"]
-    written = (
-        "there already"
-        if uploaded is None
-        else f"from its {found['source']}: {uploaded['new_bytes'] / (1 << 20):,.1f} of "
-        f"{uploaded['size_bytes'] / (1 << 20):,.1f} MiB written in {found['seconds']:,.1f} s"
-    )
-    return (
-        f"{found['task']}\tcheckpoint {found['checkpoint_id']}\t{written}\t"
-        f"of use until {until} (changelog_retention_ms), or longer"
+    return SnapshotRow(
+        task=task,
+        checkpoint_id=at.commit.checkpoint_id,
+        offset=at.offset,
+        source=source,
+        of_use_until_ms=at.append_time_ms + settings.changelog_retention_ms,
+        uploaded=None if uploaded is None else uploaded._asdict(),
+        deleted_files=deleted,
+        seconds=round(seconds, 3),
     )
