@@ -11,6 +11,7 @@
 #   make ship    what a release is tried with: other Pythons, brokers, the Docker engine, an audit
 #                ONLY=NAME (one line of its table)  WRITE=1 (the table into docs)
 #   make times   where the time of the last run of these went     WRITE=1 (tables into docs)
+#   make shape   what the code is made of, in figures     LIST=1 (what they count)  WRITE=1 (the table into docs)
 #   make coverage   branch coverage of protocol/ and framework/core by their own tests; says which lines are missing
 #   make dist    the wheel and the source distribution, into dist/
 #   make docs    the site, into site/; fails on a broken link     SERVE=1 (look at it while you write)
@@ -78,7 +79,7 @@ endef
 # took(command): how long it took, with the set-up, and what was computed, for `make times`.
 took = @$(BIN)/python -m tests.suite.times --ended $(1) --began $(BEGAN) --make $$PPID
 
-.PHONY: help demo check test repeat prove ship times coverage docs docs-look dist simulate model chaos machines bench lint format venv clean same-python
+.PHONY: help demo check test repeat prove ship shape times coverage docs docs-look dist simulate model chaos machines bench lint format venv clean same-python
 
 help:
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
@@ -107,6 +108,9 @@ prove: $(VENV)/.installed-dev
 
 ship: $(VENV)/.installed-dev
 	@$(BIN)/python -m tests.suite.ship $(if $(ONLY),--only '$(ONLY)')
+
+shape: $(VENV)/.installed-dev
+	@$(BIN)/python -m tests.suite.shape $(if $(LIST),--list) $(if $(WRITE),--write)
 
 times: $(VENV)/.installed-dev
 	@$(BIN)/python -m tests.suite.times
