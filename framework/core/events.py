@@ -104,11 +104,13 @@ class Processed(Struct, frozen=True):
 class Fired(Struct, frozen=True):
     """Timers have fired that were due by event time. ``left``: others come before all that would be processed (E10).
 
+    ``waits``: frames that were taken for processed wait for those, so the checkpoint is not to be closed now.
     ``open_bytes`` as in Processed.
     """
 
     open_bytes: int
     left: bool
+    waits: bool = False
 
 
 class OutputFrames(Struct, frozen=True):

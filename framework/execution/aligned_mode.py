@@ -12,6 +12,7 @@ from grete.execution.checkpoint_asks import CheckpointAsks
 from grete.execution.due_timers import DueTimers
 from grete.execution.early_frames import SpilledFrames
 from grete.execution.held_input import HeldInput, HeldWork
+from grete.execution.input_in_flight import InputInFlight
 from grete.execution.limits import END_CHECK_MS, WALL_LOOK_MS
 from grete.execution.task_parts import TaskParts
 from grete.execution.timers import NEVER
@@ -54,7 +55,8 @@ class AlignedMode:
         self._fired = False  # wall-clock timers have, since input was last looked for
         self._done_in = -1  # the checkpoint that holds what they, or input that was held, did last
         self.held_up = False
-        self._due = DueTimers(parts, core)
+        self._in_flight = InputInFlight(parts, covered=self._uncovered is not None)
+        self._due = DueTimers(parts, core, self._in_flight)
 
     def observe(self, t: int) -> None:
         """Do nothing: there is no logical time."""
@@ -67,7 +69,7 @@ class AlignedMode:
     @property
     def closed_all(self) -> bool:
         """Whether the task has done nothing since it closed its last checkpoint, which need not be committed yet."""
-        return not (self._in_work or self._core.idleness.news)
+        return not (self._in_work or self._in_flight.any or self._core.idleness.news)
 
     @property
     def _in_work(self) -> bool:
@@ -76,7 +78,7 @@ class AlignedMode:
 
     @property
     def _holds_rows(self) -> bool:
-        return self._uncovered is not None and not self._uncovered.empty
+        return self._uncovered is not None and (self._in_flight.any or not self._uncovered.empty)
 
     def observe_checkpoint(self, checkpoint_id: int, *, sees_next: bool) -> None:
         """Tell the core what tasks beside this one have observed (A1)."""
@@ -105,8 +107,8 @@ class AlignedMode:
 
         So has what wall-clock timers did, and none is due.
         """
-        parts, held, in_flight = self._parts, self._uncovered, self._parts.runner.in_flight
-        if (in_flight is not None and in_flight.count) or self._due.left or self._rest is not None:
+        parts, held = self._parts, self._uncovered
+        if self._in_flight.any or self._due.left or self._rest is not None:
             return False
         if held is None or self._aligned:
             last, rests = parts.core.commits.committed, held is None or held.empty
@@ -178,13 +180,13 @@ class AlignedMode:
         """Read input and give it to the core or the code; False if there is none to be had now."""
         parts, self._fired = self._parts, False
         self.held_up = parts.core.wants_input and parts.blocked()
-        if self.held_up or not parts.core.wants_input or self._full:
+        if self.held_up or not parts.core.wants_input or (self._in_flight.full and not self._due.left):
             return False
         if self._uncovered is not None and (ran := self._run_covered(self._uncovered)) is not None:
             return ran
         if self._due.left:
             self._due.fire()
-            self._unflushed = True
+            self._unflushed, self._done_in = True, self._open_checkpoint
             if not (self._due.left and self._due.let_markers_pass):
                 return True
         if self._rest is None and self._batch_of is None:
@@ -194,7 +196,7 @@ class AlignedMode:
                 parts.tell_input_gone(error)
                 return True
             if batch is None:
-                return self._due.left or (not self._holds_rows and parts.tell_ends())
+                return self._due.left or (not (self._holds_rows or self._in_flight.any) and parts.tell_ends())
             partition, rows = batch
             if partition in parts.internal:
                 self._batch_of, self._batch = partition, deque(rows)
@@ -253,27 +255,28 @@ class AlignedMode:
         if self._uncovered is None:
             taken = parts.runner.process_rows(partition, rows)
             self._unflushed = True
-            self._rest = None if taken == len(rows) else (partition, rows[taken:])
-            rows = rows[:taken]
+            self._rest, rows = None if taken == len(rows) else (partition, rows[taken:]), rows[:taken]
+            self._due.tell_left()
         else:
             work = partial(self._run_rows, partition, rows)
             self._uncovered.take(partition, sum(len(row.value or b"") for row in rows), work)
-        parts.holes.read(partition, parts.core.external.position[partition], rows)
         parts.counters["external records"] += len(rows)
         parts.end_due_ms = parts.mono_ms() + END_CHECK_MS
-        self._due.tell_left()
-        parts.tell(on.ExternalProcessed(partition, rows[-1].offset + 1, False, parts.overlay.open_bytes))
+        self._in_flight.took_rows(partition, rows)
 
-    def forget_read(self) -> None:
-        """An input is to be read from elsewhere: forget what was read and not processed."""
-        self._batch_of, self._batch, self._rest = None, deque(), None
+    def forget_read(self, partition: TopicPartition) -> None:
+        """An input is to be read from elsewhere: forget what was read of it and not processed."""
+        if self._batch_of == partition:
+            self._batch_of, self._batch = None, deque()
+        self._rest = self._rest if self._rest is not None and self._rest[0] != partition else None
+        self._in_flight.forget(partition)
 
     # --- outputs ---
 
     def flush(self) -> bool:
         """Close the output frames at the end of a batch, never by waiting."""
         parts = self._parts
-        if (self._batch_of is not None or parts.input_reader.more) and not (self._full or self._due.left):
+        if (self._batch_of is not None or parts.input_reader.more) and not (self._in_flight.full or self._due.left):
             return False
         frames = parts.runner.take_frames() if self._unflushed else []
         if frames:
@@ -294,6 +297,8 @@ class AlignedMode:
         match action:
             case do.Process():
                 self._process(action)
+            case do.FlushOutputs() if self._due.left and self._in_flight.frames:
+                self._due.tell_left()  # they are of the checkpoint that was to close: it waits
             case do.FlushOutputs():
                 frames = parts.runner.take_frames()
                 if frames:
@@ -317,22 +322,17 @@ class AlignedMode:
 
     # --- records in flight ---
 
-    @property
-    def _full(self) -> bool:
-        in_flight = self._parts.runner.in_flight
-        return in_flight is not None and in_flight.full
-
     def waits_for_calls(self, action: do.Action) -> bool:
         """Whether records in flight leave no place for a frame, or are to be in the checkpoint that closes."""
-        in_flight = self._parts.runner.in_flight
-        assert in_flight is not None
-        return (isinstance(action, do.FlushOutputs) and in_flight.count > 0) or (
-            isinstance(action, do.Process) and in_flight.full
-        )
+        flight = self._in_flight
+        waits = flight.any if isinstance(action, do.FlushOutputs) else isinstance(action, do.Process) and flight.full
+        return waits and not self._due.left
 
     def had_turns(self) -> None:
         """Note that there may be outputs."""
         self._unflushed = True
+        self._due.tell_left()
+        self._in_flight.had_turns()
 
     def _process(self, action: do.Process) -> None:
         parts, value = self._parts, action.value
@@ -341,6 +341,7 @@ class AlignedMode:
         work = partial(parts.runner.process_frame, action.partition, action.offset, value, action.skip)
         if self._uncovered is None:
             work()
+            self._in_flight.took_frame()
             self._unflushed = True
         else:
             self._uncovered.take(action.partition, len(value), work)

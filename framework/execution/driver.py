@@ -194,7 +194,7 @@ class TaskDriver:
             case do.ApplyFrozen():
                 self._changelog_position = encode_changelog_position(action.changelog_position)
             case do.Seek():
-                self.mode.forget_read()
+                self.mode.forget_read(action.partition)
                 parts.input_reader.seek(action.partition, action.offset)
                 parts.reported.forget(action.partition)
                 self.event_time.active(action.partition, parts.mono_ms())

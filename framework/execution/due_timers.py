@@ -2,6 +2,7 @@
 
 from grete.core import events as on
 from grete.core.aligned.task import TaskCore
+from grete.execution.input_in_flight import InputInFlight
 from grete.execution.task_parts import TaskParts
 from grete.protocol.envelope import MessageType, decode_header
 from grete.protocol.errors import DecodeError
@@ -10,8 +11,9 @@ from grete.protocol.errors import DecodeError
 class DueTimers:
     """Fires the due timers of one task by slices. Between two of them its checkpoint may close, or the task stop."""
 
-    def __init__(self, parts: TaskParts, core: TaskCore) -> None:
-        self._parts, self._core, self._due = parts, core, parts.runner.due
+    def __init__(self, parts: TaskParts, core: TaskCore, in_flight: InputInFlight) -> None:
+        self._parts, self._core, self._in_flight = parts, core, in_flight
+        self._due = parts.runner.due
         if self._due is not None:
             self._due.by_slices()
 
@@ -32,7 +34,8 @@ class DueTimers:
             self._tell()
 
     def _tell(self) -> None:
-        self._parts.tell(on.Fired(self._parts.overlay.open_bytes, self.left))
+        waits = self.left and self._in_flight.frames
+        self._parts.tell(on.Fired(self._parts.overlay.open_bytes, self.left, waits))
 
     @property
     def let_markers_pass(self) -> bool:

@@ -37,6 +37,7 @@ class EventTime:
         """
         self.now = BEFORE_ALL
         self.ceiling = self.highest = BEFORE_ALL
+        self._under_way: TimeSource | None = None  # of those read, the one whose records are processed
         self._read = dict.fromkeys(read)  # in their order: the saved bytes must not depend on a hash
         self._reached = dict.fromkeys([*watermarked, *self._read], BEFORE_ALL)
         self._idle: set[TimeSource] = set()
@@ -58,7 +59,8 @@ class EventTime:
         """Records of ``source`` follow: it is not idle. Those of a channel do not move time, its watermarks do."""
         self._idle.discard(source)
         self._ended.discard(source)
-        if source in self._read:
+        self._under_way = source if source in self._read else None
+        if self._under_way is not None:
             self.highest, self.ceiling = self._reached[source], self._least(source)
         else:
             self.highest, self.ceiling = BEFORE_ALL, BEFORE_ALL
@@ -66,7 +68,7 @@ class EventTime:
     def end(self, source: TimeSource) -> None:
         """The records of ``source`` are processed."""
         if source in self._read:
-            self._reached[source] = max(self._reached[source], self.highest)
+            self._under_way, self._reached[source] = None, max(self._reached[source], self.highest)
             self._advance()
 
     def watermark(self, source: TimeSource, watermark: int, *, idle: bool) -> None:
@@ -106,6 +108,8 @@ class EventTime:
             idle = int(source in self._idle and (self._logged or source not in self._read))
             if source in self._ended:
                 idle = _GOES_ON if self.goes_on else _ENDED
+            if source == self._under_way:  # others of its records wait for timers that are due (E10)
+                reached = max(reached, self.highest)  # noqa: PLW2901  # as if they came in a batch of their own
             entries.setdefault(source[1], []).append(_ENTRY.pack(source[0], reached, idle))
         for partition, entry in entries.items():
             yield _key(partition), b"".join(entry)
@@ -115,7 +119,7 @@ class EventTime:
 
         A source that is not in the state begins afresh.
         """
-        self.now, self.goes_on = now, False
+        self.now, self.goes_on, self._under_way = now, False, None
         self._idle, self._ended = set(), set()
         for source in self._reached:
             self._reached[source] = BEFORE_ALL

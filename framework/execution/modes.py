@@ -4,6 +4,7 @@ from typing import Protocol
 
 from grete.core import actions as do
 from grete.ports import Delivery
+from grete.protocol.ids import TopicPartition
 
 
 class TaskMode(Protocol):
@@ -81,8 +82,8 @@ class TaskMode(Protocol):
         """Read input and give it to the core or the code; False if there is none to be had now."""
         ...
 
-    def forget_read(self) -> None:
-        """An input is to be read from elsewhere: forget what was read and not processed."""
+    def forget_read(self, partition: TopicPartition) -> None:
+        """An input is to be read from elsewhere: forget what was read of it and not processed."""
         ...
 
     def waits_for_calls(self, action: do.Action) -> bool:

@@ -15,7 +15,7 @@ from grete.core.task_topology import wire
 from grete.core.topology import Topology
 from grete.errors import Halted, SerdeError, TaskError
 from grete.execution.binding import TaskEntries, bind_store, bound, expiring
-from grete.execution.calls.binding import bind_calls, in_turn, records_of
+from grete.execution.calls.binding import bind_calls, due_among, in_place, in_turn, records_of
 from grete.execution.calls.effects import IsolatedStore
 from grete.execution.calls.loop import awaiting_loop
 from grete.execution.calls.ports import Caller, InFlight
@@ -112,7 +112,7 @@ class Processor:
         self._firing = Firing(stage, self._site, self._entries.floors)
         self._time = None if time is None else TaskTime(time, stage, self._site, self._firing, self._then)
         self.wall = self._firing.wall
-        self.due: DueByTime | None = self._time if self._records is None and stage.goes_by_time else None
+        self.due: DueByTime | None = due_among(self._records, self._time if stage.goes_by_time else None)
 
     def reset(self) -> None:
         """Make a new task instance over the state as it is now; drop what was collected.
@@ -269,7 +269,7 @@ class Processor:
 
     def before_freeze(self, checkpoint_id: int) -> None:
         """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
-        assert self._records is None or not self._records.count, "a checkpoint is closed with records in flight"
+        assert self._records is None or self._records.may_stay, "a checkpoint is closed with records in flight"
         self.requests.froze()
         self._outbox.close_checkpoint(checkpoint_id)
         self._firing.settle()
@@ -326,9 +326,8 @@ class Processor:
             setattr(task, attribute, bound(output, send=self.tracing.sender(target, in_turn(self._records, send))))
 
     def _compile(self, task: Task) -> dict[str, Loop]:
-        stage = self._stage
+        stage, loops = self._stage, dict[str, Loop]()
         process = self.tracing.around(stage, getattr(task, "process_batch" if stage.batch else "process"))
-        loops = {}
         for topic, declared in self._inputs.items():
             site = replace(self._site, out_of_order_ms=declared.out_of_order_ms)
             if self._records is not None:
@@ -337,7 +336,8 @@ class Processor:
                 new = self._deduplicators.get(topic)
                 call = process if new is None else new.around_batch(process) if stage.batch else new.around(process)
                 loop = compile_loop(site, declared, call, batch=stage.batch)
-            loops[topic] = self.tracing.around_batch(with_times(site, declared, self._context, loop, self._then))
+            timed = with_times(site, declared, self._context, loop, in_place(self._records))
+            loops[topic] = self.tracing.around_batch(timed)
         return loops
 
     def _call(self, what: str, function: Callable[[], Any]) -> Any:

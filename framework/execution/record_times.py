@@ -23,6 +23,8 @@ from grete.protocol.record_batch import RecordBatch
 
 TimeOf = Callable[[bytes | None, int], int]  # of a value and the log's timestamp, in ms. Raises what user code raises
 
+InPlace = Callable[[RecordBatch, int, Callable[[], None]], None]  # of a record, by its batch and index
+
 
 @dataclass(frozen=True, slots=True)
 class InputTimes:
@@ -91,12 +93,10 @@ def order_of(declared: Input[Any, Any]) -> TimeOf | None:
     return order
 
 
-def with_times(
-    site: Site, declared: Input[Any, Any], context: Context, loop: Loop, then: Callable[[Callable[[], None]], None]
-) -> Loop:
+def with_times(site: Site, declared: Input[Any, Any], context: Context, loop: Loop, in_place: InPlace) -> Loop:
     """Return ``loop`` for records that have the input's ``time=``; its error policy gets a record that has none.
 
-    ``then`` does a step behind the records before it.
+    ``in_place`` does a step in place of a record.
     """
     if declared.time in ("record", "none"):
         return loop
@@ -126,7 +126,7 @@ def with_times(
                 if times and not whole(batch, begin, index, times):
                     return
                 begin, times = index + 1, []
-                then(partial(without_time, batch, index, error))
+                in_place(batch, index, partial(without_time, batch, index, error))
         if times:
             whole(batch, begin, len(batch.keys), times)
 

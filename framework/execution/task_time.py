@@ -58,6 +58,15 @@ class TaskTime:
         if self.left and not self._firing.slices:
             self._then(self._fire)
 
+    @property
+    def holds(self) -> bool:
+        """Tell whether no record in flight has its turn now: timers that are due are left to the next slice."""
+        return self._firing.slices and self.left
+
+    def begin_slice(self) -> None:
+        """Begin a turn of a record in flight: no more than a slice may fire in it."""
+        self._firing.begin_slice()
+
     def by_slices(self) -> None:
         """Let no call fire more than a slice of timers."""
         self._firing.slices = True

@@ -1,21 +1,23 @@
 """``python -m tests.event_time.measured_burst``: what a stop and commits do in a burst of a million timers.
 
-``--timers N`` takes another number. A worker is asked to stop as soon as a commit has some of them, and a second one
-fires the rest.
+``--timers N`` takes another number, ``--job`` one of the other modules here with such a job. A worker is asked to stop
+as soon as its outputs show some of them, and a second one fires the rest.
 """
 
 import signal
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from grete import Job
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.state.commits import last_commit
-from tests.event_time.bursting_job import FIRST_MS, IN, OUT, STEP_MS, bursting
+from tests.event_time.bursting_job import FIRST_MS, IN, OUT, STEP_MS
 from tests.support.reports import positions
 from tests.worker.workers import TaskStatus, WorkerUnderTest, word_log
 
@@ -23,21 +25,29 @@ SHOWN = TopicPartition(OUT.name, 0)
 CHANGELOG = TopicPartition("bursting.report.changelog", 0)
 
 
-def worker_of(directory: Path) -> WorkerUnderTest:
+def worker_of(directory: Path, job: str) -> WorkerUnderTest:
     """Start a worker of the job."""
-    return WorkerUnderTest(directory, reference="tests.event_time.bursting_job", task="report-0")
+    return WorkerUnderTest(
+        directory, "--set=shutdown_timeout_ms=600000", reference=f"tests.event_time.{job}", task="report-0"
+    )
 
 
-def main(timers: Annotated[int, typer.Option(help="How many are due at once.")] = 1_000_000) -> None:
+def main(
+    timers: Annotated[int, typer.Option(help="How many are due at once.")] = 1_000_000,
+    job_module: Annotated[
+        str, typer.Option("--job", help="bursting_job, calling_burst, decided_burst")
+    ] = "bursting_job",
+) -> None:
     """Measure it, on this machine."""
     with tempfile.TemporaryDirectory() as folder:
-        job, directory = bursting(), Path(folder) / "job"
+        job: Job = import_module(f"tests.event_time.{job_module}").job
+        directory = Path(folder) / "job"
         log = word_log(directory, job)
         times = FIRST_MS, FIRST_MS + STEP_MS * timers, FIRST_MS + STEP_MS * timers + 1
         log.produce(0, 1, [ExternalRecord(TopicPartition(IN.name, 0), b"k", b"", at) for at in times])
         log.poll()
         begun = time.monotonic()
-        with worker_of(directory) as worker:
+        with worker_of(directory, job_module) as worker:
             worker.until(lambda _: log.bounds(SHOWN)[1] > len(times))
             typer.echo(f"first commit with timers: {time.monotonic() - begun:.2f} s after the start")
             asked = time.monotonic()
@@ -53,7 +63,7 @@ def main(timers: Annotated[int, typer.Option(help="How many are due at once.")] 
                 commits.add(last.commit.checkpoint_id)
             return bool(positions(status).get(f"{IN.name}[0]") == len(times))
 
-        with worker_of(directory) as worker:
+        with worker_of(directory, job_module) as worker:
             worker.until(seen)
             took = time.monotonic() - begun
             worker.signal(signal.SIGTERM)

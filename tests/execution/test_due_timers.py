@@ -24,6 +24,7 @@ from grete import (
     utf8,
 )
 from grete.execution import firing
+from grete.execution.event_time import OUTSIDE, EventTime
 from grete.protocol.ids import TopicPartition
 from grete.stores.memory import MemoryDisk
 from tests.execution.harness import Rig
@@ -207,3 +208,17 @@ def test_what_is_cancelled_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
     rig.rows("lines", ROWS[:1])
     assert rig.some_rows("lines", ROWS[1:2]) == 1
     assert not rig.processor.due.left
+
+
+def test_a_commit_amid_a_batch_has_how_far_its_records_have_come() -> None:
+    """The others of the batch are in flight: a successor reads them as a batch of their own, in the same time."""
+    one, two = (OUTSIDE, TopicPartition("lines", 0)), (OUTSIDE, TopicPartition("lines", 1))
+    time = EventTime((), (one, two))
+    time.begin(two)
+    time.highest = 50
+    time.end(two)
+    time.begin(one)
+    time.highest = 20
+    saved = dict(time.save())
+    time.end(one)
+    assert saved == dict(time.save())

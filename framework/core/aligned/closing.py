@@ -6,6 +6,7 @@ from grete.core.aligned.early_buffer import EarlyFrame
 from grete.core.aligned.inputs import Inputs
 from grete.core.checkpoint_clock import CheckpointClock
 from grete.core.commit_pipeline import CommitPipeline
+from grete.core.events import Fired
 from grete.core.external_inputs import ExternalInputs
 from grete.core.idleness import Idleness
 from grete.core.limits import SENT_PARTS, SENT_PARTS_MAX, SENT_RECORD_BYTES, Limits
@@ -36,6 +37,7 @@ class AlignedClosing:
         self.requested = False  # by the code of this task
         self.stopping = False
         self.timers_left = False  # that are due: they come before all that would be processed (E10)
+        self._frames_wait = False  # for these, of the open checkpoint: they wait for calls, too
         self._sent_bytes = 0  # to other tasks, of the open checkpoint
         self._sent_max = limits.uncommitted_state_bytes_max // SENT_PARTS
         self._last_is_closed = False  # that of a graceful stop, of a task that goes by its timer
@@ -64,7 +66,7 @@ class AlignedClosing:
         timers, as many as are left: a stop does not wait for them (E10).
         """
         if not self.stopping or self.by_timer:
-            return self.stopping and self._last_is_closed
+            return self.stopping and (self._last_is_closed or self._frames_wait)
         if self.timers_left or not self._inputs.holds_input:
             return True
         is_last = any(each.last is not None and each.last <= frozen for each in self._inputs.channels.values())
@@ -83,6 +85,16 @@ class AlignedClosing:
         if checkpoint_id > self._asked:
             self._asked, self._is_asked = checkpoint_id, checkpoint_id > frozen
             self._sent_max = max(self._sent_max // 2, self._limits.uncommitted_state_bytes_max // SENT_PARTS_MAX)
+
+    def fired(self, event: Fired) -> bool:
+        """Note which timers are left; return whether the open checkpoint is not to be closed before they have fired."""
+        self.open_bytes, self.timers_left, self._frames_wait = event.open_bytes, event.left, event.waits
+        return event.waits
+
+    def resume(self) -> None:
+        """Begin behind a commit."""
+        self.timers_left = self._frames_wait = False
+        self.begin_checkpoint()
 
     def begin_checkpoint(self) -> None:
         """Note that nothing is in the open checkpoint any more, or yet."""
@@ -115,6 +127,8 @@ class AlignedClosing:
 
     def due(self, frozen: int, mono_ms: int) -> int | None:
         """Return the checkpoint to close now, while none is being committed and all is drained; None: none is due."""
+        if self._frames_wait:
+            return None
         return self._due_by_timer(frozen, mono_ms) if self.by_timer else self._due_by_alignment(frozen)
 
     def _due_by_timer(self, frozen: int, mono_ms: int) -> int | None:

@@ -157,7 +157,7 @@ class TaskCore:
 
     def _take_time(self, event: on.Tick | on.CheckpointObserved | on.Fired) -> None:
         if isinstance(event, on.Fired):
-            self.closing.timers_left, self.closing.open_bytes, self.idleness.news = event.left, event.open_bytes, True
+            self.idleness.news, self._flushing = True, None if self.closing.fired(event) else self._flushing
             return
         self._mono_ms = event.mono_ms
         if isinstance(event, on.CheckpointObserved):
@@ -212,8 +212,8 @@ class TaskCore:
 
     def _resume(self, commit: Commit) -> None:
         """Set everything that is a function of the last commit."""
-        self.frozen, self.idleness.news, self.closing.timers_left = commit.checkpoint_id, True, False
-        self.closing.begin_checkpoint()
+        self.frozen, self.idleness.news = commit.checkpoint_id, True
+        self.closing.resume()
         self.external.resume(commit, self.start_up.bounds)
         self.sender.resume(commit)
         self.inputs.reset(commit)

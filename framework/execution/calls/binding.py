@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from grete.api.calls import AnyCall
 from grete.api.context import Context, LogicalContext
@@ -12,7 +12,10 @@ from grete.errors import ConfigError
 from grete.execution.binding import bound
 from grete.execution.calls.effects import deferred
 from grete.execution.calls.flight import Records
-from grete.execution.calls.ports import Caller
+from grete.execution.calls.ports import Caller, TurnsAndTimers
+from grete.execution.record_times import InPlace
+
+AnyTimers = TypeVar("AnyTimers", bound=TurnsAndTimers | None)
 
 
 def records_of(
@@ -34,6 +37,18 @@ def bind_calls(stage: StageGraph, task: Any, records: Records) -> None:
         timers = getattr(task, attribute)
         later = {name: in_turn(records, getattr(timers, name)) for name in ("schedule", "cancel")}
         setattr(task, attribute, bound(timers, **later))
+
+
+def due_among(records: Records | None, due: AnyTimers) -> AnyTimers:
+    """Return timers of event time; records in flight have their turns between slices of them (E10)."""
+    if records is not None:
+        records.due = due
+    return due
+
+
+def in_place(records: Records | None) -> InPlace:
+    """Return what does a step in place of a record: at once, or in the turn that this would have."""
+    return (lambda _batch, _index, step: step()) if records is None else records.in_place
 
 
 def _begin(records: Records, call: AnyCall, *args: Any, **kwargs: Any) -> Awaitable[Any]:

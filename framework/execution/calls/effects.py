@@ -23,6 +23,18 @@ class Effects:
         self.draws = draws
 
 
+class Draws(Protocol):
+    """What counts the random numbers of a task: its context in deterministic mode."""
+
+    calls: int
+
+
+class NoDraws:
+    """Counts nothing that matters."""
+
+    calls = 0
+
+
 class Flight(Protocol):
     """What the stores of a task know of its records in flight."""
 

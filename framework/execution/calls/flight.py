@@ -11,38 +11,23 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from typing import Any
 
 from grete.api.calls import AnyCall
-from grete.api.methods import ReturnError, refuse_return
 from grete.errors import FrameworkError, Halted, TaskError
 from grete.execution.calls.answer import Answer
-from grete.execution.calls.effects import Effects, Place, conflicts
-from grete.execution.calls.ports import Caller, Pending
+from grete.execution.calls.code_errors import ONLY_CALLS, explained, returned
+from grete.execution.calls.effects import Draws, Effects, NoDraws, Place, conflicts
+from grete.execution.calls.ports import Caller, Pending, TurnsAndTimers
 from grete.execution.limits import MESSAGE_BYTES_MAX
 from grete.halts import HaltCode
+from grete.protocol.ids import TopicPartition
 from grete.protocol.notes import CallResult, CallsNote
+from grete.protocol.record_batch import RecordBatch
 
 RESULTS_BYTES_MAX = 512 * 1024  # of one record: what is recorded of it is one message of the changelog
 CHANGED_MIN = 1_024  # entries: less than 200 KB
 DRAWS = 32  # bits: a record's count of random numbers begins at its number, shifted by as many
-
-_ONLY_CALLS = (
-    "process awaits something that is no call of the task: what it waits for has no time-out, and is not recorded. Put "
-    "it into an async function, declare NAME = Call(function) in the task, and await self.NAME(…)"
-)
-
-
-class Draws(Protocol):
-    """What counts the random numbers of a task: its context in deterministic mode."""
-
-    calls: int
-
-
-class NoDraws:
-    """Counts nothing that matters."""
-
-    calls = 0
 
 
 class RecordInFlight:
@@ -88,6 +73,8 @@ class Records:
         self.current: Effects | None = None
         self.turns = 0
         self.number = 0  # records that the task has ever begun to take: state in deterministic mode
+        self.due: TurnsAndTimers | None = None  # they come between two turns (E10)
+        self.reached: dict[TopicPartition, int] = {}  # behind the records that have had their turns
         self.records_results = context is not None
         self._recorded: Mapping[int, Sequence[CallResult]] = {}  # number → what its calls have returned before
         self._recorded_numbers = range(0)  # of the records that have had their turns then
@@ -112,6 +99,15 @@ class Records:
         """Whether no more is to be read before some of them have had their turn."""
         return len(self._queue) >= self._max
 
+    @property
+    def may_stay(self) -> bool:
+        """Whether a checkpoint may be closed now: none is in flight, or what is waits for timers that are due (E10)."""
+        return not self._queue or self._held
+
+    @property
+    def _held(self) -> bool:
+        return self.due is not None and self.due.holds
+
     def changed(self, place: Place) -> None:
         """Note that an entry has changed in this turn."""
         if self._begun:
@@ -122,8 +118,14 @@ class Records:
         if self.current is not None:
             self.current.times.add(self._event_time())
 
+    def take_reached(self) -> Mapping[TopicPartition, int]:
+        """Return and forget how far records have had their turns: partition → offset behind the last one."""
+        reached, self.reached = self.reached, {}
+        return reached
+
     def clear(self) -> None:
         """Drop all records in flight: what their calls return is dropped (R4)."""
+        self.reached = {}
         for each in self._begun:
             self._end(each)
         for kept in (self._queue, self._begun, self._may_begin, self._of_key, self._changed):
@@ -175,6 +177,15 @@ class Records:
             self._queue.append(RecordInFlight(lambda _: step()))
         else:
             step()
+
+    def in_place(self, batch: RecordBatch, index: int, step: Callable[[], None]) -> None:
+        """Do a step in the turn of a record that the code cannot take."""
+
+        def turn() -> None:
+            step()
+            self.reached[batch.source] = batch.offset_at(index) + 1
+
+        self.then(turn)
 
     def call(self, call: AnyCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:
         """Begin a call for the record whose code runs, or take what was recorded of it. Raises TaskError elsewhere."""
@@ -249,14 +260,14 @@ class Records:
             while isinstance(awaited, Answer) and awaited.done:
                 awaited = record.code.send(None)
             if not isinstance(awaited, Answer):
-                raise TaskError(_ONLY_CALLS)
+                raise TaskError(ONLY_CALLS)
             record.waits = awaited
         except StopIteration as end:
-            self._ended(record, _returned(end.value))
+            self._ended(record, returned(end.value))
         except Exception as error:
             if isinstance(error, FrameworkError) and not isinstance(error, TaskError):
                 raise
-            self._ended(record, _explained(error))
+            self._ended(record, explained(error))
         finally:
             record.effects.draws, self.context.calls = self.context.calls, drawn
             self.current = self._running = None
@@ -279,7 +290,7 @@ class Records:
 
     def _take_turn(self) -> bool:
         went = False
-        while self._queue and (head := self._queue[0]).done:
+        while self._queue and (head := self._queue[0]).done and not self._held:
             went = True
             if head.begin is not None and not head.alone and conflicts(head.effects, self._changed, self._event_time()):
                 head.alone, head.done = True, False
@@ -287,6 +298,8 @@ class Records:
                 self._run(head, head.begin)
                 continue
             self._check_results(head)
+            if self.due is not None:
+                self.due.begin_slice()
             head.turn(head)
             self.turns += 1
             self._had_turn(head)
@@ -332,19 +345,3 @@ class Records:
         for answer in record.answers:
             answer.cancel()
         self._close(record)
-
-
-def _returned(value: object) -> Exception | None:
-    if value is not None:
-        try:
-            refuse_return("process", value)
-        except ReturnError as error:
-            return error
-    return None
-
-
-def _explained(error: Exception) -> Exception:
-    """Return the error of a record's code; of one that asked asyncio for its loop, what to do instead."""
-    if isinstance(error, RuntimeError) and "event loop" in str(error):
-        return TaskError(_ONLY_CALLS).with_traceback(error.__traceback__)
-    return error

@@ -36,6 +36,7 @@ def awaiting_loop(site: Site, declared: Input[Any, Any], process: Callable[[Any]
         def turn(record: RecordInFlight) -> None:
             place()
             site.reading.begin(iter(()))  # something goes on
+            records.reached[batch.source] = offset + 1
             if sets_aside:
                 site.mark()
             try:

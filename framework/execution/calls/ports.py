@@ -1,8 +1,10 @@
 """Who makes the calls: a thread beside the loop in a worker, a clock's pace in tests."""
 
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from grete.api.calls import AnyCall
+from grete.protocol.ids import TopicPartition
 
 
 class Pending(Protocol):
@@ -33,6 +35,19 @@ class Caller(Protocol):
         ...
 
 
+class TurnsAndTimers(Protocol):
+    """The timers of event time of a task whose records have turns (grete.execution.task_time)."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether no record has its turn now: timers that are due are left to the next slice (E10)."""
+        ...
+
+    def begin_slice(self) -> None:
+        """Begin a turn: no more than a slice may fire in it."""
+        ...
+
+
 class InFlight(Protocol):
     """The records of a task that wait for calls, as its driver and its mode see them."""
 
@@ -44,6 +59,14 @@ class InFlight(Protocol):
     @property
     def full(self) -> bool:
         """Whether no more is to be read before some of them have had their turn."""
+        ...
+
+    def then(self, step: Callable[[], None]) -> None:
+        """Do a step behind all of them: at once, if there are none."""
+        ...
+
+    def take_reached(self) -> Mapping[TopicPartition, int]:
+        """Return and forget how far records have had their turns: partition → offset behind the last one."""
         ...
 
     def work(self) -> bool:

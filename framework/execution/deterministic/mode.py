@@ -140,8 +140,8 @@ class DeterministicMode:
         self._parts.tell(on.InputRead())
         return True
 
-    def forget_read(self) -> None:
-        """An input is to be read from elsewhere: forget what was read ahead of its decision."""
+    def forget_read(self, partition: TopicPartition) -> None:
+        """An input is to be read from elsewhere: forget what was read ahead of its decision, of all of them."""
         self._decided.clear()
 
     def flush(self) -> bool:

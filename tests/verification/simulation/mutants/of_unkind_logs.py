@@ -225,7 +225,7 @@ def claim_overlooked_by_a_new_epoch(_outcome: Any) -> Any:
 )
 def read_before_a_seek(_forget_read: Any) -> Any:
     """A task that goes back first takes what it had read before (R4, A5)."""
-    return lambda self: None
+    return lambda self, partition: None
 
 
 @mutant(SimLog, "read", "halted", "lost", "seq", "liveness", shows=_reads_ahead)
