@@ -1,7 +1,6 @@
 """A whole job on this machine: its topics, its workers, and how far they have come."""
 
 import math
-import time
 from collections import ChainMap
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -12,22 +11,19 @@ from typing import Self
 from grete.api.job import Job
 from grete.errors import ExitCode, Fenced, FrameworkError, LogAway, TransientError
 from grete.job.directory import JobDirectory
-from grete.logs.open_transactions import HiddenInput
 from grete.logs.patience import Patience
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskReport
 from grete.settings import Settings
-from grete.state.commits import all_wirings, count_commits, ends_of, external_ends, last_commit, readable_ends
+from grete.state.commits import all_wirings, count_commits, ends_of, last_commit
 from grete.state.prepare import prepare
 from grete.worker.assignment import Assignment
-from grete.worker.completion import passed, reached, used_up
 from grete.worker.input_progress import InputProgress
+from grete.worker.job_completion import Completion, ExternalEnds
 from grete.worker.packing import check_processes, was_fenced
-from grete.worker.progress import CommitProgress
 from grete.worker.supervisor import Supervisor
 from grete.worker.task_reports import TaskReports
 
-STILL_S = 0.5  # seconds without a commit while the ends did not move
 ASK_S = 2.0  # for an answer of the log; then workers and signals have their turn, and it is asked again
 
 
@@ -76,29 +72,13 @@ class LocalJob:
             self.log = job_directory.open_log(patience=self.patience)
             opened.callback(self.log.close)
             self.metadata = prepare(job, self.log, job_directory, settings, fed, starts=starts)
-            self._ends = external_ends(self.log, job)
-            self._inputs = InputProgress(self._positions_in_log(), [wiring.name for wiring in all_wirings(job)])
+            ends = ExternalEnds(self.log, job)
+            inputs = InputProgress(self._positions_in_log(), [wiring.name for wiring in all_wirings(job)])
             self._opened = opened.pop_all()  # from here on close() is responsible
-        self.progress = CommitProgress(self.log)
-        # ends, the checkpoint by which they are committed; of the generations that have said so
-        self._reached: tuple[dict[TopicPartition, int], int] | None = None
-        self._generations: dict[str, int] = {}  # by task
-        self.waits_for_idle = True  # not if the inputs are to end: one that is idle holds back nothing that is late
-        self._idle: tuple[dict[TopicPartition, int], int] | None = None  # ends, a checkpoint in which inputs were idle
-        self._drain_ends: dict[TopicPartition, int] | None = None  # where the inputs ended when the job was drained
-        self._seen: list[tuple[int, int]] = []  # committed and end by external input, when they last changed
-        self._seen_s = 0.0
-        self._cut: dict[TopicPartition, int] = {}
-        self._hidden = HiddenInput(self.log, self._inputs.committed, self.supervisor.tell)
+        self.completion = Completion(job, self.log, ends, inputs, self.supervisor.tell, aligned=settings.aligned)
         self._reports = TaskReports()
-        self._taken = -1  # how often something had changed when the statuses were last taken
         self._fenced: set[int] = set()  # workers of which the news has been told
         self.patience.seconds = math.inf
-
-    @property
-    def aligned(self) -> bool:
-        """Whether the tasks have their checkpoints in common."""
-        return self.settings.aligned
 
     def poll(self, timeout_ms: float) -> None:
         """Let the supervisor work. Raises Halted, Fenced, FrameworkError if a worker is gone and will not come back.
@@ -129,8 +109,8 @@ class LocalJob:
     def ends(self) -> dict[TopicPartition, int]:
         """Return where the external inputs end: now, or when the log last answered."""
         with suppress(LogAway), self.patience.briefly(ASK_S):
-            self._ends = external_ends(self.log, self.job)
-        return self._ends
+            self.completion.ends.ask()
+        return self.completion.ends.last
 
     def committed(self) -> dict[TopicPartition, int]:
         """Return how far the external inputs are committed by the tasks that read them, as the workers last said.
@@ -138,16 +118,18 @@ class LocalJob:
         Of an input that is read elsewhere: by what was in the log when this run began, or was here last.
         """
         self._take()
-        return self._inputs.committed
+        return self.completion.inputs.committed
 
     def _take(self) -> None:
         """Take the statuses, unless that was done since the last of them came: it is asked for many times a second."""
-        if self._taken == self.supervisor.changes:
+        if self._reports.changes == self.supervisor.changes:
             return
-        self._taken = self.supervisor.changes
+        self._reports.changes = self.supervisor.changes
         active = self.supervisor.assignment.active
-        self._inputs.host(wiring.name for wiring in all_wirings(self.job) if wiring.changelog.partition in active)
-        self._inputs.take(self.supervisor.workers.values())
+        self.completion.inputs.host(
+            wiring.name for wiring in all_wirings(self.job) if wiring.changelog.partition in active
+        )
+        self.completion.inputs.take(self.supervisor.workers.values())
         self._reports.take(self.supervisor.workers.values())
 
     def _tasks(self) -> Iterator[tuple[str, TaskReport]]:
@@ -164,12 +146,12 @@ class LocalJob:
     def checkpoint_ids(self) -> dict[str, int]:
         """Return task → last committed checkpoint, as the workers last said; -1: no status yet."""
         self.committed()
-        return self._inputs.checkpoint_ids
+        return self.completion.inputs.checkpoint_ids
 
     def through(self) -> dict[TopicPartition, int]:
         """Return how far the external inputs have come through all stages: in checkpoints that every task committed."""
         self.committed()
-        return self._inputs.through()
+        return self.completion.inputs.through()
 
     def records_through(self, ends: dict[TopicPartition, int]) -> tuple[int, int]:
         """Return how many records have come through all stages since this run began, and how many it is to take.
@@ -177,24 +159,19 @@ class LocalJob:
         Of what is still to come each offset counts as a record: no task has looked yet.
         """
         with suppress(LogAway), self.patience.briefly(ASK_S):
-            ends = self._readable(ends)
+            ends = self.completion.ends.readable(ends, self.committed())
         self.committed()
-        return self._inputs.records_through(ends)
+        return self.completion.inputs.records_through(ends)
 
     def records_committed(self) -> int:
         """Return how many records of external inputs were committed since this run began, as the workers last said."""
         self.committed()
-        return self._inputs.records_committed()
+        return self.completion.inputs.records_committed()
 
     def drain(self, ends: dict[TopicPartition, int]) -> None:
         """Let the inputs end where all is processed: tasks read no more, and fire what waits for event time (E7)."""
-        self._drain_ends, self._reached, self._idle = dict(ends), None, None
+        self.completion.drain(ends)
         self.supervisor.drain()
-
-    @property
-    def draining(self) -> bool:
-        """Whether the inputs have ended."""
-        return self._drain_ends is not None
 
     def waiting_timers(self) -> int:
         """Return how many timers of event time are set, those of windows among them, as the workers last said."""
@@ -207,94 +184,14 @@ class LocalJob:
     def drained(self, ends: dict[TopicPartition, int]) -> bool:
         """Tell whether all before ``ends``, and what comes of ``drain``, is processed and committed (A2b).
 
-        How far the inputs are committed, the log says; that all is done, each task, as it lives now: what one said
-        before its end may never have been committed. It is not seen from here while another machine hosts a partition.
+        It is not seen from here while another machine hosts a partition.
         """
         if len(self.supervisor.assignment.active) < self.job.workers:
             return False
         with suppress(LogAway), self.patience.briefly(ASK_S):
-            if self._drain_ends is not None:
-                return self._drained(self._drain_ends)
-            is_drained = self._drained(ends)
-            return (is_drained or self._hidden.is_due) and self._hidden.is_over(ends) and is_drained
+            self._take()
+            return self.completion.drained(ends, [worker.tasks for worker in self.supervisor.workers.values()])
         return False
-
-    def _drained(self, ends: dict[TopicPartition, int]) -> bool:
-        ends = self._readable(ends)
-        committed = self.committed()
-        if any(committed.get(partition, 0) < end for partition, end in ends.items()):
-            return False
-        statuses = [worker.tasks for worker in self.supervisor.workers.values()]
-        tasks = dict(self._tasks())
-        if not (all(statuses) and all(task.settled for task in tasks.values())):
-            return False  # a sink, too, has not taken everything
-        generations = {name: task.generation for name, task in tasks.items()}
-        if generations != self._generations:
-            self._generations, self._reached, self._idle = generations, None, None
-        last = self.progress.last_commit
-        if ("deterministic" in self.job.modes or not self.aligned) and not self._idle_is_committed(ends):
-            return False
-        covered_t = {name: task.covered_t for name, task in tasks.items()}
-        if "deterministic" in self.job.modes and not passed(self.log, self.job, ends, last, covered_t):
-            return False
-        if self.job.modes == "deterministic":
-            return True
-        if not self.aligned:
-            return self._have_told() and used_up(self.log, self.job, ends, last)
-        if self._reached is None or self._reached[0] != ends:
-            checkpoint_id, idle_in = reached(self.log, self.job, ends, last), self._idle_in()
-            self._reached = (
-                None if checkpoint_id is None or idle_in is None else (dict(ends), max(checkpoint_id, idle_in))
-            )
-        # not below the checkpoint in which they got there: sources close checkpoints on and on, and are always ahead
-        return self._reached is not None and self._have_committed(self._reached[1], by_timer=False)
-
-    def _have_committed(self, checkpoint_id: int, *, by_timer: bool) -> bool:
-        """Tell whether tasks have committed, or left out, a checkpoint not below this one, each in its present life.
-
-        ``by_timer``: all that close checkpoints by their own timer; else those that close what others do.
-        """
-        tasks, wirings = dict(self._tasks()), all_wirings(self.job)
-        names = [each.name for each in wirings if by_timer == (each.deterministic or not self.aligned)]
-        return all(tasks[name].checkpoint_id >= checkpoint_id for name in names)
-
-    def _have_told(self) -> bool:
-        """Tell whether no task has committed since its status: without a guarantee, what was read since may be held."""
-        tasks = dict(self._tasks())
-        lasts = ((self.progress.last_commit(w.changelog), tasks[w.name]) for w in all_wirings(self.job))
-        return all(last is not None and last.commit.checkpoint_id <= task.checkpoint_id for last, task in lasts)
-
-    def _idle_is_committed(self, ends: dict[TopicPartition, int]) -> bool:
-        """Tell whether all inputs are idle, or have ended, and the tasks that commit by their timer have done so."""
-        if self._idle is None or self._idle[0] != ends:
-            idle_in = self._idle_in()
-            self._idle = None if idle_in is None else (dict(ends), idle_in)
-        return self._idle is not None and self._have_committed(self._idle[1], by_timer=True)
-
-    def _idle_in(self) -> int | None:
-        """Return a checkpoint that has what comes of it that all inputs are idle (E4) or ended (E7); None: not yet.
-
-        Where only one partition is read, its last record has brought event time to where it ends.
-        """
-        waits = self.waits_for_idle and len(self._inputs.committed) > 1 and bool(self.job.topology().timed)
-        if not (self.draining or waits):
-            return 0
-        idle = [task.ended_in if self.draining else task.idle_in for _, task in self._tasks()]
-        known = [checkpoint_id for checkpoint_id in idle if checkpoint_id is not None]
-        return max(known, default=None) if len(known) == len(idle) else None
-
-    def _readable(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the ends without trailing offsets that hold no record, as Kafka's transaction markers (S1).
-
-        That is looked for only once nothing moves: it costs a look back.
-        """
-        committed = self.committed()
-        state = [(committed.get(partition, 0), end) for partition, end in ends.items()]
-        if state != self._seen:
-            self._seen, self._seen_s, self._cut = state, time.monotonic(), {}
-        if time.monotonic() - self._seen_s > STILL_S and not self._cut:
-            self._cut = readable_ends(self.log, {each: committed.get(each, 0) for each in ends}, ends)
-        return {partition: self._cut.get(partition, end) for partition, end in ends.items()}
 
     def _was_fenced(self, numbers: Collection[int]) -> str:
         return was_fenced({number: worker.partitions for number, worker in self.supervisor.workers.items()}, numbers)

@@ -19,6 +19,7 @@ class TaskReports:
 
     def __init__(self) -> None:
         """Nothing is said yet."""
+        self.changes = -1  # of the supervisor, when they were last taken
         self.troubles: dict[str, str] = {}
         self.waits: dict[str, str] = {}
         self.failures: dict[str, str] = {}

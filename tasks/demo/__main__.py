@@ -172,7 +172,7 @@ def _prove(
     if done:
         restores = sum(kill.restoring for kill in done)
         rolled_back = sum(kill.rolled_back for kill in done)
-        what = "rolled back" if local.aligned else "sent again"
+        what = "rolled back" if local.settings.aligned else "sent again"
         say(
             f"Workers killed: {len(done)}, {chaos.effective} of them with {rolled_back:,} uncommitted records, now "
             f"{what}; {restores} in a restore"

@@ -130,7 +130,7 @@ class Chaos:
         for partition in workers:
             if partition == self._victim and not alone:
                 continue
-            watch = self._local.progress
+            watch = self._local.completion.commits
             at_risk = sum(watch.uncommitted_records(wiring) for wiring in _wirings(self._local, partition))
             if not is_running(self._local, partition) or not at_risk:
                 continue
@@ -145,7 +145,7 @@ class Chaos:
         self._victim = partition
         self._committed = max(self._local.checkpoint_ids().values())
         text = f"killed worker {partition}: {rolled_back:,} uncommitted records "
-        text += "rolled back" if self._local.aligned else "to be sent again"
+        text += "rolled back" if self._local.settings.aligned else "to be sent again"
         if self._next == self._restore_at:
             wipe_state(self._local, partition)
             text += "; its state deleted, so that it must restore it"

@@ -15,5 +15,5 @@ def demonstrate(found: JobTarget, local: LocalJob, screen: Screen) -> bool:
     screen.say("\nAuditing the state on Spark: the tasks' own code over all recorded documents, key by key …")
     spark = local_session("local[*]")
     with screen:
-        result = audit(spark, wanted_of(found, [LOG], None), local.log, screen, aligned=local.aligned)
-    return tell_audit(screen, found.job, result, aligned=local.aligned) or not local.aligned
+        result = audit(spark, wanted_of(found, [LOG], None), local.log, screen, aligned=local.settings.aligned)
+    return tell_audit(screen, found.job, result, aligned=local.settings.aligned) or not local.settings.aligned

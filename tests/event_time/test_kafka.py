@@ -92,7 +92,7 @@ def test_a_drained_job_tells_of_all_pairs_and_of_all_that_met_none(
     rows, expected = _orders(name, _start_ms(), 400, 60)
     _write(kafka_broker, rows, partitions=2)
     with _run(paying(name, 2, mode), kafka_broker, tmp_path, "paying", Settings(event_time_idle_ms=NEVER_MS)) as local:
-        local.waits_for_idle = False
+        local.completion.waits_for_idle = False
         _work(local, kills=1, stops=False)
         assert local.waiting_timers() > 0
         local.drain(local.ends())

@@ -72,7 +72,7 @@ def run(
         _opened(found, patience, fed=fed, starts=begin, processes=processes) as local,
         ExitStack() as writers,
     ):
-        feed, begun, local.waits_for_idle = None, local, not drain
+        feed, begun, local.completion.waits_for_idle = None, local, not drain
         if folder is not None:
             feed = FolderFeed(
                 local.metadata, folder_topic(found.job).name, folder, exclude=found.job_directory.directory
@@ -118,12 +118,14 @@ def _done(local: LocalJob, ends: dict[TopicPartition, int], screen: Screen, *, d
     """Tell whether nothing is left to do; once all input is processed, begin to drain the job, or say what waits."""
     if not local.drained(ends):
         return False
-    if drain and not local.draining:
+    if drain and not local.completion.draining:
         timers = counted(local.waiting_timers(), "timer")
         screen.say(f"draining: firing what waits for a later record ({timers}) …")
         local.drain(ends)
         return False
-    tell_timers(local, screen, ", set while the job was drained" if local.draining else "; to fire them now: --drain")
+    tell_timers(
+        local, screen, ", set while the job was drained" if local.completion.draining else "; to fire them now: --drain"
+    )
     return True
 
 

@@ -205,7 +205,7 @@ def _work(local: LocalJob, kills: int) -> int:
         if killed < kills - 1 and (done or committed > total * (killed + 1) // (kills + 1)):
             local.supervisor.kill(killed % PARTITIONS)
             killed += 1
-        elif done and not local.draining:
+        elif done and not local.completion.draining:
             local.drain(ends)
             if killed < kills:
                 local.supervisor.kill(killed % PARTITIONS)
