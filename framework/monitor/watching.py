@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -36,6 +37,28 @@ _ASKS_S = 2.0  # for an answer of the log
 _DISK_S = 2.0  # between two looks at the disk
 
 
+class FreeSpace:
+    """What is free on the disk of a directory, looked at now and then."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._bytes, self._looked_s = directory, 0, -_DISK_S
+
+    def bytes(self, now_s: float) -> int:
+        """Return it as it was a moment ago; ``now_s``: by the monotonic clock."""
+        if now_s - self._looked_s >= _DISK_S:
+            self._bytes, self._looked_s = free_bytes(self._directory), now_s
+        return self._bytes
+
+
+class Here(NamedTuple):
+    """What a supervisor says besides its workers: its standbys, and its part in the whole job."""
+
+    standbys: tuple[StandbyView, ...] = ()
+    partitions: int = 0
+    members: int | None = None  # of the job, None: it has none
+    moved_ms: int = 0  # when a partition last came or went
+
+
 class JobWatch:
     """Shows a job on a monitor: call ``supervised`` with each turn, or let it watch one worker."""
 
@@ -55,17 +78,17 @@ class JobWatch:
         self._monitor, self._ends = monitor, ends
         self._hide, self._host = hide_values, platform.node()
         self._busy = Busy()
-        self._members: int | None = None
-        self._here = self._moved_ms = 0
-        self._standbys: tuple[StandbyView, ...] = ()
-        self._directory, self._free, self._looked_s = directory, 0, -_DISK_S
+        self._here = Here()
+        self._free = FreeSpace(directory)
 
     def supervised(self, local: LocalJob, member: JobMember | None = None) -> None:
         """Show what all workers of a supervisor have said, and the members of the job, if this is one of them."""
-        if member is not None:
-            self._members, self._moved_ms = len(member.client.members()), member.last_move_ms
-        self._here = len(local.supervisor.assignment.active)
-        self._standbys = tuple(map(_standby, local.supervisor.standbys.processes.values()))
+        self._here = Here(
+            standbys=tuple(map(_standby, local.supervisor.standbys.processes.values())),
+            partitions=len(local.supervisor.assignment.active),
+            members=None if member is None else len(member.client.members()),
+            moved_ms=0 if member is None else member.last_move_ms,
+        )
         self._show(
             tuple(
                 WorkerView(
@@ -130,21 +153,19 @@ class JobWatch:
         self._monitor.pulse.turned()
         now_s = time.monotonic()
         self._busy.look(workers, now_s)
-        if now_s - self._looked_s >= _DISK_S:
-            self._free, self._looked_s = free_bytes(self._directory), now_s
         view = JobView(
             job=self._job,
             at_ms=time.time_ns() // 1_000_000,
             workers=workers,
-            standbys=self._standbys,
+            standbys=self._here.standbys,
             checkpoint_interval_ms=self._settings.checkpoint_interval_ms,
             ends=self._ends.ends,
             busy=self._busy.shares,
             log_trouble=log_trouble,
-            disk_free_bytes=self._free,
-            members=self._members,
-            partitions_here=self._here,
-            moved_ms=self._moved_ms,
+            disk_free_bytes=self._free.bytes(now_s),
+            members=self._here.members,
+            partitions_here=self._here.partitions,
+            moved_ms=self._here.moved_ms,
             host=self._host,
             incidents=incidents,
         )
