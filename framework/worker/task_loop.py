@@ -11,6 +11,32 @@ OWN = (Fenced, TaskError, Halted, StoreCorrupted)  # what is one task's own: not
 TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
 
 
+class TurnTimes:
+    """How long the turns of each task were. Any thread may ask."""
+
+    def __init__(self, mono_ms: Callable[[], float]) -> None:
+        self._mono_ms = mono_ms
+        self._ms: dict[str, float] = {}  # by task
+        self._under_way: tuple[str, float] | None = None  # whose turn is under way, since when
+
+    def begin(self, name: str) -> float:
+        """Take note that the turn of a task begins; return the time, in ms."""
+        now_ms = self._mono_ms()
+        self._under_way = name, now_ms
+        return now_ms
+
+    def end(self, name: str, begun_ms: float) -> None:
+        """Take note that the turn is over which began then."""
+        self._under_way = None
+        self._ms[name] = self._ms.get(name, 0.0) + self._mono_ms() - begun_ms
+
+    def seconds(self, name: str) -> float:
+        """Return how long a task's turns were, the one under way included."""
+        turn = self._under_way
+        under_way_ms = self._mono_ms() - turn[1] if turn is not None and turn[0] == name else 0.0
+        return (self._ms.get(name, 0.0) + under_way_ms) / 1_000
+
+
 class TaskLoop:
     """The loop of a process. An error of a task's own ends that task alone; any other leaves the loop, and ends all.
 
@@ -33,8 +59,7 @@ class TaskLoop:
         self._leaving: dict[int, TaskDriver] = {}  # that have ended, and whose sends the log has not all answered
         self._checkpoints = checkpoints
         self._observed = 0  # the last logical time that has reached a task here
-        self._busy_ms: dict[str, float] = {}  # by task
-        self._turn_began: tuple[TaskDriver, float] | None = None  # whose turn is under way, since when
+        self._times = TurnTimes(mono_ms)
         for driver in drivers:
             self.add(driver)
 
@@ -42,7 +67,6 @@ class TaskLoop:
         """Let a task take turns. Its owner is no other task's, and none's that has ended: answers to that may come."""
         self._drivers[driver.owner] = driver
         (self._sources if driver.wiring.is_source else self._behind).append(driver)
-        self._busy_ms.setdefault(driver.wiring.name, 0.0)
 
     def start(self, driver: TaskDriver, begin: Callable[[TaskDriver], None]) -> None:
         """Let a task begin."""
@@ -84,9 +108,7 @@ class TaskLoop:
 
     def busy_s(self, name: str) -> float:
         """Return how long a task's turns were, in seconds, the one under way included. Any thread may ask."""
-        began = self._turn_began
-        under_way_ms = self._mono_ms() - began[1] if began is not None and began[0].wiring.name == name else 0.0
-        return (self._busy_ms.get(name, 0.0) + under_way_ms) / 1_000
+        return self._times.seconds(name)
 
     def go_round(self) -> bool:
         """Let each task do what it can, and take the log's answers; return whether there is more to do at once.
@@ -109,9 +131,9 @@ class TaskLoop:
 
     def _turn(self, driver: TaskDriver) -> bool:
         """Let a task do what it can, for a while; return whether there is more to do at once."""
-        more, begun = False, self._mono_ms()
+        more, begun = False, self._times.begin(driver.wiring.name)
         ends = begun + TURN_MS
-        self.turn_of, self._turn_began = driver, (driver, begun)
+        self.turn_of = driver
         try:
             while driver.owner in self._drivers and self._tick(driver):
                 self.worked = True
@@ -124,8 +146,8 @@ class TaskLoop:
         except FrameworkError as error:
             error.task = error.task or driver.wiring.name  # below, a log or a store does not know whose turn it is
             raise
-        self.turn_of = self._turn_began = None
-        self._busy_ms[driver.wiring.name] += self._mono_ms() - begun
+        self.turn_of = None
+        self._times.end(driver.wiring.name, begun)
         return more
 
     def _tick(self, driver: TaskDriver) -> bool:
