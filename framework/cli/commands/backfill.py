@@ -50,10 +50,10 @@ def fill(
             settled = settle(log, job, counts=outcome == "resume")
             screen.say("there is no backfill to settle" if settled is None else _settled(*settled))
             return
-        begun_s = time.monotonic()
+        begun_s, upto = time.monotonic(), parse_until(until, job)
         spark = local_session(cluster)
         with screen:
-            done = backfill(spark, wanted, parse_until(until, job), log, screen)
+            done = backfill(spark, wanted, upto, log, screen)
         _tell(screen, found, done, time.monotonic() - begun_s, outputs=outputs)
     finally:
         log.close()

@@ -1,22 +1,25 @@
 """``grete backfill``: a job's state from its history, by its own task classes, in Spark; live tasks go on from there.
 
-The driver claims every task first, so nothing moves any more; then it decides how far the history goes. Executors run
-the tasks and write their state as attempts of a bulk write (``grete.state.bulk_write``); the driver commits and
-decides. Before that nothing counts: a backfill that dies is run again.
+The driver looks whether the history fits the log; then it claims every task, so nothing moves any more, and decides how
+far the history goes. Executors run the tasks and write their state as attempts of a bulk write
+(``grete.state.bulk_write``); the driver commits and decides. Before that nothing counts: a backfill that dies is run
+again.
 """
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from grete.api.definition import define, encode_definition
 from grete.api.graph import StageGraph
 from grete.api.job import Job
+from grete.core.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.execution.build import store_names, writes_outside
 from grete.job.directory import JobDirectory
 from grete.ports import ExternalRecord, JobLog
 from grete.protocol.changelog_position import ChangelogPosition
+from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.spark.backfill.history import TopicHistory, read_files
@@ -31,7 +34,7 @@ from grete.spark.backfill.history_checks import (
     write_covered,
 )
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
-from grete.spark.backfill.ranges import LOG, Cover, Until, check_placed, cover
+from grete.spark.backfill.ranges import LOG, Cover, Ends, Until, check_placed, cover
 from grete.spark.backfill.results import leave_files
 from grete.spark.backfill.schema import OUTPUT
 from grete.spark.backfill.stages import Stages, has_one_channel
@@ -39,6 +42,7 @@ from grete.spark.format.options import Where
 from grete.spark.telling import Telling, Watching
 from grete.state.bulk_write import begin, commit
 from grete.state.bulk_write_attempt import BulkWrite
+from grete.state.commits import all_wirings, last_commit
 from grete.state.pinning import output_counts
 from grete.state.snapshots import Snapshot
 from grete.state.start_pinning import Settled, know_starts
@@ -73,12 +77,11 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, t
     histories = histories_of(spark, wanted.job, wanted.sources)
     settled = know_starts(wanted.job, log)
     check_starts(wanted.job, settled, histories)
+    ends = {topic: history.ends for topic, history in histories.items()}
+    _covered(log, wanted, _last_commits(log, wanted.job), ends, until)  # a refusal fences no worker
     bulk_write = begin(log, wanted.job, wanted.settings, outputs=wanted.outputs)
     telling.say(f"every task of {wanted.job.name} is claimed: workers that were running are fenced")
-    ends = {topic: history.ends for topic, history in histories.items()}
-    covered = cover(log, [(task.wiring, task.base) for task in bulk_write.tasks], ends, until)
-    check_placed(log, wanted.job, covered, ends)
-    check_log_whole(log, bulk_write.tasks, ends, wanted.accepted)
+    covered = _covered(log, wanted, [(task.wiring, task.base) for task in bulk_write.tasks], ends, until)
     for remark in covered.remarks:
         telling.say(remark)
     work = f"{wanted.work}/{bulk_write.bulk_write_id}"
@@ -107,6 +110,22 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, t
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return Done(bulk_write, covered, reports)
+
+
+def _last_commits(log: JobLog, job: Job) -> list[tuple[TaskWiring, Commit | None]]:
+    """Return the tasks with their last commits of now: workers may go on."""
+    found = ((wiring, last_commit(log, wiring.changelog)) for wiring in all_wirings(job))
+    return [(wiring, None if last is None else last.commit) for wiring, last in found]
+
+
+def _covered(
+    log: JobLog, wanted: Wanted, tasks: Sequence[tuple[TaskWiring, Commit | None]], ends: Ends, until: Until
+) -> Cover:
+    """Decide how far the history goes, for tasks with their last commits. Raises ConfigError: it does not fit."""
+    covered = cover(log, tasks, ends, until)
+    check_placed(log, wanted.job, covered, ends)
+    check_log_whole(log, tasks, ends, wanted.accepted)
+    return covered
 
 
 def _publish(

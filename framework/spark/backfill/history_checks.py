@@ -13,15 +13,16 @@ from typing import NamedTuple
 import msgspec
 
 from grete.api.job import Job
+from grete.core.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.execution.record_times import order_of
 from grete.logs.partition_reader import rows
 from grete.ports import LogReader
+from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.file_rows import EXAMPLES_MAX, FileRows, Hole, by_partition
 from grete.spark.backfill.plans import BackfilledTask, Tail, TaskInput
 from grete.spark.telling import Telling
-from grete.state.task_claim import Claimed
 
 
 class Accept(StrEnum):
@@ -188,12 +189,17 @@ def check_fewer(before: Covered | None, now: Covered, accepted: Accepted) -> Non
             )
 
 
-def check_log_whole(log: LogReader, tasks: Iterable[Claimed], from_files: Collection[str], accepted: Accepted) -> None:
+def check_log_whole(
+    log: LogReader,
+    tasks: Iterable[tuple[TaskWiring, Commit | None]],
+    from_files: Collection[str],
+    accepted: Accepted,
+) -> None:
     """Raise ConfigError if the log has lost records of which the state that a backfill replaces is made.
 
-    ``tasks``: claimed, with their last commits. ``from_files``: the topics whose history does not come from the log.
+    ``tasks``: with their last commits. ``from_files``: the topics whose history does not come from the log.
     """
-    for wiring, base in () if Accept.FEWER in accepted.kinds else ((task.wiring, task.base) for task in tasks):
+    for wiring, base in () if Accept.FEWER in accepted.kinds else tasks:
         for at in () if base is None else base.external:
             partition = TopicPartition(at.topic, at.partition)
             first, start = wiring.starts.get(partition, 0), log.bounds(partition)[0]

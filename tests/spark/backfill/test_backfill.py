@@ -201,7 +201,7 @@ def test_a_backfill_whose_driver_is_killed_before_the_outcome_is_settled(spark: 
 def test_history_that_does_not_fit_is_refused_before_anything_is_claimed(
     spark: "SparkSession", scene: Scene, tmp_path: Path
 ) -> None:
-    """No such path, no such column, another partition count: errors with what to do, and no claim in any changelog."""
+    """No such path, no such column, another partition count, an offset that the log has not: errors, and no claim."""
     cases = [
         (str(tmp_path / "nowhere"), "nowhere"),
         (parquet(tmp_path / "p" / "a.parquet", made(3, 1), partition=[0, 1, 2], offset=[0, 0, 0]), "of partition 2"),
@@ -213,6 +213,9 @@ def test_history_that_does_not_fit_is_refused_before_anything_is_claimed(
     for path, message in cases:
         with pytest.raises(ConfigError, match=message):
             scene.backfill(spark, path)
+    for until in ("0=1,1=1", "0=0,1=99"):
+        with pytest.raises(ConfigError, match=r"from offset (1|99), but the log has 0 to 0"):
+            scene.backfill(spark, "kafka", until=until)
     assert all(scene.log.bounds(wiring.changelog) == (0, 0) for wiring in all_wirings(scene.job))
 
 
