@@ -164,7 +164,8 @@ class Outage:
         for path in sorted((self._folder / "job" / "logs").glob("worker-*.log")):
             for line in path.read_text().splitlines():
                 said = json.loads(line) if line.startswith("{") else {"level": "ERROR", "event": line}
-                ours = "id" in said or not line.startswith(("{", "%"))  # the client's own lines tell of connections
+                ours = "id" in said or not line.startswith(("{", "%"))
+                ours = ours and said.get("id") != "kafka-client"  # the client tells of its connections
                 if ours and said["level"] in ("ERROR", "CRITICAL"):
                     found[f"{path.stem}: {said['event']} {said.get('error', '')}"[:LINE_MAX]] += 1
         return found
