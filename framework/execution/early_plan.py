@@ -24,6 +24,11 @@ class EarlyPlan:
         self._sinks = sinks
         self._at: dict[int, Released] = {}  # id of a sink → how far it has the outputs
 
+    def is_kept(self, sink: Sink) -> bool:
+        """Whether the state knows that a database has made its account of our outputs, and of no output in it."""
+        known = [self._early.kept[table] for table in self._sinks.tables_of(sink) if table in self._early.kept]
+        return bool(known) and not any(known)  # otherwise what a new account lacks is noticed
+
     def take_over(self, sink: EarlySink) -> Generator[Step, Any, None]:
         """Take over a sink that was opened, and note how far it is. Raises Halted if it lacks what it had."""
         found: Released = yield partial(sink.last_released, self._early.generation)
@@ -33,6 +38,7 @@ class EarlyPlan:
                 raise self._lacks(sink, found.seq, known)
             found = Released(known, found.t, _UNKNOWN)  # files that were taken away
         self._at[id(sink)] = found
+        self._early.taken_over(self._sinks.tables_of(sink))
 
     def next_bundle(self) -> Bundle | None:
         """Return what leaves next, None if nothing may: no further than one of the sinks is, if it is ahead."""

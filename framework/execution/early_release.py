@@ -55,6 +55,8 @@ class EarlyReleases:
         self.generation = 0  # of the task; set before anything is released
         self.bytes = self.waiting_bytes = 0  # of those that may not leave yet; of those that may
         self.targets: dict[str, int] = {}  # target → the seq up to which its sink is known to have its outputs
+        self.kept: dict[str, int] = {}  # the same, as the committed state has it
+        self._tables: set[str] = set()  # whose databases were taken over: nothing leaves before the state knows that
         self._store = store
         self._now = now
         self._outputs: list[EarlyOutput] = []  # behind seq ``_seq``
@@ -75,6 +77,7 @@ class EarlyReleases:
         self._is_committed = raw is not None
         account = self._saved or _Account(0, 0, -1, {})
         self._seq, self._digest, self.targets = account.seq, account.digest, dict(account.targets)
+        self.kept, self._tables = account.targets, set()
         for key, block in self._store.scan(_KEPT, b"f"):
             outputs = msgspec.msgpack.decode(block, type=list[EarlyOutput])
             first = _NUMBER.unpack(key[1:])[0]
@@ -133,9 +136,14 @@ class EarlyReleases:
 
     # --- what the sinks get ---
 
+    def taken_over(self, tables: Collection[str]) -> None:
+        """Note that a database has an account of the outputs to its tables."""
+        self._tables.update(tables)
+        self.targets = dict.fromkeys(tables, 0) | self.targets
+
     def next_bundle(self, cuts: Collection[int]) -> Bundle | None:
         """Return what leaves next, None if nothing may. ``cuts``: seqs at which a bundle is to end."""
-        if not self._out or not self._is_committed:
+        if not self._out or not self._is_committed or not self._tables <= self.kept.keys():
             return None
         stop, size = self._out, 0
         if (cut := min((cut for cut in cuts if cut > self._seq), default=self._end)) < self._seq + stop:
@@ -182,7 +190,8 @@ class EarlyReleases:
 
     def committed(self) -> None:
         """The state saved last is committed: outputs may leave."""
-        self._is_committed = self._is_committed or self._saved is not None
+        if self._saved is not None:
+            self._is_committed, self.kept = True, self._saved.targets
 
     def _keep(self, first: int, block: list[EarlyOutput]) -> int:
         """Put a block into the state; return the seq behind it."""

@@ -40,6 +40,7 @@ _NUMBER = struct.Struct(">Q")  # checkpoints and block numbers: never negative
 _BLOCK, _CLOSED = b"b", b"v"  # first byte of a key: a block by its number, or what a checkpoint holds
 # output → last checkpoint applied and deleted here; an id that tells us from a namesake
 _ACCOUNT, _NONCE = b"account", b"nonce"
+_NONE_YET = -1  # of an account: no checkpoint was applied
 _BLOCK_BYTES = 256 * 1024  # about; one step of an application
 _HELD_BYTES = 100  # of an entry, beyond its value
 
@@ -82,8 +83,9 @@ class Outbox:
         self._closing: _Closed | None = None  # frozen, its commit is on its way
         self._pending: deque[_Closed] = deque()
         self._applied: list[_Closed] = []  # to delete in the next checkpoint
-        self._account: dict[str, int] = {}  # table → last checkpoint applied to its database
+        self._account: dict[str, int] = {}  # table → last checkpoint applied to its database; none: its row was made
         self._took: dict[str, int] = {}  # the same, of those in ``_applied``
+        self._made: set[str] = set()  # tables whose database has our row, since this start
         self._nonce = b""
         self._waiting_bytes = 0  # of committed checkpoints that are not applied yet
         self.early = None if logical_us is None else EarlyReleases(store, logical_us)
@@ -156,7 +158,7 @@ class Outbox:
         self._pending = deque(msgspec.json.decode(row, type=_Closed) for _, row in rows)
         self._first = self._next = self._pending[-1].end if self._pending else 0
         self._waiting_bytes = sum(closed.size for closed in self._pending)
-        self._targets, self._applied, self._closing, self._took = [], [], None, {}
+        self._targets, self._applied, self._closing, self._took, self._made = [], [], None, {}, set()
         self._open, self._open_bytes, self._size = [], 0, 0
         self._account = msgspec.json.decode(self._store.get(_ACCOUNT) or b"{}", type=dict[str, int])
         self._nonce = self._store.get(_NONCE) or self._store.get(FILES_OWNER) or _new_nonce(self._pending).encode()
@@ -181,8 +183,9 @@ class Outbox:
             self._store.delete(_CLOSED + _NUMBER.pack(closed.checkpoint_id))
         if self._applied:
             self._keep_nonce(only_files=True)
-        if self._applied and self._took:
-            self._account |= self._took
+        made = dict.fromkeys(sorted(self._made - self._account.keys()), _NONE_YET) if self._size else {}
+        if made or (self._applied and self._took):
+            self._account |= made | self._took
             self._store.put(_ACCOUNT, msgspec.json.encode(self._account))
         self._applied, self._took = [], {}
         if self.early is not None:
@@ -292,9 +295,15 @@ class Outbox:
         """Open a sink once in a plan. Raises Halted if it lacks what it had."""
         if id(sink) in opened:
             return
+        tables = self._sinks.tables_of(sink)
+        in_state = [self._account[table] for table in tables if table in self._account]
+        known = max(in_state, default=_NONE_YET)
+        is_kept = bool(in_state) and known == _NONE_YET  # otherwise what a new account lacks is noticed below
+        releases = self._early_plan is not None and self._early_plan.is_kept(sink)
+        self._sinks.expect(sink, applies=is_kept, releases=releases)
         applied = yield partial(sink.open, Owner(*self._owner, self._nonce.decode()))
         opened.add(id(sink))
-        known = max((self._account.get(target, -1) for target in self._sinks.tables_of(sink)), default=-1)
+        self._made.update(tables)
         if applied is not None and applied < known:
             job, task = self._owner
             raise Halted(

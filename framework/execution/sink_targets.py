@@ -98,6 +98,12 @@ class TargetSinks:
         """Return the tables that a sink takes."""
         return [target for target in self.targets_of(sink) if target.startswith(TABLE)]
 
+    @staticmethod
+    def expect(sink: Sink, *, applies: bool, releases: bool) -> None:
+        """Say to a database which rows of ours the state knows to be there, before it is opened."""
+        if isinstance(sink, SqlSink):
+            sink.expect(applies=applies, releases=releases)
+
     def refuse_shared(self) -> None:
         """Raise ConfigError if two open sinks are one database: each would take the other's checkpoints for its own."""
         found: dict[tuple[Any, ...], SqlSink] = {}

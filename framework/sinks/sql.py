@@ -99,8 +99,16 @@ class SqlSink:
         self._writers: dict[str, _Writer] = {}
         self._owner = Owner("", "", "")
         self._released: ReleaseAccount | None = None
+        self._applies = self._releases = False
         self._checkpoint_id = _NONE_YET
         self._work = ""  # under way, for errors
+
+    def expect(self, *, applies: bool, releases: bool) -> None:
+        """Before ``open``: say which of our rows the state knows: of checkpoints, of releases. They are made no more.
+
+        Without its row, how far the outputs are there is not known: a new row would let them come again.
+        """
+        self._applies, self._releases = applies, releases
 
     def open(self, owner: Owner) -> int | None:
         """Connect, look whether the rows will fit their tables, make our account of what is applied."""
@@ -150,7 +158,7 @@ class SqlSink:
 
     def last_released(self, generation: int) -> Released:
         """Take the rows over for a generation; return how far they are released."""
-        self._released = ReleaseAccount(self._dialect, self._owner, generation)
+        self._released = ReleaseAccount(self._dialect, self._owner, generation, is_there=self._releases)
         try:
             return self._released.take_over(self._connection)
         except FrameworkError:
@@ -183,12 +191,13 @@ class SqlSink:
             execute(self._dialect.alone)
             execute(ACCOUNT_DDL.replace("TABLE", "TABLE IF NOT EXISTS", 1))
         marks = ", ".join([mark] * 4)
-        # A row of another owner that has applied nothing was left by a start of ours that committed nothing.
-        execute(
-            f"INSERT INTO {ACCOUNT} VALUES ({marks}) ON CONFLICT (job, task) "  # noqa: S608  # our own
-            f"DO UPDATE SET owner = excluded.owner WHERE {ACCOUNT}.version = {_NONE_YET}",
-            (*self._owner, _NONE_YET),
-        )
+        if not self._applies:
+            # A row of another owner that has applied nothing was left by a start of ours that committed nothing.
+            execute(
+                f"INSERT INTO {ACCOUNT} VALUES ({marks}) ON CONFLICT (job, task) "  # noqa: S608  # our own
+                f"DO UPDATE SET owner = excluded.owner WHERE {ACCOUNT}.version = {_NONE_YET}",
+                (*self._owner, _NONE_YET),
+            )
         execute("COMMIT")
 
     def _begin(self) -> int:
@@ -202,7 +211,9 @@ class SqlSink:
             self.close()  # and the transaction with it
         if found is None:
             raise Halted(
-                f"{self.name}: the row of job {job!r}, task {task!r} was deleted from {ACCOUNT}: restart the job",
+                f"{self.name}: the row of job {job!r}, task {task!r} was deleted from {ACCOUNT}: how far its rows are "
+                f"there is not known any more. Put the row back as it was (its owner is {nonce!r}); or delete these "
+                "rows, and start the job under another name",
                 code=HaltCode.SINK_ACCOUNT_GONE,
             )
         if found[0] != nonce:

@@ -19,10 +19,12 @@ RELEASED_DDL = (
 class ReleaseAccount:
     """The row of one task, for one of its generations. A transaction locks it: no other instance goes on meanwhile."""
 
-    def __init__(self, dialect: Dialect, owner: Owner, generation: int) -> None:
+    def __init__(self, dialect: Dialect, owner: Owner, generation: int, *, is_there: bool) -> None:
+        """``is_there``: the row was made before, and is made no more."""
         self._dialect = dialect
         self._owner = owner
         self._generation = generation
+        self._is_there = is_there
         self._where = f"job = {dialect.mark} AND task = {dialect.mark}"
 
     def take_over(self, connection: Any) -> Released:
@@ -62,11 +64,12 @@ class ReleaseAccount:
             if connection.execute(self._dialect.has_table.format(RELEASED)).fetchone() is None:
                 connection.execute(self._dialect.alone)
                 connection.execute(RELEASED_DDL.replace("TABLE", "TABLE IF NOT EXISTS", 1))
-            connection.execute(
-                f"INSERT INTO {RELEASED} VALUES ({marks}) ON CONFLICT (job, task) "  # noqa: S608  # our own
-                f"DO UPDATE SET owner = excluded.owner WHERE {RELEASED}.seq = 0",
-                (*self._owner, self._generation, 0, 0, 0),
-            )
+            if not self._is_there:
+                connection.execute(
+                    f"INSERT INTO {RELEASED} VALUES ({marks}) ON CONFLICT (job, task) "  # noqa: S608  # our own
+                    f"DO UPDATE SET owner = excluded.owner WHERE {RELEASED}.seq = 0",
+                    (*self._owner, self._generation, 0, 0, 0),
+                )
             connection.execute("COMMIT")
         except self._dialect.errors as error:
             doing = f"making table {RELEASED} (to make it yourself: {RELEASED_DDL})"
@@ -83,8 +86,8 @@ class ReleaseAccount:
         if found is None:
             raise Halted(
                 f"{self._dialect.name}: the row of job {job!r}, task {task!r} was deleted from {RELEASED}: how far its "
-                "rows are released is not known any more. Put the row back as it was; or delete these rows, and start "
-                "the job under another name",
+                f"rows are released is not known any more. Put the row back as it was (its owner is {nonce!r}); or "
+                "delete these rows, and start the job under another name",
                 code=HaltCode.SINK_ACCOUNT_GONE,
             )
         owner, generation, *released = found
