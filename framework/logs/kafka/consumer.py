@@ -206,8 +206,13 @@ class Reader:
             self._take(messages)
 
     def _fetch_afresh(self, partition: TopicPartition, ahead: ReadAhead) -> None:
-        """Assign a partition again: librdkafka may forget to fetch one whose broker has died and come back."""
+        """Assign a partition again, and ask who leads it.
+
+        librdkafka may forget to fetch a partition whose broker has died and come back. And a broker that has just
+        started may have answered that a partition has no leader: the client asks again after five minutes.
+        """
         logger.warning("fetches afresh", extra={"partition": str(partition), "offset": ahead.fetched})
+        self._introduced.discard(partition.topic)
         with contextlib.suppress(KafkaException):  # it may know nothing of it any more
             self._consumer.incremental_unassign([KafkaPartition(*partition)])
         ahead.sure, ahead.doubt = False, -1
