@@ -9,6 +9,7 @@ from grete.settings import Settings
 
 SHOWN_MS_MAX = 20_000  # a log shows what it has acknowledged by then: a task waits a minute for it
 STRANGER_MS_MAX = 60_000  # a transaction of somebody else's is open for: a broker aborts one after a minute
+HELD_MS = 1_800_000  # where checkpoints are minutes apart: of a producer that asked its broker for so long
 MINUTES, MINUTES_MS = 0.1, 300_000  # share of the worlds whose checkpoints are minutes apart, and how far
 
 
