@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from benchmarks import results
-from benchmarks.results import Run
+from benchmarks.results import Kept, Run
 from tests.suite import times
-from tests.suite.bounds import BOUNDS_S, Taken, counted, expected_s, functions_in
+from tests.suite.bounds import BOUNDS_S, Command, Taken, counted, expected_s, functions_in
 from tests.suite.measured import FOLDER, Row, Session
 
 ROOT = Path(__file__).parents[2]
@@ -65,12 +65,28 @@ def test_the_tables_add_up() -> None:
     run = Run("", "", "", "", {}, [])
     times.kept(ROWS, [Taken("test", 700.0, 1100.0, 2, "abc1234")], run)
     commands, tier, wait, folder, longest = run.tables
-    assert commands.rows == [["make test", 700, 1100, 550, 840]]
+    assert commands.rows == [["make test", "abc1234", 700, 1100, 550, 840]]
     for table in (tier, wait, folder):
         assert table.rows[-1] == ["all", 2, 4, 3, 2, 0, 0, 2, 0]
     assert [row[0] for row in folder.rows] == ["tests/logs", "tests/*.py", "all"]
     assert [row[0] for row in wait.rows] == ["a broker", "RocksDB", "all"]
     assert next(row[:4] for row in longest.rows) == ["logs/test_a.py::test_x[1]", "test", "a broker", 4.0]
+
+
+def test_each_command_keeps_its_row() -> None:
+    """A `make check` behind a `make test` changes its own row alone; a `make test` changes all else."""
+
+    def of(command: Command, commit: str, rows: list[Row]) -> Kept:
+        return times.kept(rows, [Taken(command, 700.0, 1100.0, 2, commit)], Run("", commit, "", "", {}, []))
+
+    whole, check = of("test", "abc1234", ROWS), of("check", "def5678", ROWS[1:])
+    both = times.merged(whole, check)
+    assert [row[:2] for row in both.runs[0].tables[0].rows] == [["make check", "def5678"], ["make test", "abc1234"]]
+    assert (both.runs[0].commit, both.runs[0].tables[1:]) == ("abc1234", whole.runs[0].tables[1:])
+    later = times.merged(both, of("test", "fedcba9", ROWS[:1]))
+    assert [cell["commit"] for cell in later.cells] == ["def5678", "fedcba9"]
+    assert (later.runs[0].commit, later.runs[0].tables[1].rows[-1][1]) == ("fedcba9", 1)
+    assert times.merged(Kept([]), check).cells == check.cells
 
 
 def test_functions_that_took_too_much_are_kept() -> None:

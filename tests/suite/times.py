@@ -1,8 +1,9 @@
 """``make times``: where the time of the last run goes, by folder, by tier, by what a test waits for; the longest tests.
 
-It reads what ``tests/suite/measured.py`` wrote. ``WRITE=1`` keeps the tables in docs/results/tests.json, and what each
-module takes in tests/suite/times.csv, which ``tests/suite/test_times.py`` holds against the bounds. The functions that
-took too much for `make check` go to tests/suite/heavy.csv, which decides their tier.
+It reads what ``tests/suite/measured.py`` wrote. ``WRITE=1`` keeps what each command took in docs/results/tests.json,
+where the other commands' rows stay. Behind a `make test` it keeps the other tables, too, and what each module takes in
+tests/suite/times.csv; ``tests/suite/test_times.py`` holds these against the bounds. The functions that took too much
+for `make check` go to tests/suite/heavy.csv, which decides their tier.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from tests.suite.tiers import HEAVY, TIERS, heavy_functions, is_heavy
 ROOT = Path(__file__).parents[2]
 LONGEST = 40
 NAME = "tests"  # of the results
+COMMANDS_TABLE = "The commands"
 _SUMS = ["tests", "worker s", "computing s", "of that others s", "asleep s", "processes", "stores", "opening s"]
 # What a test waits for is the first of these that it has. The marker, or what was counted.
 WAITS: list[tuple[str, Callable[[Row], bool]]] = [
@@ -109,10 +111,18 @@ def longest(rows: Sequence[Row]) -> Table:
 def commands(taken: Sequence[Taken]) -> Table:
     """Return what the whole commands took, beside their bounds."""
     cells: list[list[Cell]] = [
-        [f"make {each.command}", round(each.seconds), round(each.cpu_s), round(floor_s(each)), round(each.bound_s)]
+        [
+            f"make {each.command}",
+            each.commit,
+            round(each.seconds),
+            round(each.cpu_s),
+            round(floor_s(each)),
+            round(each.bound_s),
+        ]
         for each in taken
     ]
-    return Table("The commands", ["command", "seconds", "computing s", "floor: computing by cores", "bound"], cells)
+    columns = ["command", "commit", "seconds", "computing s", "floor: computing by cores", "bound"]
+    return Table(COMMANDS_TABLE, columns, cells)
 
 
 def read(folder: Path = ROOT / FOLDER) -> tuple[list[Row], list[Taken]]:
@@ -134,6 +144,20 @@ def kept(rows: Sequence[Row], taken: Sequence[Taken], run: Run) -> Kept:
         longest(rows),
     ]
     return Kept([run], [msgspec.to_builtins(each) for each in taken])
+
+
+def merged(before: Kept, now: Kept) -> Kept:
+    """Return the results with what was kept before: a row of each command, and all other tables of a `make test`."""
+    cells = {cell["command"]: cell for cell in [*before.cells, *now.cells]}
+    taken = msgspec.convert([cells[command] for command in COMMANDS if command in cells], list[Taken])
+    (whole,) = now.runs if _is_whole(now) or not before.runs else before.runs
+    tables = [table for table in whole.tables if table.title != COMMANDS_TABLE]
+    whole = msgspec.structs.replace(whole, tables=[*([commands(taken)] if taken else []), *tables])
+    return Kept([whole], [msgspec.to_builtins(each) for each in taken])
+
+
+def _is_whole(now: Kept) -> bool:
+    return "test" in {cell["command"] for cell in now.cells}
 
 
 def modules(rows: Iterable[Row]) -> list[tuple[str, int, int, float, float]]:
@@ -183,11 +207,13 @@ def _write(rows: Sequence[Row], taken: Sequence[Taken]) -> None:
     load = os.getloadavg()[2]
     machine = f"{os.cpu_count()} cores, {platform.machine()}, load {load:.1f} in the last 15 minutes"
     run = Run("make test && make times WRITE=1", _commit(), results.today(), machine, _versions(), [])
-    results.write(NAME, kept(rows, taken, run))
-    with TIMES.open("w", newline="") as file:
-        lines = csv.writer(file, lineterminator="\n")
-        lines.writerow(["module", "functions", "tests", "worker_s", "computing_s"])
-        lines.writerows(modules(rows))
+    now = kept(rows, taken, run)
+    results.write(NAME, merged(results.read(NAME), now))
+    if _is_whole(now):
+        with TIMES.open("w", newline="") as file:
+            lines = csv.writer(file, lineterminator="\n")
+            lines.writerow(["module", "functions", "tests", "worker_s", "computing_s"])
+            lines.writerows(modules(rows))
     here = {name: figures for name, figures in heavy_functions().items() if (ROOT / name.partition("::")[0]).exists()}
     with HEAVY.open("w", newline="") as file:
         lines = csv.writer(file, lineterminator="\n")
