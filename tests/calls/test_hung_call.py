@@ -12,8 +12,8 @@ from grete.job.topics import create_topics
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
-from tests.monitor.test_server import until
 from tests.support.reports import positions
+from tests.support.waiting import until
 from tests.worker.workers import WorkerUnderTest
 
 JOB = """

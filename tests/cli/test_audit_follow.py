@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +16,7 @@ from typer.testing import CliRunner
 
 from grete.cli.main import app
 from tests.replay.followed_jobs import Scene
+from tests.support.waiting import until
 from tests.worker.workers import LIMIT_S
 
 
@@ -51,13 +51,6 @@ class FollowingAudit:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.chaos

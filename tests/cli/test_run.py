@@ -4,8 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from grete.cli import command_line
 from grete.job.loader import load_job
 from grete.state.local_reader import LocalReader
 from grete.testing.broker.settings import free_port
-from tests.support.waiting import bounded
+from tests.support.waiting import bounded, pause, until
 from tests.worker.workers import LIMIT_S, WorkerUnderTest
 
 ROOT = Path(__file__).parents[2]
@@ -185,10 +185,8 @@ def sizes(folder: Path) -> dict[str, int]:
 
 def until_sizes(folder: Path, expected: dict[str, int]) -> None:
     """Wait until the state is as expected."""
-    deadline = time.monotonic() + LIMIT_S
-    while (found := sizes(folder)) != expected:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)  # each look opens the state: the workers need the processor
+    step = partial(pause, 0.05)  # each look opens the state: the workers need the processor
+    until(lambda: sizes(folder) == expected, f"the sizes {expected}", step=step, saw=lambda: sizes(folder))
 
 
 def test_following_a_folder(

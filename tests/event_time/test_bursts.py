@@ -16,8 +16,8 @@ from tests.event_time import gated_burst as gated
 from tests.event_time.bursting_job import BURST, FIRST_MS, IN, OUT, STEP_MS, bursting
 from tests.event_time.test_drain import IN as NUMBERS
 from tests.event_time.test_drain import MINUTES, SECOND, START, PerMinute, PerSecond
-from tests.monitor.test_server import until
 from tests.support.reports import positions
+from tests.support.waiting import until
 from tests.worker.workers import WorkerUnderTest, word_log
 
 SHOWN = TopicPartition(OUT.name, 0)

@@ -1,7 +1,6 @@
 """The positions of a job in a consumer group of Kafka, for lag tools."""
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
@@ -16,6 +15,7 @@ from grete.logs.kafka.question import Question
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker
 from tests.support.kafka_topics import create
+from tests.support.waiting import pause, until
 from tests.worker.workers import LIMIT_S
 
 pytestmark = pytest.mark.kafka
@@ -44,6 +44,21 @@ def asks(broker: Broker, group: str) -> Callable[[Sequence[KafkaPartition]], Que
     return lambda partitions: Question(lambda: consumer.committed(list(partitions), timeout=LIMIT_S))
 
 
+def until_taken(positions: GroupPositions, partition: TopicPartition, saw: Callable[[], object] | None = None) -> None:
+    """Wait until the group has taken offset 3, and what is asked for with it."""
+
+    def step() -> None:
+        positions.poll()
+        pause()
+
+    until(
+        lambda: (dict(positions.published([partition])), positions.asked([partition])) == ({partition: 3}, 7),
+        "the position in the group",
+        step=step,
+        saw=saw,
+    )
+
+
 def test_a_position_that_the_group_did_not_take_goes_again(kafka_broker: Broker) -> None:
     """A task reports a position once. A source that waits for it would wait until the next commit."""
     client, topic = AdminClient({"bootstrap.servers": kafka_broker.bootstrap}), f"t{os.urandom(6).hex()}"
@@ -53,11 +68,7 @@ def test_a_position_that_the_group_did_not_take_goes_again(kafka_broker: Broker)
     group = f"group-{topic}"
     positions = GroupPositions(lambda: cast("AdminClient", coordinator), asks(kafka_broker, group), group)
     positions.publish({partition: 3}, 7)
-    deadline = time.monotonic() + LIMIT_S
-    while (dict(positions.published([partition])), positions.asked([partition])) != ({partition: 3}, 7):
-        assert time.monotonic() < deadline, coordinator.commits
-        positions.poll()
-        time.sleep(0.01)
+    until_taken(positions, partition, saw=lambda: coordinator.commits)
     assert coordinator.commits == 2
 
 
@@ -71,25 +82,23 @@ def test_consumers_of_others_in_the_group_are_told_and_do_no_harm(
     positions = GroupPositions(lambda: client, asks(kafka_broker, group), group)
     foreign = Consumer({"bootstrap.servers": kafka_broker.bootstrap, "group.id": group})
     foreign.subscribe([topic])
-    deadline = time.monotonic() + LIMIT_S
-    while not foreign.assignment():
-        assert time.monotonic() < deadline
-        foreign.poll(0.1)
+    until(foreign.assignment, "an assignment", step=lambda: foreign.poll(0.1))
     positions.publish({partition: 3}, 7)
-    while "is in use by consumers that are not the job's: give them a group of another name" not in caplog.text:
-        assert time.monotonic() < deadline, caplog.text
+
+    def both() -> None:
         positions.poll()
         foreign.poll(0.01)
+
+    until(
+        lambda: "is in use by consumers that are not the job's: give them a group of another name" in caplog.text,
+        step=both,
+        saw=lambda: caplog.text,
+    )
     foreign.commit(offsets=[KafkaPartition(topic, 0, 1, metadata="of host x")], asynchronous=False)
-    while dict(positions.published([partition])) != {partition: 1}:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: dict(positions.published([partition])) == {partition: 1})
     assert positions.asked([partition]) == 0
     foreign.close()
-    while (dict(positions.published([partition])), positions.asked([partition])) != ({partition: 3}, 7):
-        assert time.monotonic() < deadline
-        positions.poll()
-        time.sleep(0.01)
+    until_taken(positions, partition)
 
 
 def refused(code: int) -> Question:

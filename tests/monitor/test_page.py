@@ -26,9 +26,10 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import DropCounts, EarlyBytes, InputReport, OtherTasks, Portion, TaskReport
 from grete.settings import Settings
-from tests.monitor.test_server import until, url_in
+from tests.monitor.test_server import url_in
 from tests.support.browser import Browser
 from tests.support.reports import AT_MS, by_name, task_report
+from tests.support.waiting import until
 from tests.worker.workers import LIMIT_S
 
 JOB = "tests/monitor/page_job.py"

@@ -20,9 +20,10 @@ from grete.errors import ConfigError
 from grete.monitor.audit_metrics import AUDIT_METRICS
 from grete.monitor.catalog import COMMIT_SECONDS, JOB_METRICS, TASK_METRICS, WORKER_METRICS
 from tests.monitor.alerts import FIRES, promtool_tests
-from tests.monitor.test_server import UP, get, until, url_in
+from tests.monitor.test_server import UP, get, url_in
 from tests.suite.tiers import NEEDS_NOTHING
 from tests.support.debian import cache, unpack
+from tests.support.waiting import until
 from tests.worker.workers import LIMIT_S
 
 ONLY_IN_TROUBLE = {"grete_worker_halted"}  # has samples

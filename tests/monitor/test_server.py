@@ -7,22 +7,19 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from grete.errors import ConfigError
 from grete.monitor.server import Monitor, parse_address, serving
+from tests.support.waiting import until
 from tests.worker.workers import LIMIT_S, WorkerUnderTest, say, word_log
 
 UP = [sys.executable, "-m", "grete.cli", "up", "tasks.word_count", "--http=0"]
-STEP_S = 0.05
 
 
 def get(url: str, path: str) -> tuple[int, bytes]:
@@ -33,15 +30,6 @@ def get(url: str, path: str) -> tuple[int, bytes]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read()
-
-
-def until(look: Callable[[], Any]) -> Any:
-    """Look again and again until there is something; fail after the limit."""
-    deadline = time.monotonic() + LIMIT_S
-    while not (found := look()):
-        assert time.monotonic() < deadline
-        time.sleep(STEP_S)
-    return found
 
 
 def url_in(path: Path) -> str | None:

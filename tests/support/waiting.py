@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 T = TypeVar("T")
 
@@ -58,9 +58,9 @@ class Patience:
         raise AssertionError(waited if self._saw is None else f"{waited}; last seen: {self._saw()}")
 
 
-def pause() -> None:
-    """Let others go on."""
-    time.sleep(STEP_S)
+def pause(seconds: float = STEP_S) -> None:
+    """Let others go on: for longer where a look takes long."""
+    time.sleep(seconds)
 
 
 def written(condition: Callable[..., object]) -> str:
@@ -70,7 +70,7 @@ def written(condition: Callable[..., object]) -> str:
 
 
 def until(
-    happened: Callable[[], T],
+    happened: Callable[[], T | Literal[False] | None],
     what: str = "",
     *,
     step: Callable[[], object] = pause,

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.worker.blocking import user_stack
 from tests.support.reports import positions
+from tests.support.waiting import until
 from tests.worker.workers import LIMIT_S, WorkerUnderTest, word_log
 
 CODE = """
@@ -71,9 +71,7 @@ def test_code_that_blocks_is_named_once_with_its_stack(tmp_path: Path, more: str
     log.produce(0, 1, [ExternalRecord(TopicPartition("words", 0), None, b"what", 1) for _ in range(3)])
     log.poll()
     with WorkerUnderTest(directory, reference=str(file), task="ask-0") as worker:
-        deadline = time.monotonic() + LIMIT_S
-        while not said(worker) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: said(worker))
         file.with_name("answer").touch()
         worker.until(lambda status: positions(status) == {"words[0]": 3})
         (line,) = said(worker)

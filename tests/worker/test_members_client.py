@@ -1,14 +1,13 @@
 """The thread of a member over a topic that loses what it has acknowledged."""
 
 import time
-from collections.abc import Callable
 
 from grete.core.members.view import MemberId
 from grete.errors import FrameworkError
 from grete.protocol.members import Heartbeat, decode_members_message
 from grete.settings import Settings
 from grete.worker.members_client import MembersClient, membership
-from tests.worker.workers import LIMIT_S
+from tests.support.waiting import until
 
 SETTINGS = Settings(member_heartbeat_interval_ms=10, member_timeout_ms=40)
 
@@ -41,14 +40,6 @@ class LosingTopic:
 
     def flush(self) -> None:
         """Nothing is on its way."""
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for a thread."""
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_a_lost_heartbeat_is_sent_again() -> None:

@@ -21,8 +21,9 @@ from grete.worker.packing import check_processes, spread
 from grete.worker.status_pipe import StatusPipe
 from grete.worker.supervisor import Supervisor
 from grete.worker.worker_process import WorkerProcess
-from tests.monitor.test_server import get, samples, until, url_in
+from tests.monitor.test_server import get, samples, url_in
 from tests.support.reports import by_name, task_report
+from tests.support.waiting import until
 from tests.worker.test_supervisor import PAIR, poll_until, running
 from tests.worker.workers import LIMIT_S, WorkerUnderTest
 

@@ -2,9 +2,9 @@
 
 import select
 import signal
-import time
 from pathlib import Path
 
+from tests.support.waiting import until
 from tests.verification.chaos.zygote import Zygote
 
 
@@ -14,8 +14,7 @@ class ReadsLate(Zygote):
     def _receive(self) -> tuple[dict[str, int], list[int]]:
         select.select([self._socket], [], [], 30.0)
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        while children.read_text():
-            time.sleep(0.001)
+        until(lambda: not children.read_text())
         return super()._receive()
 
 

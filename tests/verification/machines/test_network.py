@@ -1,6 +1,7 @@
 """Machines of a network: what befalls one is what its name says, and nothing is left behind."""
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -56,7 +57,7 @@ class Talk:
                 self.received, self.highest = self.received + 1, max(self.highest, int(data))
                 self._socket.sendto(data, sender)
         except BlockingIOError:
-            time.sleep(0.001)
+            select.select([self._socket], [], [], 0.001)  # a short one: what is waited for may be said elsewhere
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Answer until the condition holds."""
