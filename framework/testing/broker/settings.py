@@ -9,7 +9,7 @@ from pathlib import Path
 from grete.errors import ConfigError
 
 KAFKA = "4.1.0"  # the version that the measurements in docs/ were made with; docker-compose.yml has the same
-ANSWER_S_MAX = 60.0  # a broker that has just started elects leaders
+ANSWER_S_MAX = 180.0  # elections behind a start: beside twenty busy processes they took more than a minute
 
 
 def settings() -> dict[str, str]:
@@ -34,7 +34,7 @@ _given: set[int] = set()
 
 
 def answers(bootstrap: str, alive: Callable[[], bool]) -> None:
-    """Return when the broker does what it is asked. Raises ConfigError if it ends, or does not within a minute."""
+    """Return when the broker does what it is asked. Raises ConfigError if it ends, or does not within three minutes."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 

@@ -16,6 +16,7 @@ from tests.verification.chaos.zygote import Zygote
 
 INTERVAL_MS = 50
 BACKLOG = 300
+STOP_MS = 60_000  # of a worker that was never stuck: beside thirty busy processes 5 s were not enough
 WAIT_S = 240.0  # of each wait: three brokers that elect again beside other tests took over 120
 
 
@@ -133,7 +134,7 @@ def scene(
     rng = random.Random(seed)
     place = place_of(directory, log, config)
     outside = outside_of(place)
-    sets = [f"checkpoint_interval_ms={INTERVAL_MS}", "shutdown_timeout_ms=5000", *settings]
+    sets = [f"checkpoint_interval_ms={INTERVAL_MS}", f"shutdown_timeout_ms={STOP_MS}", *settings]
     with contextlib.closing(outside), Zygote(JOB) as zygote:
         crew = Crew(place, zygote, lambda: sets)
         campaign = Campaign(outside, crew, rng, INTERVAL_MS, note)
