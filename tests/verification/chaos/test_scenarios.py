@@ -1,11 +1,13 @@
 """Every scenario of the chaos tools, on both logs: real processes, real signals, real disks, real brokers."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from grete.testing.broker import Broker
 from tests.verification.chaos import troubles_of_brokers, troubles_of_disks, troubles_of_workers
+from tests.verification.chaos.cluster import Cluster
 from tests.verification.chaos.troubles_of_disks import can_mount
 
 # starts of brokers and workers, on a machine that has other tests to run
@@ -33,9 +35,24 @@ def test_troubles_of_disks(tmp_path: Path, name: str) -> None:
     assert troubles_of_disks.SCENARIOS[name](tmp_path / "job", 1)
 
 
+@pytest.fixture(scope="module")
+def own_broker(kafka_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A broker that these tests may freeze and set, and leave as it was; the other one says whether jars are here."""
+    del kafka_broker
+    with Cluster(tmp_path_factory.mktemp("own") / "kafka", changed=troubles_of_brokers.SHARED) as made:
+        yield made
+
+
 @pytest.mark.kafka
-@pytest.mark.parametrize("name", troubles_of_brokers.SCENARIOS)
-def test_troubles_of_brokers(tmp_path: Path, kafka_broker: Broker, name: str) -> None:
-    """Brokers that die, stand still, refuse or lose a transaction: each input comes out once (A7, C4, S1)."""
-    del kafka_broker  # asked for because it says whether jars can be had here; these brokers are to be killed
-    assert troubles_of_brokers.SCENARIOS[name](tmp_path / "job", 1)
+@pytest.mark.parametrize("name", troubles_of_brokers.SHARING)
+def test_troubles_of_a_broker(tmp_path: Path, own_broker: Cluster, name: str) -> None:
+    """It is frozen, refuses or ends a transaction: each input comes out once (A7, C4, S1)."""
+    assert troubles_of_brokers.SHARING[name](tmp_path / "job", 1, own_broker)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("name", troubles_of_brokers.KILLING)
+def test_killed_brokers(tmp_path: Path, kafka_broker: Broker, name: str) -> None:
+    """The only one, which comes back, or the leader of three: each input comes out once."""
+    del kafka_broker  # it says whether jars can be had here; these brokers are to be killed
+    assert troubles_of_brokers.KILLING[name](tmp_path / "job", 1)

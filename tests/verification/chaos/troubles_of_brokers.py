@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from confluent_kafka import IsolationLevel
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -26,6 +27,8 @@ from tests.verification.chaos.scene import Failed, Scene, scene
 TIME_OUTS = ["socket.timeout.ms=3000", "producer.request.timeout.ms=3000", "producer.transaction.timeout.ms=4000"]
 FROZEN_S = 6.0
 DOWN_S = 1.0
+# Of a broker that some scenarios share: a transaction that has timed out is ended soon.
+SHARED = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 SMALL_BATCH = "250"  # bytes: less than a transaction's batch of entries
 
 
@@ -33,18 +36,19 @@ SMALL_BATCH = "250"  # bytes: less than a transaction's batch of entries
 def on_cluster(
     directory: Path,
     seed: int,
+    shared: Cluster | None = None,
+    *,
     brokers: int = 1,
     changed: dict[str, str] | None = None,
     options: Sequence[str] = (),
 ) -> Iterator[tuple[Cluster, Scene]]:
-    """Start brokers and the chain job on them, and let it come to work."""
+    """Start the chain job, and let it come to work: on the ``shared`` broker, or on brokers of its own."""
     directory.mkdir(parents=True)
     config = directory / "kafka.properties"
     config.write_text("\n".join(options))
-    with (
-        Cluster(directory / "kafka", brokers, changed) as cluster,
-        scene(directory / "job", KAFKA + cluster.bootstrap, seed, config=config) as stage,
-    ):
+    with contextlib.ExitStack() as held:
+        cluster = shared or held.enter_context(Cluster(directory / "kafka", brokers, changed))
+        stage = held.enter_context(scene(directory / "job", KAFKA + cluster.bootstrap, seed, config=config))
         stage.running()
         stage.flow(200)
         yield cluster, stage
@@ -61,9 +65,9 @@ def broker_killed(directory: Path, seed: int) -> str:
         return _goes_on(stage, "the broker was killed and came back")
 
 
-def broker_frozen(directory: Path, seed: int) -> str:
+def broker_frozen(directory: Path, seed: int, shared: Cluster | None = None) -> str:
     """Freeze the only broker for longer than every time-out: unknown outcomes are decided by the next claim (C4)."""
-    with on_cluster(directory, seed, options=TIME_OUTS) as (cluster, stage):
+    with on_cluster(directory, seed, shared, options=TIME_OUTS) as (cluster, stage):
         stage.campaign.feed(100)
         stage.campaign.look()
         cluster.freeze(0)
@@ -87,11 +91,10 @@ def leader_killed(directory: Path, seed: int) -> str:
         return _goes_on(stage, f"broker {leader} was killed, {successor} led after it")
 
 
-def transaction_outlived(directory: Path, seed: int) -> str:
+def transaction_outlived(directory: Path, seed: int, shared: Cluster | None = None) -> str:
     """Freeze a sink within its transaction until the broker aborts it: the sink finds that, and repeats it (C4, S1)."""
     point = "frozen within a transaction"
-    soon = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
-    with on_cluster(directory, seed, changed=soon, options=TIME_OUTS) as (cluster, stage):
+    with on_cluster(directory, seed, shared, changed=SHARED, options=TIME_OUTS) as (cluster, stage):
         stage.kill(0, hold=True)
         stage.crew.start(0, point, countdown=3)
         stage.feeding_until(lambda: stage.crew.stopped(0), point)
@@ -109,9 +112,9 @@ def transaction_outlived(directory: Path, seed: int) -> str:
         return _goes_on(stage, "the sink repeated its transaction")
 
 
-def oversized(directory: Path, seed: int) -> str:
+def oversized(directory: Path, seed: int, shared: Cluster | None = None) -> str:
     """The sink's topic takes no message of that size: the worker halts and names the setting; nothing is half out."""
-    with on_cluster(directory, seed) as (cluster, stage):
+    with on_cluster(directory, seed, shared) as (cluster, stage):
         _set_size(cluster, stage.entries, SMALL_BATCH)
         stage.campaign.may_end_with = {ExitCode.HALTED}
         stage.campaign.feed(100)
@@ -170,10 +173,16 @@ def _set_size(cluster: Cluster, topic: str, size: str) -> None:
         done.result(30)
 
 
-SCENARIOS: dict[str, Callable[[Path, int], str]] = {
-    "broker-killed": broker_killed,
+class Sharing(Protocol):
+    """A scenario of a broker that lives on, which may be ``shared`` with others, one after another."""
+
+    def __call__(self, directory: Path, seed: int, shared: Cluster | None = None) -> str: ...
+
+
+SHARING: dict[str, Sharing] = {
     "broker-frozen": broker_frozen,
-    "leader-killed": leader_killed,
     "transaction-outlived": transaction_outlived,
     "oversized": oversized,
 }
+KILLING: dict[str, Callable[[Path, int], str]] = {"broker-killed": broker_killed, "leader-killed": leader_killed}
+SCENARIOS: dict[str, Callable[[Path, int], str]] = {**SHARING, **KILLING}
