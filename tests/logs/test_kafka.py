@@ -132,15 +132,16 @@ def test_what_was_sought_comes_while_others_go_on(kafka_broker: Broker, topic: s
     log.close()
 
 
+@pytest.mark.parametrize("stop", ["incremental_unassign", "pause"])  # the second outlives a new assignment
 def test_a_partition_that_the_client_forgets_to_fetch_is_fetched_afresh(
-    connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch, stop: str
 ) -> None:
-    """What is there and does not come, though the broker answers, is asked for again, and nothing comes twice."""
+    """What is there and does not come is asked for again, then of another client, and nothing comes twice."""
     monkeypatch.setattr(consumer, "STUCK_S", 0.1)
     log = connect()
     partition = filled(log, topic, 1)
     log.read(partition, 0, 1)
-    cast(Any, log)._reader._consumer.incremental_unassign([KafkaPartition(*partition)])  # it fetches no more
+    getattr(cast(Any, log)._reader._consumer, stop)([KafkaPartition(*partition)])  # it fetches no more
     for number in range(1, 100):
         log.send(0, number, partition, b"%d" % number)
     settle(log, 99)

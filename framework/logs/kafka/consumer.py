@@ -6,7 +6,9 @@ partition, and a read takes from its queue without asking the broker; both by co
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import groupby, islice, repeat
 from operator import is_, lt
 from typing import Any
@@ -44,7 +46,8 @@ class Reader:
         self, config: dict[str, Any], troubles: Troubles, metadata_client: MetadataClient, patience: Patience
     ) -> None:
         """Connect in the background."""
-        self._consumer: Consumer = troubles.made(Consumer, config)
+        self._connect: Callable[[], Consumer] = partial(troubles.made, Consumer, config)
+        self._consumer = self._connect()
         self._metadata_client = metadata_client
         self._patience = patience
         self._ahead: dict[tuple[str, int], ReadAhead] = {}
@@ -197,8 +200,12 @@ class Reader:
                 continue
             self._metadata_client.waits()
             if self._patience.clock_s() - began > stuck_s and self._metadata_client.answers():
+                logger.warning("fetches afresh", extra={"partition": str(partition), "offset": ahead.fetched})
+                if stuck_s > STUCK_S:
+                    self._connect_afresh()
+                else:
+                    self._fetch_afresh(partition, ahead)
                 stuck_s *= 3  # a fetch may just be slow
-                self._fetch_afresh(partition, ahead)
 
     def _take_what_came(self) -> None:
         messages = self._consumer.consume(BATCH, 0)
@@ -206,17 +213,21 @@ class Reader:
             self._take(messages)
 
     def _fetch_afresh(self, partition: TopicPartition, ahead: ReadAhead) -> None:
-        """Assign a partition again, and ask who leads it.
-
-        librdkafka may forget to fetch a partition whose broker has died and come back. And a broker that has just
-        started may have answered that a partition has no leader: the client asks again after five minutes.
-        """
-        logger.warning("fetches afresh", extra={"partition": str(partition), "offset": ahead.fetched})
-        self._introduced.discard(partition.topic)
+        """Assign a partition again: librdkafka may forget to fetch one whose broker has died and come back."""
         with contextlib.suppress(KafkaException):  # it may know nothing of it any more
             self._consumer.incremental_unassign([KafkaPartition(*partition)])
         ahead.sure, ahead.doubt = False, -1
         self._assign(partition, ahead, assigned=False)
+
+    def _connect_afresh(self) -> None:
+        """Go on with another client: after an outage of minutes one may never fetch some of its partitions again."""
+        threading.Thread(target=self._consumer.close, name="end of a reading client", daemon=True).start()
+        self._consumer = self._connect()
+        self._introduced.clear()
+        for at, ahead in self._ahead.items():
+            ahead.sure, ahead.doubt = False, -1
+            if not ahead.asleep:
+                self._assign(TopicPartition(*at), ahead, assigned=False)
 
     def _raise(self, partition: TopicPartition, ahead: ReadAhead) -> None:
         """Raise what went wrong in a partition; a later read begins afresh."""
