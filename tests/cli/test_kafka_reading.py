@@ -1,14 +1,17 @@
 """Commands that read a job on a real Kafka broker: records and not offsets, what is committed and not what was."""
 
+import logging
 import re
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 
 from grete.cli.commands.topic import topic_read
+from grete.errors import ConfigError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs import open_transactions
@@ -16,7 +19,10 @@ from grete.logs.address import LogAddress
 from grete.logs.partition_reader import rows_left
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
+from grete.spark.backfill.ranges import cover, parse_until
 from grete.spark.format.topic_source import TopicSource
+from grete.state.commits import all_wirings
+from grete.state.prepare import prepare
 from grete.testing.broker import Broker
 from grete.worker.local_job import LocalJob
 from tests.cli.test_kafka import Cluster, Shell
@@ -83,6 +89,19 @@ class Price(Task):
             self.out.send(record.key, str(self.rows.get(record.key)))
 
 job = Job("NAME", stages=[Price])
+"""
+
+
+LATEST = """
+from grete import Input, Job, Record, Store, Task, Topic, utf8
+
+class Keep(Task):
+    prices = Input(Topic("NAME-prices", key=utf8, value=utf8), start="latest")
+    rows = Store("rows", key=utf8, value=utf8)
+    def process(self, record: Record[str, str]) -> None:
+        self.rows.put(record.key, record.value)
+
+job = Job("NAME", stages=[Keep])
 """
 
 
@@ -198,3 +217,40 @@ def test_commands_name_what_an_open_transaction_hides(
     stranger.commit_transaction()
     grete("run", "second.py", log, cwd=cluster.folder)
     assert shell("state", "get", "second.py", "sums", "eve", log) == ["9"]
+
+
+def test_a_start_and_an_end_go_by_what_an_open_transaction_hides(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``--until`` behind it is refused and names it; ``start="latest"`` names it, and begins once it has ended."""
+    name, at = cluster.name, TopicPartition(f"{cluster.name}-prices", 0)
+    cluster.make(at.topic, 1)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    options = {"transactional.id": name, "transaction.timeout.ms": 600_000}  # it is open until the test ends it
+    stranger = Producer({"bootstrap.servers": cluster.bootstrap, **options})
+    stranger.init_transactions()
+    send(producer, at, ann="1")
+    stranger.begin_transaction()
+    send(stranger, at, eve="0")
+    send(producer, at, bob="2")
+    file, said = cluster.folder / "latest.py", list[str]()
+    file.write_text(LATEST.replace("NAME", name))
+    job, where = load_job(str(file)), JobDirectory(cluster.folder / "job", address=LogAddress(cluster.log))
+
+    def told(record: logging.LogRecord) -> bool:
+        if not said:
+            stranger.commit_transaction()
+        said.append(record.getMessage())
+        return True
+
+    monkeypatch.setattr(logging.getLogger("grete.definition"), "filters", [told])
+    named = f"{at}: an open transaction begins at offset 1 with key 'eve'"
+    with closing(where.open_log()) as log:
+        task, until = [(wiring, None) for wiring in all_wirings(job)], parse_until("0=3", job)
+        with pytest.raises(ConfigError, match=re.escape(named)):
+            cover(log, task, {}, until)
+        assert not said
+        prepare(job, log, where, Settings())
+        assert [each.split(" (")[0] for each in said] == [f"waits: {named}"]
+        assert cover(log, task, {}, until).resume == {at: 3}
+        assert [wiring.starts for wiring in all_wirings(job)] == [{at: 3}]
