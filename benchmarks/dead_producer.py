@@ -196,25 +196,29 @@ class Scene:
         """Let worker 0 die, or freeze it; it stays so."""
         worker = self.running.supervisor.workers[DEAD]
         if trouble == "frozen":
-            assert worker.process is not None
-            _freeze(worker.process)
+            process = self._frozen()
+            _freeze(process)
             while not all(map(_is_free, self._locks)):
-                worker.process.send_signal(signal.SIGCONT)
+                process.send_signal(signal.SIGCONT)
                 time.sleep(TRY_S)
-                _freeze(worker.process)
+                _freeze(process)
             return
         self.running.supervisor.kill(DEAD)
         self.until("the end of worker 0", lambda: not worker.running)
-        worker.restart_at = NEVER
+        worker.restarts.due_s = NEVER
 
     def bring_back(self, trouble: Trouble) -> None:
         """Let worker 0 go on, or its successor start."""
         worker = self.running.supervisor.workers[DEAD]
         if trouble == "frozen":
-            assert worker.process is not None
-            worker.process.send_signal(signal.SIGCONT)
+            self._frozen().send_signal(signal.SIGCONT)
         else:
-            worker.restart_at = time.monotonic()
+            worker.restarts.due_s = time.monotonic()
+
+    def _frozen(self) -> "subprocess.Popen[bytes]":
+        process = self.running.supervisor.process(DEAD)
+        assert process is not None
+        return process
 
     def committed(self, partition: int) -> int:
         """Return the last checkpoint that a source task has committed; -1: none."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.jobs import job
 from benchmarks.skewed import job as skewed_job
 from grete import int64
+from grete.core.supervision.assignment import Assignment
 from grete.job.directory import JobDirectory
 from grete.job.topics import create_topics
 from grete.logs.embedded.log import EmbeddedLog
@@ -23,7 +24,6 @@ from grete.protocol.report import WorkerReport
 from grete.settings import Settings, with_texts
 from grete.state.commits import last_commit
 from grete.stores.store_directory import wipe_directory
-from grete.worker.assignment import Assignment
 from grete.worker.completion import all_committed, reached
 from grete.worker.supervisor import Supervisor
 from grete.worker.worker import Worker
@@ -137,7 +137,7 @@ def skewed(directory: Path, words: int, keys: int, settings: Settings) -> Result
     seconds = time.perf_counter() - start
     seen: Counter[str] = Counter()
     for worker in supervisor.workers.values():
-        for task in worker.tasks.values():
+        for task in worker.said.tasks.values():
             seen.update(task.counters)
     supervisor.stop()
     supervisor.close()

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.latency.modes import Mode
+from grete.core.supervision.assignment import Assignment
 from grete.job.directory import JobDirectory
 from grete.logs.address import IN_DIRECTORY, KAFKA, LogAddress
 from grete.protocol.report import TaskState
-from grete.worker.assignment import Assignment
 from grete.worker.supervisor import Supervisor
 
 JOB = "benchmarks.latency.job"
@@ -85,7 +85,7 @@ class Workers:
     def started(self) -> bool:
         """Return whether all tasks take input."""
         return all(
-            worker.tasks and all(task.status is TaskState.RUNNING for task in worker.tasks.values())
+            worker.said.tasks and all(task.status is TaskState.RUNNING for task in worker.said.tasks.values())
             for worker in self._supervisor.workers.values()
         )
 
@@ -98,8 +98,8 @@ class Workers:
 
     def cpu_s(self) -> float:
         """Return the CPU time of the workers that run now."""
-        workers = self._supervisor.workers.values()
-        return cpu_s(worker.process.pid for worker in workers if worker.process is not None)
+        processes = map(self._supervisor.process, self._supervisor.workers)
+        return cpu_s(process.pid for process in processes if process is not None)
 
     def kill(self, partition: int) -> None:
         """Kill a worker; the supervisor starts its successor."""
@@ -108,13 +108,13 @@ class Workers:
 
     def last_words(self) -> str:
         """Return those of the first worker."""
-        return self._supervisor.last_words(self._supervisor.workers[0])
+        return "" if (last := self._supervisor.workers[0].restarts.last) is None else last.text
 
     def stop(self) -> None:
         """Let all workers commit and end. Raises SystemExit if one does not in time."""
         self._supervisor.stop()
-        if self._supervisor.overdue:
-            raise SystemExit(f"workers {self._supervisor.overdue} did not stop in time: the run does not count")
+        if late := [each.number for each in self._supervisor.core.failures if each.late]:
+            raise SystemExit(f"workers {late} did not stop in time: the run does not count")
 
     def close(self) -> None:
         """End all workers."""

@@ -108,7 +108,7 @@ def _process(local: LocalJob, writer: Sender, documents: list[tuple[int, str]]) 
     writer.close()
     begun, before = time.monotonic(), local.records_committed()
     workers = local.supervisor.workers.values()
-    while local.records_committed() < before + len(documents) or any(worker.crashes for worker in workers):
+    while local.records_committed() < before + len(documents) or any(worker.restarts.crashes for worker in workers):
         local.poll(20)
         _bound(begun)
 
@@ -135,7 +135,7 @@ def _until_taking_input(local: LocalJob) -> int:
     while not local.supervisor.takes_input:
         local.poll(10)
         _bound(begun)
-    tasks = [task for worker in local.supervisor.workers.values() for task in worker.tasks.values()]
+    tasks = [task for worker in local.supervisor.workers.values() for task in worker.said.tasks.values()]
     return sum(task.counters.get("restores", 0) for task in tasks)
 
 

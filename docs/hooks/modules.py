@@ -21,6 +21,7 @@ GROUPS: dict[str, list[str]] = {
     "What does an aligned task decide?": ["framework/core/aligned"],
     "What does a deterministic task decide?": ["framework/core/deterministic"],
     "Who of the members of a job runs which partition?": ["framework/core/members"],
+    "When does a process of a machine start, end, start again?": ["framework/core/supervision"],
     "How are a task's decisions performed?": ["framework/execution"],
     "How does my code run?": [
         "framework/execution/processor.py",

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 
+from grete.core.supervision.process_end import WorkerEnd
 from grete.findings import Finding, Level
 from grete.halts import halt_code
 from grete.monitor.health import keeps_up_s
 from grete.monitor.job_view import JobView, WorkerView
 from grete.protocol.report import Reason, TaskReport
-from grete.worker.ends import FREE_BYTES_MIN, WorkerEnd
+from grete.worker.ends import FREE_BYTES_MIN
 
 BUSY_SHARE = 0.8  # of the last seconds with one task: its worker has hardly time for anything else
 

@@ -5,9 +5,9 @@ from typing import Literal
 
 import msgspec
 
+from grete.core.supervision.process_end import WorkerEnd
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import Reason, StandbyTaskReport, TaskReport, WorkerMeasures
-from grete.worker.ends import WorkerEnd
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):

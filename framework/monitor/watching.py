@@ -11,6 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from grete.api.job import Job
+from grete.core.supervision.standbys import SupervisedStandby
 from grete.errors import ConfigError, ExitCode, FrameworkError, Halted
 from grete.job.directory import JobDirectory
 from grete.logs.address import open_reader
@@ -30,7 +31,6 @@ from grete.settings import Settings
 from grete.worker.ends import free_bytes
 from grete.worker.job_member import JobMember
 from grete.worker.local_job import LocalJob
-from grete.worker.standby_processes import StandbyProcess
 from grete.worker.worker import Worker
 
 _ASKS_S = 2.0  # for an answer of the log
@@ -84,8 +84,11 @@ class JobWatch:
     def supervised(self, local: LocalJob, member: JobMember | None = None) -> None:
         """Show what all workers of a supervisor have said, and the members of the job, if this is one of them."""
         self._here = Here(
-            standbys=tuple(map(_standby, local.supervisor.standbys.processes.values())),
-            partitions=len(local.supervisor.assignment.active),
+            standbys=tuple(
+                _standby(each, local.supervisor.standby_pid(each.partition))
+                for each in local.supervisor.core.standbys.by_partition.values()
+            ),
+            partitions=len(local.supervisor.core.assignment.active),
             members=None if member is None else len(member.client.members()),
             moved_ms=0 if member is None else member.last_move_ms,
         )
@@ -95,15 +98,15 @@ class JobWatch:
                     number=worker.number,
                     partitions=worker.partitions,
                     running=worker.running,
-                    pid=None if worker.process is None else worker.process.pid,
+                    pid=local.supervisor.pid(worker.number),
                     starts=worker.starts,
-                    crashes=worker.crashes,
+                    crashes=worker.restarts.crashes,
                     fenced=worker.exit_code == ExitCode.FENCED,
                     halted=worker.exit_code in (ExitCode.HALTED, ExitCode.FAILED),
-                    last_end=worker.last_end,
-                    ends={reason: worker.ends[reason] for reason in REASONS},
-                    tasks=worker.tasks,
-                    measures=worker.measures,
+                    last_end=worker.restarts.last,
+                    ends={reason: worker.restarts.counts[reason] for reason in REASONS},
+                    tasks=worker.said.tasks,
+                    measures=worker.said.measures,
                 )
                 for worker in local.supervisor.workers.values()
             ),
@@ -211,11 +214,11 @@ def watching(
             watch.ended(None)
 
 
-def _standby(each: StandbyProcess) -> StandbyView:
+def _standby(each: SupervisedStandby, pid: int | None) -> StandbyView:
     return StandbyView(
         partition=each.partition,
-        running=each.process is not None,
-        pid=None if each.process is None else each.process.pid,
+        running=each.live,
+        pid=pid,
         starts=each.starts,
         behind=each.behind,
         tasks=each.tasks,

@@ -3,9 +3,9 @@
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 
+from grete.core.supervision.supervised_worker import Life, SupervisedWorker
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskReport, TaskState
-from grete.worker.worker_process import Life, WorkerProcess
 
 
 class InputProgress:
@@ -30,10 +30,10 @@ class InputProgress:
         self._arriving = (self._arriving | (here - self._here)) & here
         self._here = here
 
-    def take(self, workers: Iterable[WorkerProcess]) -> None:
+    def take(self, workers: Iterable[SupervisedWorker]) -> None:
         """Take what the workers said last."""
         for worker in workers:
-            for name, task in worker.tasks.items():
+            for name, task in worker.said.tasks.items():
                 self.checkpoint_ids[name] = max(self.checkpoint_ids[name], task.checkpoint_id)
                 if name in self._arriving:
                     self._arrive(name, task)

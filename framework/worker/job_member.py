@@ -13,6 +13,8 @@ from typing import Self
 
 from grete.core.members.membership import Duties
 from grete.core.members.view import MemberId
+from grete.core.supervision.assignment import Assignment, HostedState
+from grete.core.supervision.process_end import WorkerEnd
 from grete.errors import ConfigError, Halted
 from grete.execution.build import store_names
 from grete.halts import HaltCode
@@ -20,8 +22,6 @@ from grete.job.directory import JobDirectory
 from grete.job.loader import code_digest
 from grete.logs.address import KAFKA, read_options
 from grete.protocol.members import HeldPartition
-from grete.worker.assignment import Assignment, HostedState
-from grete.worker.ends import WorkerEnd
 from grete.worker.local_job import LocalJob
 from grete.worker.member_news import MemberNews
 from grete.worker.members_client import RELEASE_MARGIN_MS, MembersClient, membership
@@ -55,7 +55,7 @@ class JobMember:
         self._core = membership(self._me, local.job.workers, settings)
         self.client = MembersClient(self._topic, self._core, settings, local.supervisor.wake)
         self._duties = Duties()
-        self._said = (-1, -1)  # how often workers and standbys had changed when it last said what it holds
+        self._said = -1  # how often something had changed here when it last said what it holds
         # partition → the last checkpoint that was seen here, 0: there are files of an earlier run
         self._positions = {p: 0 for p in range(local.job.workers) if _has_files(local, p)}
         self._halted: Sequence[int] = ()
@@ -70,7 +70,7 @@ class JobMember:
         if self.client.error is not None:
             raise self.client.error
         supervisor = self._local.supervisor
-        if (supervisor.changes, supervisor.standbys.changes) != self._said:
+        if supervisor.core.changes != self._said:
             for partition, state in supervisor.hosted().items():
                 if state == HostedState.FENCED:
                     self.client.fenced(partition)
@@ -79,7 +79,7 @@ class JobMember:
             self._tell_moves(duties)
             supervisor.assign(Assignment(duties.active, duties.standby, duties.coming), again=duties.again)
         self._duties = duties
-        changes = supervisor.changes, supervisor.standbys.changes
+        changes = supervisor.core.changes
         if changes != self._said:
             self._said = changes
             self.client.hold(self._held())
@@ -100,7 +100,7 @@ class JobMember:
         have other code. The others go on with them.
         """
         supervisor = self._local.supervisor
-        ends = {p: worker.last_end for worker in supervisor.workers.values() for p in worker.partitions}
+        ends = {p: worker.restarts.last for worker in supervisor.workers.values() for p in worker.partitions}
         halted = [partition for partition, state in supervisor.hosted().items() if state == HostedState.HALTED]
         if not halted and error.partition is not None:
             halted = [error.partition.partition]
@@ -137,10 +137,11 @@ class JobMember:
         states = supervisor.hosted()
         for worker in supervisor.workers.values():
             for partition in worker.partitions:
-                if worker.checkpoint_id > 0:
-                    self._positions[partition] = worker.checkpoint_id
-        behind = {partition: each.behind for partition, each in supervisor.standbys.processes.items()}
-        for partition, standby in supervisor.standbys.processes.items():
+                if worker.said.checkpoint_id > 0:
+                    self._positions[partition] = worker.said.checkpoint_id
+        standbys = supervisor.core.standbys.by_partition
+        behind = {partition: each.behind for partition, each in standbys.items()}
+        for partition, standby in standbys.items():
             if standby.checkpoint_id > 0:
                 self._positions[partition] = standby.checkpoint_id
         held = []

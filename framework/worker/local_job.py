@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from grete.api.job import Job
+from grete.core.supervision.assignment import Assignment, check_processes, was_fenced
 from grete.errors import ExitCode, Fenced, FrameworkError, LogAway, TransientError
 from grete.job.directory import JobDirectory
 from grete.logs.patience import Patience
@@ -17,10 +18,8 @@ from grete.protocol.report import TaskReport
 from grete.settings import Settings
 from grete.state.commits import all_wirings, count_commits, ends_of, last_commit
 from grete.state.prepare import prepare
-from grete.worker.assignment import Assignment
 from grete.worker.input_progress import InputProgress
 from grete.worker.job_completion import Completion, ExternalEnds
-from grete.worker.packing import check_processes, was_fenced
 from grete.worker.supervisor import Supervisor
 from grete.worker.task_reports import TaskReports
 
@@ -102,7 +101,7 @@ class LocalJob:
         """Raise Fenced if another process has a task: how far that comes is not seen from here."""
         if self._fenced:
             raise Fenced(self._was_fenced(self._fenced))
-        for name, task in ChainMap(*(worker.fenced for worker in self.supervisor.workers.values())).items():
+        for name, task in ChainMap(*(worker.said.fenced for worker in self.supervisor.workers.values())).items():
             text = "" if task.end is None else f": {task.end.text}"
             raise Fenced(f"{name} was fenced: another process has taken it{text}", task=name)
 
@@ -122,10 +121,10 @@ class LocalJob:
 
     def _take(self) -> None:
         """Take the statuses, unless that was done since the last of them came: it is asked for many times a second."""
-        if self._reports.changes == self.supervisor.changes:
+        if self._reports.changes == self.supervisor.core.changes:
             return
-        self._reports.changes = self.supervisor.changes
-        active = self.supervisor.assignment.active
+        self._reports.changes = self.supervisor.core.changes
+        active = self.supervisor.core.assignment.active
         self.completion.inputs.host(
             wiring.name for wiring in all_wirings(self.job) if wiring.changelog.partition in active
         )
@@ -135,7 +134,7 @@ class LocalJob:
     def _tasks(self) -> Iterator[tuple[str, TaskReport]]:
         """Yield the name of each task, and what it said last."""
         for worker in self.supervisor.workers.values():
-            yield from worker.tasks.items()
+            yield from worker.said.tasks.items()
 
     @property
     def reports(self) -> TaskReports:
@@ -186,11 +185,11 @@ class LocalJob:
 
         It is not seen from here while another machine hosts a partition.
         """
-        if len(self.supervisor.assignment.active) < self.job.workers:
+        if len(self.supervisor.core.assignment.active) < self.job.workers:
             return False
         with suppress(LogAway), self.patience.briefly(ASK_S):
             self._take()
-            return self.completion.drained(ends, [worker.tasks for worker in self.supervisor.workers.values()])
+            return self.completion.drained(ends, [worker.said.tasks for worker in self.supervisor.workers.values()])
         return False
 
     def _was_fenced(self, numbers: Collection[int]) -> str:
@@ -206,11 +205,12 @@ class LocalJob:
 
     def require_stopped(self) -> None:
         """Raise TransientError if a worker did not stop, or not in time: its last records are not committed."""
-        if self.supervisor.died:
-            raise TransientError("; ".join(self.supervisor.died))
-        if self.supervisor.overdue:
+        failures = self.supervisor.core.failures
+        if others := [each.text for each in failures if not each.late]:
+            raise TransientError("; ".join(others))
+        if failures:
             raise TransientError(
-                f"{len(self.supervisor.overdue)} of {len(self.supervisor.workers)} workers did not stop within "
+                f"{len(failures)} of {len(self.supervisor.workers)} workers did not stop within "
                 f"shutdown_timeout_ms = {self.settings.shutdown_timeout_ms}: nothing is lost, and the next start "
                 "processes again what they had not committed. Set it higher if that takes too long",
                 setting="shutdown_timeout_ms",

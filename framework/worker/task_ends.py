@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from grete.core.supervision.policy import Policy
 from grete.errors import Fenced, FrameworkError, Halted, StoreCorrupted
 from grete.execution.driver import TaskDriver
 from grete.execution.user_traceback import user_traceback
@@ -14,7 +15,6 @@ from grete.halts import HaltCode
 from grete.protocol.report import ReadUpTo, TaskEnd, TaskEndReason, TaskReport, TaskState
 from grete.settings import Settings
 from grete.worker.end_log import kind_of
-from grete.worker.ends import restart_wait_ms
 from grete.worker.status import moved, read_up_to, task_report
 
 logger = logging.getLogger("grete")
@@ -27,7 +27,7 @@ class TaskEnds:
         self.fenced: Fenced | None = None  # of the first task that was
         self.halted: Halted | None = None  # likewise: a person must look, so all tasks stop
         self.reports: dict[str, TaskReport] = {}  # task that is not there → what it said last
-        self._settings, self._mono_ms = settings, mono_ms
+        self._policy, self._mono_ms = Policy.of(settings), mono_ms
         self._in_a_row: dict[str, tuple[int, ReadUpTo | None]] = {}  # task → ends without progress, last one
         self._due_ms: dict[str, float] = {}  # task → when it starts again
         self._last: dict[str, TaskEnd] = {}  # task → its last end, until it has committed what it read since
@@ -80,7 +80,7 @@ class TaskEnds:
         trace = user_traceback(error.__cause__) or ""
         count = self._counted(name, driver)
         logged, wait_ms = error.plain() | {"kind": kind_of(error)}, None
-        if not isinstance(error, Fenced | Halted) and count > self._settings.restarts_max:
+        if not isinstance(error, Fenced | Halted) and count > self._policy.restarts_max:
             text = f"{name} ended {count} times without progress between: {error}"
             cause, error = error, Halted.from_plain(error.plain() | {"code": HaltCode.GIVEN_UP.value}, text)
             error.__cause__ = cause  # it says what to do
@@ -90,7 +90,7 @@ class TaskEnds:
             case Halted():
                 self.halted, state = self.halted or error, TaskState.HALTED
             case _:
-                state, wait_ms = TaskState.ENDED, restart_wait_ms(self._settings, count)
+                state, wait_ms = TaskState.ENDED, self._policy.restart_wait_ms(count)
                 self._due_ms[name] = self._mono_ms() + wait_ms
         reason = _reason(error, state)
         self._last[name] = TaskEnd(

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import asdict
 
+from grete.core.supervision.supervised_worker import Life, SupervisedWorker
 from grete.protocol.report import TaskState
-from grete.worker.worker_process import Life, WorkerProcess
 
 
 class TaskReports:
@@ -27,11 +27,11 @@ class TaskReports:
         self.dropped: dict[str, dict[str, int]] = {}
         self._of_lives: dict[tuple[str, Life], Mapping[str, int]] = {}  # task, its life → records by reason
 
-    def take(self, workers: Iterable[WorkerProcess]) -> None:
+    def take(self, workers: Iterable[SupervisedWorker]) -> None:
         """Take what the workers said last."""
         self.troubles, self.waits, self.failures, self.restores = {}, {}, {}, {}
         for worker in workers:
-            for name, task in worker.tasks.items():
+            for name, task in worker.said.tasks.items():
                 for said, by_task in (
                     (task.sink_trouble, self.troubles),
                     (task.waits, self.waits),

@@ -11,6 +11,7 @@ import pytest
 
 from grete.core import lifecycle
 from grete.core.lifecycle import Lifecycle
+from grete.core.supervision import lifecycle as of_processes
 
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "framework" / "core"
@@ -23,13 +24,16 @@ def states(each: Lifecycle[Any]) -> list[Enum]:
 
 
 LIFECYCLES: dict[str, Lifecycle[Any]] = {
-    name: value for name, value in vars(lifecycle).items() if isinstance(value, Lifecycle)
+    name: value
+    for module in (lifecycle, of_processes)
+    for name, value in vars(module).items()
+    if isinstance(value, Lifecycle)
 }
 KINDS = {type(each.first) for each in LIFECYCLES.values()}
 PAIRS = [
     (name, before, after) for name, each in LIFECYCLES.items() for before, after in product(states(each), states(each))
 ]
-ATTRIBUTES = {"status", "phase", "step"}  # the attributes that hold a state
+ATTRIBUTES = {"status", "phase", "step", "state"}  # the attributes that hold a state
 
 
 def drawn(each: Lifecycle[Any]) -> str:
@@ -52,9 +56,8 @@ def reached(each: Lifecycle[Any]) -> list[Enum]:
 
 def test_the_core_has_tables_for_all_of_its_states() -> None:
     """Each enumeration of lifecycle.py has a table."""
-    assert {
-        kind for kind in vars(lifecycle).values() if isinstance(kind, type) and issubclass(kind, Enum) and kind != Enum
-    } == KINDS
+    kinds = {kind for module in (lifecycle, of_processes) for kind in vars(module).values() if isinstance(kind, type)}
+    assert {kind for kind in kinds if issubclass(kind, Enum) and kind != Enum} == KINDS
 
 
 @pytest.mark.parametrize(("name", "before", "after"), PAIRS)
@@ -70,11 +73,11 @@ def test_only_the_changes_of_a_table_pass(name: str, before: Enum, after: Enum) 
 
 @pytest.mark.parametrize("name", LIFECYCLES)
 def test_each_state_can_be_left_but_the_last(name: str) -> None:
-    """The last state can be reached, and nothing leads out of it; no other state is a trap."""
+    """The last state can be reached, and no other state is a trap; of a worker process it is the first one again."""
     each = LIFECYCLES[name]
     left = {before for before, _ in each.changes}
     assert each.last in reached(each)
-    assert set(reached(each)) - left == {each.last}
+    assert set(reached(each)) - left == {each.last} - {each.first}
     assert left <= set(reached(each))
 
 

@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
+from grete.core.supervision.process_end import WorkerEnd
 from grete.monitor.health import Pulse, Stuck, not_ready
 from grete.monitor.job_view import JobView
 from grete.protocol.report import Portion
-from grete.worker.ends import WorkerEnd
 from tests.monitor.views import view
 from tests.support.reports import AT_MS
 from tests.support.reports import task_report as status

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 
+from grete.core.supervision.process_end import WorkerEnd
 from grete.monitor.catalog import COMMIT_SECONDS, JOB_METRICS, TASK_METRICS, WORKER_METRICS
 from grete.monitor.metrics import JobMetrics
-from grete.worker.ends import WorkerEnd
 from tests.monitor.views import view
 from tests.support.reports import AT_MS
 from tests.support.reports import task_report as status

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 from starlette.testclient import TestClient
 
+from grete.core.supervision.process_end import WorkerEnd
 from grete.errors import TransientError
 from grete.logs.embedded.reader import EmbeddedReader
 from grete.monitor.browse import HIDDEN, ROWS_MAX, BoundedReader
@@ -19,7 +20,6 @@ from grete.monitor.job_view import Ended, Incident
 from grete.monitor.page import CLIENTS_MAX, FILES
 from grete.monitor.server import serving
 from grete.protocol.ids import TopicPartition
-from grete.worker.ends import WorkerEnd
 from tests.monitor.conftest import SECRET, asked, monitor_of
 from tests.monitor.test_server import get
 from tests.monitor.views import view

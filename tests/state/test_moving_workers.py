@@ -116,7 +116,7 @@ def test_a_worker_at_work_is_named_and_not_fenced(scene: Scene, monkeypatch: pyt
     scene.order(1)
     with scene.started() as local:
         until_committed(scene, local, 1)
-        process = local.supervisor.workers[0].process
+        process = local.supervisor.process(0)
         assert process is not None
         who = rf"total-0 has a worker: process {process.pid} on {platform.node()}, started \d{{4}}-.*"
         with pytest.raises(ConfigError, match=rf"{who} is alive: stop the job's workers there first"):

@@ -66,7 +66,7 @@ def kill(directory: Path) -> None:
         end = time.monotonic() + PROCESSED_S
         while time.monotonic() < end:
             local.poll(20)
-        processes = [local.supervisor.workers[number].process for number in range(job.job.workers)]
+        processes = [local.supervisor.process(number) for number in range(job.job.workers)]
         for process in processes:  # each has a session of its own, and would stop gracefully without its supervisor
             assert process is not None
             process.kill()

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from grete.core.supervision.assignment import Assignment, HostedState
+from grete.core.supervision.supervised_worker import SupervisedWorker
 from grete.errors import Halted
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.protocol.ids import TopicPartition
-from grete.protocol.report import InputPosition, InputReport, TaskState
+from grete.protocol.report import InputPosition, InputReport, TaskReport, TaskState, WorkerReport
 from grete.settings import Settings
-from grete.worker.assignment import Assignment, HostedState
 from grete.worker.input_progress import InputProgress
 from grete.worker.local_job import LocalJob
-from grete.worker.worker_process import WorkerProcess
-from tests.support.reports import by_name, task_report
+from tests.support.reports import task_report
 from tests.worker.test_supervisor import PAIR, poll_until
 from tests.worker.workers import WorkerUnderTest
 
@@ -39,8 +39,8 @@ def local_job(directory: Path, assignment: Assignment, *, code: str = PAIR, proc
 
 def pids(local: LocalJob) -> dict[int, int]:
     """Return the process of each worker that runs."""
-    workers = local.supervisor.workers.items()
-    return {number: worker.process.pid for number, worker in workers if worker.process is not None}
+    found = {number: local.supervisor.process(number) for number in local.supervisor.workers}
+    return {number: process.pid for number, process in found.items() if process is not None}
 
 
 def running(local: LocalJob, *partitions: int) -> bool:
@@ -51,21 +51,26 @@ def running(local: LocalJob, *partitions: int) -> bool:
 def generations(local: LocalJob) -> dict[str, int]:
     """Return task → its generation."""
     workers = local.supervisor.workers.values()
-    return {name: task.generation for worker in workers for name, task in worker.tasks.items()}
+    return {name: task.generation for worker in workers for name, task in worker.said.tasks.items()}
 
 
 def test_others_may_have_what_has_committed() -> None:
     """A partition that was taken away is stored here when its tasks have stopped, though the process is still there."""
-    worker = WorkerProcess(0, (0, 1))
-    stopped = task_report("a-0", status=TaskState.STOPPED)
-    worker.tasks = by_name(stopped, task_report("b-0"), task_report("a-1"))
-    assert (worker.state(0), worker.state(1)) == (STARTING, RUNNING)
+    worker = SupervisedWorker(0)
+
+    def say(*tasks: TaskReport) -> tuple[HostedState, HostedState]:
+        worker.said.take(WorkerReport(tasks=tasks), worker.partitions)
+        return worker.hosted_state(0), worker.hosted_state(1)
+
+    worker.partitions = 0, 1
+    first, second = task_report("a-0", status=TaskState.STOPPED), task_report("b-0")
+    assert say(first, second, task_report("a-1")) == (STARTING, RUNNING)
     worker.partitions = (1,)
-    assert (worker.state(0), worker.state(1)) == (STOPPING, RUNNING)
-    worker.tasks = worker.tasks | by_name(task_report("b-0", status=TaskState.STOPPED))
-    assert (worker.state(0), worker.state(1)) == (HostedState.STORED, RUNNING)
-    worker.stop_by = 1.0
-    assert (worker.state(0), worker.state(1)) == (HostedState.STORED, STOPPING)
+    assert say(first, second, task_report("a-1")) == (STOPPING, RUNNING)
+    second = task_report("b-0", status=TaskState.STOPPED)
+    assert say(first, second, task_report("a-1")) == (HostedState.STORED, RUNNING)
+    worker.kill_at_s = 1.0
+    assert say(first, second, task_report("a-1")) == (HostedState.STORED, STOPPING)
 
 
 def test_partitions_come_and_go_and_the_others_are_not_disturbed(tmp_path: Path) -> None:
@@ -88,7 +93,7 @@ def test_partitions_come_and_go_and_the_others_are_not_disturbed(tmp_path: Path)
         poll_until(local, lambda: supervisor.hosted() == {0: RUNNING, 1: RUNNING, 2: RUNNING})
         assert supervisor.workers[0].starts == 2  # it goes on counting
         local.stop()
-        assert not supervisor.overdue
+        assert not supervisor.core.failures
 
 
 def test_what_comes_back_while_it_stops_starts_again(tmp_path: Path) -> None:
@@ -109,7 +114,7 @@ def test_what_does_not_stop_in_time_is_killed(tmp_path: Path) -> None:
     with local_job(tmp_path, of(0, 1)) as local:
         supervisor = local.supervisor
         poll_until(local, lambda: supervisor.hosted() == {0: RUNNING, 1: RUNNING})
-        process = supervisor.workers[0].process
+        process = supervisor.process(0)
         assert process is not None
         process.send_signal(signal.SIGSTOP)
         supervisor.assign(of(1))
@@ -227,13 +232,13 @@ def test_what_was_committed_elsewhere_is_no_record_of_this_run() -> None:
     """A partition that comes here goes on where another machine has left it; what it then commits counts at once."""
     first, second = TopicPartition("lines", 0), TopicPartition("lines", 1)
     progress = InputProgress({first: {"pass-0": 10}, second: {"pass-1": 20}}, ["pass-0", "pass-1"])
-    workers = [WorkerProcess(number, (number,), starts=1) for number in (0, 1)]
+    workers = [SupervisedWorker(number) for number in (0, 1)]
 
     def say(number: int, checkpoint_id: int, offset: int, began: int) -> None:
         read = InputReport(topic="lines", partition=number, offset=offset, lag_from=offset)
         begin = InputPosition("lines", number, began)
         task = task_report(f"pass-{number}", checkpoint_id=checkpoint_id, began=(begin,), inputs=(read,), life=1)
-        workers[number].tasks = by_name(task)
+        workers[number].said.take(WorkerReport(tasks=(task,)), (number,))
         progress.take(workers)
 
     progress.host(["pass-0"])

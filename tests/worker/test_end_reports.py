@@ -10,7 +10,7 @@ from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
-from grete.protocol.report import EndReport, ErrorPlace, StandbyReport, decode_standby_report
+from grete.protocol.report import EndReport, StandbyReport, decode_standby_report
 from grete.settings import Settings
 from grete.worker.local_job import LocalJob
 from grete.worker.status_pipe import StatusLines, StatusPipe
@@ -70,27 +70,23 @@ def test_a_worker_reports_why_it_ends(
     job_directory, reference = JobDirectory(tmp_path / "job"), str(tmp_path / "obeys.py")
     with LocalJob(load_job(reference), reference, job_directory, Settings(checkpoint_interval_ms=20)) as local:
         worker = local.supervisor.workers[0]
-        until(lambda: worker.takes_input, step=lambda: local.poll(20), saw=lambda: local.supervisor.news)
-        assert worker.process is not None
+        until(lambda: worker.said.takes_input, step=lambda: local.poll(20), saw=lambda: local.supervisor.news)
+        process = local.supervisor.process(0)
+        assert process is not None
         local.metadata.produce_with_meta([ExternalRecord(WORDS, None, word.encode(), 1)], {})
         with bounded("the worker's end", job_directory.worker_log(0).read_text):
-            worker.process.wait()
+            process.wait()
         job_directory.worker_log(0).unlink()
         if reason == "halted":
             with pytest.raises(Halted, match=code):
                 local.poll(0)
         else:
-            until(lambda: worker.last_end is not None, step=lambda: local.poll(0))
-        end = worker.last_end
+            until(lambda: worker.restarts.last is not None, step=lambda: local.poll(0))
+        end = worker.restarts.last
         assert end is not None
         assert (end.reason, end.code) == (reason, code)
         assert end.text.startswith(text)
         assert traceback in end.traceback
-        if reason == "task error":
-            assert worker.end is not None
-            assert worker.end.place == ErrorPlace(
-                stage="obey", partition=0, topic="words", topic_partition=WORDS, offset=0
-            )
 
 
 def test_the_last_report_is_whole_although_the_pipe_is_full() -> None:

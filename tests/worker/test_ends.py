@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from grete.core.supervision.process_end import worker_end
 from grete.errors import ExitCode, Halted, LogAway, StoreCorrupted, TaskError, TransientError
 from grete.halts import HaltCode
+from grete.protocol.ids import TopicPartition
+from grete.protocol.report import ErrorPlace
+from grete.state.commits import all_wirings
 from grete.worker import ends
 from grete.worker.end_log import end_report
-from grete.worker.ends import end_of
+from grete.worker.ends import exit_of
+from tasks.word_count import job as word_count
 
 
 def full() -> sqlite3.Error:
@@ -52,14 +57,25 @@ def test_the_reason_names_what_to_look_at(
     """A person who sees it frees the disk, and does not look for a mistake in the code."""
     monkeypatch.setattr(ends, "free_bytes", lambda _: free)
     said = None if error is None else end_report(error, ())
-    end = end_of(said, ExitCode.FAILED, tmp_path, silent=False, text="crashed, code 1")
+    end = worker_end(exit_of(ExitCode.FAILED, said, tmp_path / "log"), "crashed, code 1", silent=False)
     assert (end.reason, end.text) == (reason, "crashed, code 1" if said is None else said.text)
 
 
 def test_a_task_that_was_given_up_has_the_reason_of_its_ends(tmp_path: Path) -> None:
     """The code says that it was given up, the reason what has failed; another halt is one."""
     given_up = chained(Halted("10 times", code=HaltCode.GIVEN_UP), TaskError("the code raised"))
-    end = end_of(end_report(given_up, ()), ExitCode.HALTED, tmp_path, silent=False, text="")
+    end = worker_end(exit_of(ExitCode.HALTED, end_report(given_up, ()), tmp_path / "log"), "", silent=False)
     assert (end.reason, end.code) == ("task error", HaltCode.GIVEN_UP.value)
-    lost = end_report(Halted("it is lost"), ())
-    assert end_of(lost, ExitCode.HALTED, tmp_path, silent=False, text="").reason == "halted"
+    lost = exit_of(ExitCode.HALTED, end_report(Halted("it is lost"), ()), tmp_path / "log")
+    assert lost.reason(silent=False) == "halted"
+
+
+def test_the_place_of_an_error_is_reported() -> None:
+    """With its stage and partition as fields, also of a task: no reader cuts a name."""
+    words = TopicPartition("words", 0)
+    task = all_wirings(word_count)[0]
+    error = TaskError("no", task=task.name, stage=task.stage, topic="words", partition=words, offset=7)
+    said = end_report(error, all_wirings(word_count)).place
+    assert said == ErrorPlace(stage=task.stage, partition=0, topic="words", topic_partition=words, offset=7)
+    assert end_report(error, ()).place.partition is None  # it is not among those that were here
+    assert end_report(ValueError("no"), ()).place == ErrorPlace()

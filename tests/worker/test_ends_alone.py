@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from grete.core.supervision.assignment import HostedState
 from grete.errors import Fenced, Halted
 from grete.halts import HaltCode
 from grete.job.directory import JobDirectory
@@ -18,7 +19,6 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskState
 from grete.settings import Settings
 from grete.testing.broker import Broker
-from grete.worker.assignment import HostedState
 from grete.worker.local_job import LocalJob
 from tests.worker.test_supervisor import poll_until, running
 from tests.worker.workers import WorkerUnderTest
@@ -72,7 +72,7 @@ class Load:
 
     def position(self, partition: int) -> int:
         """Return how far a partition is committed by its first task, as the worker says."""
-        task = self.worker.tasks.get(f"split-{partition}")
+        task = self.worker.said.tasks.get(f"split-{partition}")
         return 0 if task is None else sum(each.offset for each in task.inputs if each.topic == f"{self.name}-lines")
 
     def second_is_through(self) -> bool:
@@ -81,11 +81,11 @@ class Load:
 
     def goes_on(self, ends: int) -> None:
         """Wait for some more ends of the first partition's task, while the other one takes all that comes."""
-        ends += self.worker.ends["task error"]
+        ends += self.worker.restarts.counts["task error"]
         for _ in range(3):
             self.say()
             poll_until(self.local, self.second_is_through)
-        poll_until(self.local, lambda: self.worker.ends["task error"] >= ends)
+        poll_until(self.local, lambda: self.worker.restarts.counts["task error"] >= ends)
 
     def sent(self) -> Counter[tuple[str, int]]:
         """Return how often each (word, total) was sent."""
@@ -109,17 +109,18 @@ def check(name: str, directory: Path, address: LogAddress = IN_DIRECTORY) -> Non
         load = Load(local, name, broken)
         worker = load.worker
         load.goes_on(3)
-        assert worker.process is not None
+        process = local.supervisor.process(0)
+        assert process is not None
         assert worker.starts == 1  # the process has gone on
-        assert "it cannot be processed yet" in str(worker.tasks["split-0"].end)
+        assert "it cannot be processed yet" in str(worker.said.tasks["split-0"].end)
         assert "split-0 ended (task error)" in local.supervisor.news[0]
-        os.kill(worker.process.pid, signal.SIGKILL)
+        os.kill(process.pid, signal.SIGKILL)
         load.goes_on(3)
         assert (worker.starts, load.position(0)) == (2, 0)
         broken.unlink()
         poll_until(local, lambda: local.drained(local.ends()))
         assert worker.starts == 2
-        poll_until(local, lambda: worker.tasks["split-0"].end is None)  # it has committed again
+        poll_until(local, lambda: worker.said.tasks["split-0"].end is None)  # it has committed again
         assert load.sent() == Counter((word, n + 1) for word, count in load.said.items() for n in range(count))
         local.stop()
 
@@ -148,9 +149,12 @@ def test_a_task_that_always_fails_halts_the_job(tmp_path: Path) -> None:
         with pytest.raises(Halted, match=r"split-0 ended 3 times without progress between: .* be processed") as halted:
             poll_until(local, lambda: False)
         assert (halted.value.code, halted.value.task) == (HaltCode.GIVEN_UP, "split-0")
-        assert (load.worker.starts, load.worker.ends) == (1, {"task error": 3})  # the last one ended the process
-        assert load.worker.last_end is not None
-        assert "raise RuntimeError" in load.worker.last_end.traceback
+        assert (load.worker.starts, load.worker.restarts.counts) == (
+            1,
+            {"task error": 3},
+        )  # the last one ended the process
+        assert load.worker.restarts.last is not None
+        assert "raise RuntimeError" in load.worker.restarts.last.traceback
 
 
 READING = """
@@ -183,7 +187,7 @@ def test_a_task_whose_store_is_damaged_ends_alone(tmp_path: Path) -> None:
                 rows = [ExternalRecord(at, b"k", b"%d" % number, 1) for number in range(first, last)]
                 local.metadata.produce_with_meta(rows, {})
             poll_until(local, lambda: local.drained(local.ends()))
-            ended.update(worker.ends)
+            ended.update(worker.restarts.counts)
             assert worker.starts == 1
             local.stop()
 
@@ -210,7 +214,9 @@ def test_a_fenced_task_takes_those_of_its_partition_with_it(tmp_path: Path) -> N
         poll_until(local, lambda: running(local))
         stages, options = ("split", "count"), ("--stage=count", f"--state-directory={tmp_path / 'other'}")
         with WorkerUnderTest(tmp_path / "job", *options, reference=str(path), task="count-0") as thief:
-            poll_until(local, lambda: {worker.tasks[f"{stage}-0"].status for stage in stages} == {TaskState.FENCED})
+            poll_until(
+                local, lambda: {worker.said.tasks[f"{stage}-0"].status for stage in stages} == {TaskState.FENCED}
+            )
             assert local.supervisor.hosted() == {0: HostedState.FENCED, 1: HostedState.RUNNING}
             with pytest.raises(Fenced, match="another process has taken it"):
                 local.require_all()

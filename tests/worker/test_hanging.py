@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,10 +16,8 @@ from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.worker.assignment import Assignment
 from grete.worker.local_job import LocalJob
-from grete.worker.supervisor import Supervisor
-from tests.support.reports import by_name, positions, task_report
+from tests.support.reports import positions
 from tests.support.waiting import bounded, until
 from tests.worker.workers import WorkerUnderTest, word_log
 
@@ -191,8 +188,9 @@ def test_a_worker_whose_process_is_stopped_is_replaced(tmp_path: Path, mode: str
         worker = local.supervisor.workers[0]
         feed(local.metadata, "a", "a")
         poll_until(local, lambda: local.drained(local.ends()))
-        assert worker.process is not None
-        os.kill(worker.process.pid, signal.SIGSTOP)
+        process = local.supervisor.process(0)
+        assert process is not None
+        os.kill(process.pid, signal.SIGSTOP)
         poll_until(local, lambda: worker.starts > 1)
         feed(local.metadata, "a")
         poll_until(local, lambda: local.drained(local.ends()))
@@ -305,18 +303,3 @@ def test_a_command_that_a_hanging_worker_keeps_from_its_stop_fails(tmp_path: Pat
     text = " ".join((tmp_path / "said").read_text().split())
     assert "worker 0 did not stop in time (it made no progress for" in text
     assert "grete: 1 of 1 workers did not stop within shutdown_timeout_ms = 500" in text
-
-
-def test_a_supervisor_that_was_stopped_itself_kills_no_worker(tmp_path: Path) -> None:
-    """What it did not look at does not count as silence: it had Ctrl-Z, or waited for a disk."""
-    settings = Settings()
-    supervisor = Supervisor(JobDirectory(tmp_path / "job"), "x", Assignment(frozenset({0})), settings)
-    worker = supervisor.workers[0]
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        worker.process, worker.tasks = process, by_name(task_report("count-0"))
-        supervisor._looked_s = time.monotonic() - settings.liveness_timeout_ms  # a thousand times as long
-        supervisor._end_the_silent()
-        assert not worker.was_silent
-        process.communicate(b"\n")
-        assert process.returncode == 0
-        worker.process = None

@@ -138,7 +138,7 @@ def test_a_broker_that_is_away_costs_only_time(cluster: Cluster, tmp_path: Path)
             starts, lines = worker.starts, len(said)
             leave(0)
             until(local, lambda: worker.starts >= starts + 2)
-            assert worker.crashes <= settings.restarts_max
+            assert worker.restarts.crashes <= settings.restarts_max
             assert f"{cluster.bootstrap} has not answered for" in said[lines]
             come_back(0)
             until(local, lambda: "answers again" in said[-1])
@@ -201,7 +201,7 @@ def test_a_network_that_is_cut_costs_only_time(
         def committed(count: int) -> bool:
             news.extend(local.supervisor.news)
             local.supervisor.news.clear()
-            assert all(worker.crashes <= ends for worker in local.supervisor.workers.values()), news
+            assert all(worker.restarts.crashes <= ends for worker in local.supervisor.workers.values()), news
             return sum(local.committed().get(each, 0) for each in inputs) >= count
 
         tick(network.cluster, name, 100)

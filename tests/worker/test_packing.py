@@ -10,19 +10,15 @@ from typing import Any
 
 import pytest
 
-from grete.errors import ConfigError, ExitCode, Fenced, TransientError
+from grete.errors import ExitCode, Fenced, TransientError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
-from grete.protocol.report import EndReport, ErrorPlace, TaskState, WorkerReport
+from grete.protocol.report import TaskState, WorkerReport, decode_worker_report
 from grete.settings import Settings
-from grete.worker.assignment import Assignment, HostedState
 from grete.worker.local_job import LocalJob
-from grete.worker.packing import check_processes, spread
-from grete.worker.status_pipe import StatusPipe
-from grete.worker.supervisor import Supervisor
-from grete.worker.worker_process import WorkerProcess
+from grete.worker.status_pipe import StatusLines, StatusPipe, report_in
 from tests.monitor.test_server import get, samples, url_in
-from tests.support.reports import by_name, task_report
+from tests.support.reports import task_report
 from tests.support.waiting import until
 from tests.worker.test_supervisor import PAIR, poll_until, running
 from tests.worker.workers import LIMIT_S, WorkerUnderTest
@@ -49,22 +45,16 @@ job = Job("packed", stages=[Split, Count], partitions=3)
 """
 
 
-def test_partitions_are_spread_over_the_processes() -> None:
-    """Each partition has one worker, each worker a partition, and neighbours have different workers."""
-    assert spread({}, range(3)) == {0: (0,), 1: (1,), 2: (2,)}
-    assert spread({}, range(5), 2) == {0: (0, 2, 4), 1: (1, 3)}
-    assert spread({}, range(4), 1) == {0: (0, 1, 2, 3)}
-    for processes in (0, -1, 4):
-        with pytest.raises(ConfigError, match=f"--processes {processes}: the job has 3 partitions, so write 1 to 3"):
-            check_processes(3, processes)
-
-
-def test_a_status_that_is_longer_than_the_pipe_arrives_whole(tmp_path: Path) -> None:
+def test_a_status_that_is_longer_than_the_pipe_arrives_whole() -> None:
     """It goes out in parts while the supervisor reads; what comes in between is left out, not mixed with it."""
-    supervisor = Supervisor(JobDirectory(tmp_path / "job"), "x", Assignment(frozenset({0})), Settings())
-    worker, ended = supervisor.workers[0], list[bool]()
-    worker.pipe, writer = os.pipe()
-    os.set_blocking(worker.pipe, False)
+    (reader, writer), lines, ended = os.pipe(), StatusLines(), list[bool]()
+    os.set_blocking(reader, False)
+
+    def said() -> list[WorkerReport]:
+        """Return what has come whole."""
+        found = [report_in(line, decode_worker_report, "worker 0") for line in lines.read(reader) or ()]
+        return [report for report in found if report is not None]
+
     pipe = StatusPipe(writer)
     pipe.gone = lambda: ended.append(True)
     long = [task_report(f"task-{number}", checkpoint_id=number, last_failure="x" * 1_000) for number in range(300)]
@@ -72,24 +62,22 @@ def test_a_status_that_is_longer_than_the_pipe_arrives_whole(tmp_path: Path) -> 
     pipe.report(WorkerReport(tasks=tuple(long)))
     pipe.report(WorkerReport(tasks=(another,)))
     pipe.show_life()
+    came = list[WorkerReport]()
     for _ in range(20):
-        supervisor._read(worker)
+        came += said()
         pipe.go_on()
-    assert worker.tasks == by_name(*long)
+    assert came == [WorkerReport(tasks=tuple(long))]
     pipe.report(WorkerReport(tasks=(another,)))
-    supervisor._read(worker)
-    assert worker.tasks == by_name(another)
+    assert said() == [WorkerReport(tasks=(another,))]
     os.write(writer, b'{"version":2,"tasks":[]}\n')
     with pytest.raises(TransientError, match=r"worker 0 reports what this process .* another Grete was installed"):
-        supervisor._read(worker)
-    os.close(worker.pipe)
+        said()
+    os.close(reader)
     pipe.show_life()
     assert not ended  # the loop is to notice
     pipe.report(WorkerReport(tasks=()))
     assert ended
     os.close(writer)
-    worker.pipe = -1
-    supervisor.close()
 
 
 def test_a_task_that_is_fenced_ends_alone_and_stays_away(tmp_path: Path) -> None:
@@ -99,19 +87,21 @@ def test_a_task_that_is_fenced_ends_alone_and_stays_away(tmp_path: Path) -> None
     with LocalJob(load_job(str(path)), str(path), JobDirectory(tmp_path / "job"), Settings(), processes=1) as local:
         (worker,) = local.supervisor.workers.values()
         poll_until(local, lambda: running(local))
-        assert worker.tasks.keys() == {"pass-0", "pass-1"}
+        assert worker.said.tasks.keys() == {"pass-0", "pass-1"}
         other = f"--state-directory={tmp_path / 'other'}"
         with WorkerUnderTest(tmp_path / "job", other, reference=str(path), partition=1, task="pass-1") as thief:
-            poll_until(local, lambda: worker.tasks["pass-1"].status is TaskState.FENCED)
-            assert worker.tasks["pass-0"].status is TaskState.RUNNING
+            poll_until(local, lambda: worker.said.tasks["pass-1"].status is TaskState.FENCED)
+            assert worker.said.tasks["pass-0"].status is TaskState.RUNNING
             (news,) = local.supervisor.news
             assert "pass-1 was fenced: another process has taken it; the other tasks go on" in news
             with pytest.raises(Fenced, match="pass-1 was fenced"):
                 local.require_all()
             taken = thief.running()["generation"]
             local.supervisor.kill(0)
-            poll_until(local, lambda: bool(worker.tasks) and worker.tasks["pass-0"].status is TaskState.RUNNING)
-            assert worker.tasks["pass-1"].status is TaskState.FENCED
+            poll_until(
+                local, lambda: bool(worker.said.tasks) and worker.said.tasks["pass-0"].status is TaskState.RUNNING
+            )
+            assert worker.said.tasks["pass-1"].status is TaskState.FENCED
             assert thief.until(lambda status: status["status"] == "running")["generation"] == taken
             with WorkerUnderTest(tmp_path / "job", other, reference=str(path), partition=0, task="pass-0") as second:
                 with pytest.raises(Fenced, match="worker 0 was fenced: another process has taken a partition of it"):
@@ -161,11 +151,3 @@ def test_up_runs_all_partitions_in_one_process_and_brings_all_of_them_back(tmp_p
     assert sorted(ready) == sorted((0, stage, n) for stage in ("split", "count") for n in range(3) for _ in range(2))
     started = [line for line in lines if line["event"] == "worker started"]
     assert [(line["worker"], "partition" in line) for line in started] == [(0, False)] * 2
-
-
-def test_a_halt_is_that_of_one_partition() -> None:
-    """Its process has two. Another member may run the other one, which has done nothing wrong."""
-    worker = WorkerProcess(0, (0, 2), wanted=(0, 2))
-    worker.end = EndReport(reason="halted", text="it is lost", place=ErrorPlace(stage="count", partition=2))
-    worker.end_for_good(ExitCode.HALTED)
-    assert (worker.state(2), worker.state(0)) == (HostedState.HALTED, HostedState.STARTING)

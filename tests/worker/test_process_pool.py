@@ -48,7 +48,7 @@ def test_a_run_that_ends_soon_prewarms_no_worker(tmp_path: Path, monkeypatch: py
         say(local.metadata, "a b")
         ends = local.ends()
         poll_until(local, lambda: local.drained(ends) and running(local))
-        assert local.supervisor._spawner._prewarmed is None
+        assert local.supervisor._pool._prewarmed is None
 
 
 @pytest.mark.usefixtures("started_by_exec")  # likewise
@@ -58,7 +58,7 @@ def test_the_prewarmed_worker_takes_the_place_of_a_killed_worker(
     """The process that waited is the one that goes on, as a new generation; then another one waits."""
     monkeypatch.setattr(supervisor, "WARM_AFTER_S", 0.0)
     with LocalJob(job, "tasks.word_count", JobDirectory(tmp_path / "job"), Settings()) as local:
-        worker, spawner = local.supervisor.workers[0], local.supervisor._spawner
+        worker, spawner = local.supervisor.workers[0], local.supervisor._pool
         poll_until(local, lambda: running(local) and spawner._prewarmed is not None)
         assert spawner._prewarmed is not None
         prewarmed = spawner._prewarmed.process
@@ -66,8 +66,8 @@ def test_the_prewarmed_worker_takes_the_place_of_a_killed_worker(
         say(local.metadata, "a b")
         ends = local.ends()
         poll_until(local, lambda: local.drained(ends))
-        assert worker.process is prewarmed
-        assert worker.tasks["count-words-0"].generation == 2
+        assert local.supervisor.process(0) is prewarmed
+        assert worker.said.tasks["count-words-0"].generation == 2
         assert totals(local.log) == [("a", 1), ("b", 1)]
         poll_until(local, lambda: spawner._prewarmed is not None)
         waiting = spawner._prewarmed.process

@@ -64,7 +64,7 @@ def test_other_tasks_go_on_while_a_snapshot_does_not_come(tmp_path: Path, ends: 
     os.mkfifo(file)
     with LocalJob(job, str(path), directory, settings, processes=1) as local:
         say(local, "b", "c")
-        tasks = local.supervisor.workers[0].tasks
+        tasks = local.supervisor.workers[0].said.tasks
         assert tasks["count-1"].status is TaskState.RUNNING
         assert tasks["count-0"].status is not TaskState.RUNNING
         if ends == "the folder answers":
@@ -72,7 +72,7 @@ def test_other_tasks_go_on_while_a_snapshot_does_not_come(tmp_path: Path, ends: 
             poll_until(local, lambda: running(local))
             poll_until(local, lambda: local.committed()[TopicPartition("lines", 0)] == 4)
         local.stop()
-    assert local.supervisor.overdue == []
+    assert local.supervisor.core.failures == []
     if ends == "the folder answers":
         code = runpy.run_path(str(path))
         with LocalReader(directory.state("count-0").parent, code["job"]) as reader:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,12 +10,10 @@ import pytest
 from grete.errors import ConfigError, ExitCode, Fenced, FrameworkError, Halted, TransientError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
-from grete.protocol.report import EndReport, TaskState
+from grete.protocol.report import TaskState
 from grete.settings import Settings
-from grete.worker.assignment import Assignment
+from grete.worker.ends import exit_of
 from grete.worker.local_job import LocalJob
-from grete.worker.supervisor import Supervisor
-from grete.worker.worker_process import WorkerProcess
 from tasks.word_count import job
 from tests.support.waiting import until
 from tests.worker.workers import WorkerUnderTest, say, totals
@@ -61,7 +58,7 @@ def poll_until(local: LocalJob, condition: Callable[[], bool]) -> None:
 
 def running(local: LocalJob) -> bool:
     """Whether all tasks run."""
-    statuses = [worker.tasks for worker in local.supervisor.workers.values()]
+    statuses = [worker.said.tasks for worker in local.supervisor.workers.values()]
     return all(status and all(task.status is TaskState.RUNNING for task in status.values()) for status in statuses)
 
 
@@ -79,7 +76,7 @@ def test_a_killed_worker_is_restarted_and_the_job_goes_on(tmp_path: Path) -> Non
         say(local.metadata, *["a b"] * 40)
         assert not local.drained(local.ends())
         poll_until(local, lambda: local.drained(local.ends()))
-        assert (worker.starts, worker.crashes, local.supervisor.news) == (2, 0, [])  # we killed it: no news
+        assert (worker.starts, worker.restarts.crashes, local.supervisor.news) == (2, 0, [])  # we killed it: no news
         assert local.through() == local.ends()
         assert local.records_through(local.ends()) == (80, 80)
         local.stop()
@@ -106,7 +103,7 @@ def test_a_worker_that_was_stopped_by_hand_is_missed(tmp_path: Path) -> None:
     """Exit code 0 without having been asked: the job cannot come to its end."""
     with LocalJob(job, "tasks.word_count", JobDirectory(tmp_path / "job"), Settings()) as local:
         poll_until(local, lambda: running(local))
-        process = local.supervisor.workers[0].process
+        process = local.supervisor.process(0)
         assert process is not None
         process.send_signal(signal.SIGTERM)
         with pytest.raises(FrameworkError, match="stopped from outside"):
@@ -135,10 +132,10 @@ def test_a_worker_that_a_library_aborts_is_restarted_and_says_why(tmp_path: Path
     with LocalJob(load_job(str(path)), str(path), JobDirectory(tmp_path / "job"), Settings()) as local:
         say(local.metadata, "a")
         worker = local.supervisor.workers[0]
-        poll_until(local, lambda: worker.last_end is not None)
-        assert worker.last_end is not None
+        poll_until(local, lambda: worker.restarts.last is not None)
+        assert worker.restarts.last is not None
         why = "aborted by SIGABRT: python: rd.h:1: rd_do: Assertion `it->refcnt > 0' failed."
-        assert (worker.last_end.reason, worker.last_end.text) == ("aborted", f"was {why}")
+        assert (worker.restarts.last.reason, worker.restarts.last.text) == ("aborted", f"was {why}")
         poll_until(local, lambda: local.drained(local.ends()))
         assert (worker.starts, [why in news for news in local.supervisor.news]) == (2, [True])
 
@@ -151,63 +148,24 @@ def test_an_empty_commit_between_two_crashes_is_no_progress(tmp_path: Path) -> N
 
         def killed_once_it_has_committed() -> None:
             poll_until(local, lambda: running(local))
-            before = worker.checkpoint_id
-            poll_until(local, lambda: worker.checkpoint_id > before)
-            assert worker.process is not None
-            os.kill(worker.process.pid, signal.SIGKILL)
-            poll_until(local, lambda: not worker.running or worker.tasks == {})
+            before = worker.said.checkpoint_id
+            poll_until(local, lambda: worker.said.checkpoint_id > before)
+            process = local.supervisor.process(0)
+            assert process is not None
+            os.kill(process.pid, signal.SIGKILL)
+            poll_until(local, lambda: not worker.running or worker.said.tasks == {})
 
         for crashes in (1, 2):
             killed_once_it_has_committed()
             poll_until(local, lambda: running(local))
-            assert worker.crashes == crashes
+            assert worker.restarts.crashes == crashes
         say(local.metadata, "a b")
         poll_until(local, lambda: local.drained(local.ends()))
-        assert (worker.crashes, worker.last_end) == (0, None)
+        assert (worker.restarts.crashes, worker.restarts.last) == (0, None)
         for _ in range(2):
             killed_once_it_has_committed()
         with pytest.raises(Halted, match=r"crashed 3 times without progress between \(killed by SIGKILL\)"):
             killed_once_it_has_committed()
-
-
-def test_back_off_grows_to_its_bound(tmp_path: Path) -> None:
-    """The first restart is immediate, then waits double."""
-    supervisor = Supervisor(
-        JobDirectory(tmp_path / "job"),
-        "x",
-        Assignment(frozenset({0})),
-        Settings(restart_backoff_ms=100, restart_backoff_ms_max=300, restarts_max=9),
-    )
-    worker = WorkerProcess(0, (0,))
-    for wait_s in (0.0, 0.1, 0.2, 0.3, 0.3):
-        before = time.monotonic()
-        supervisor._plan_restart(worker, 1)
-        assert before + wait_s <= worker.restart_at <= time.monotonic() + wait_s
-    supervisor.close()
-
-
-def test_thirty_minutes_without_the_log_use_up_no_restart(tmp_path: Path) -> None:
-    """A worker that ends because it waited in vain is started again and again; its own crashes still count."""
-    job_directory = JobDirectory(tmp_path / "job")
-    settings = Settings(restarts_max=2)
-    supervisor = Supervisor(job_directory, "x", Assignment(frozenset({0})), settings)
-    worker = supervisor.workers[0]
-    worker.end = EndReport(reason="log away", text="Kafka at b:1 did not answer for 60 s")
-    supervisor._plan_restart(worker, 1)
-    assert supervisor.news[-1].startswith(
-        "worker 0 gave up waiting for the log: Kafka at b:1 did not answer for 60 s (log: "
-    )
-    for _ in range(29):  # one a minute
-        supervisor._plan_restart(worker, 1)
-    assert (worker.crashes, worker.exit_code) == (0, None)
-    assert worker.restart_at - time.monotonic() <= settings.restart_backoff_ms_max / 1000
-    assert supervisor.news[-1] == "worker 0 gave up waiting for the log, as the last time; restart in 10.0 s"
-    worker.end = EndReport(reason="disk", text="disk full")
-    for _ in range(2):
-        supervisor._plan_restart(worker, 1)
-    with pytest.raises(Halted, match=r"crashed 3 times without progress between .* disk full"):
-        supervisor._plan_restart(worker, 1)
-    supervisor.close()
 
 
 def test_a_fenced_worker_ends_alone(tmp_path: Path) -> None:
@@ -228,8 +186,8 @@ def test_a_fenced_worker_ends_alone(tmp_path: Path) -> None:
             assert "worker 0 was fenced: another process has taken its partition" in local.supervisor.news[-1]
             with pytest.raises(Fenced, match="worker 0 was fenced"):
                 local.require_all()  # as `grete run` asks, which cannot see how far the other one comes
-            position = second.tasks["pass-1"].checkpoint_id
-            poll_until(local, lambda: second.tasks["pass-1"].checkpoint_id > position)
+            position = second.said.tasks["pass-1"].checkpoint_id
+            poll_until(local, lambda: second.said.tasks["pass-1"].checkpoint_id > position)
             assert (second.starts, len(local.supervisor.news)) == (1, 1)
             one.running()
             with thief(1), pytest.raises(Fenced, match="worker 0 and worker 1 were fenced"):
@@ -260,33 +218,16 @@ def test_a_fenced_worker_ends_alone(tmp_path: Path) -> None:
 )
 def test_last_words_are_those_of_the_last_life(tmp_path: Path, lines: str, words: str) -> None:
     """An error of an earlier life explains nothing; what is no log line of ours may."""
-    job_directory = JobDirectory(tmp_path / "job")
-    job_directory.worker_log(0).write_text(lines)
-    supervisor = Supervisor(job_directory, "x", Assignment(frozenset({0})), Settings())
-    assert supervisor.last_words(supervisor.workers[0]).startswith(words)
-    supervisor.close()
-
-
-def test_a_worker_that_is_killed_again_is_told_of_in_short(tmp_path: Path) -> None:
-    """The signal has its name; what is the same as the last time is not said twice."""
-    supervisor = Supervisor(JobDirectory(tmp_path / "job"), "x", Assignment(frozenset({0})), Settings(restarts_max=2))
-    log = tmp_path / "job" / "logs" / "worker-0.log"
-    for _ in range(2):
-        supervisor._plan_restart(supervisor.workers[0], -signal.SIGKILL)
-    assert supervisor.news == [
-        f"worker 0 was killed by SIGKILL (log: {log}); restart in 0.0 s",
-        "worker 0 was killed by SIGKILL, as the last time; restart in 0.2 s",
-    ]
-    with pytest.raises(Halted, match=r"crashed 3 times without progress between \(killed by SIGKILL\) \(log: "):
-        supervisor._plan_restart(supervisor.workers[0], -signal.SIGKILL)
-    supervisor.close()
+    log = tmp_path / "worker-0.log"
+    log.write_text(lines)
+    assert exit_of(1, None, log).words.startswith(words)
 
 
 def test_a_worker_that_is_killed_while_it_stops_was_not_slow(tmp_path: Path) -> None:
     """By the kernel, or by a person: it is told as that, and no time-out is named."""
     with LocalJob(job, "tasks.word_count", JobDirectory(tmp_path / "job"), Settings()) as local:
         poll_until(local, lambda: running(local))
-        process = local.supervisor.workers[0].process
+        process = local.supervisor.process(0)
         assert process is not None
         process.send_signal(signal.SIGSTOP)  # so that it does not stop first
         process.kill()
@@ -296,22 +237,6 @@ def test_a_worker_that_is_killed_while_it_stops_was_not_slow(tmp_path: Path) -> 
         with pytest.raises(TransientError, match="SIGKILL while it stopped") as told:
             local.require_stopped()
         assert told.value.setting is None
-
-
-@pytest.mark.parametrize(
-    ("killed", "code", "end", "late"),
-    [
-        (True, -signal.SIGKILL, None, True),
-        (False, 1, None, True),  # its stop has timed out, or it hung
-        (False, 1, EndReport(reason="disk", text="disk full"), False),
-        (False, 1, EndReport(reason="log away", text="nobody answers"), False),
-        (False, -signal.SIGSEGV, None, False),
-    ],
-)
-def test_what_ends_a_stop_is_told_apart(killed: bool, code: int, end: EndReport | None, late: bool) -> None:
-    """Only a worker that was still at it was too slow."""
-    worker = WorkerProcess(0, (0,), killed=killed, end=end)
-    assert worker.unfinished(code, "why")[0] == late
 
 
 def test_a_worker_that_is_stopped_while_it_starts_says_so(tmp_path: Path) -> None:

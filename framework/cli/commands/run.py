@@ -98,7 +98,7 @@ def run(
             screen.dropped(local.reports.dropped, local.reports.failures, finally_=True)
         ready_s = ended_s if ready_s is None else ready_s
         how = "stopped" if stop.asked else "all input is processed"
-        how = "its last outputs may not be written" if local.supervisor.overdue or local.supervisor.died else how
+        how = "its last outputs may not be written" if local.supervisor.core.failures else how
         _summary(screen, found, feeding, how, local.records_committed(), ready_s - started_s, ended_s - ready_s)
     if begun is None:
         screen.say(UNANSWERED)

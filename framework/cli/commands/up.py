@@ -14,9 +14,9 @@ from grete.cli.patient_output import standard_output
 from grete.cli.progress import Screen, counted
 from grete.cli.starts import starts_of
 from grete.cli.stop_signal import UNANSWERED, StopSignal
+from grete.core.supervision.assignment import Assignment
 from grete.errors import Halted, LogAway
 from grete.logs.patience import Patience
-from grete.worker.assignment import Assignment
 from grete.worker.job_member import JobMember
 from grete.worker.local_job import LocalJob
 

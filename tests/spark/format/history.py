@@ -60,7 +60,7 @@ def run(
             before = _committed(local.log, job)
             feed(local.metadata, job, burst, 10)
             if burst in killed_at:
-                process = local.supervisor.workers[burst % job.partitions].process
+                process = local.supervisor.process(burst % job.partitions)
                 if process is not None:
                     os.kill(process.pid, signal.SIGKILL)
             deadline = time.monotonic() + LIMIT_S

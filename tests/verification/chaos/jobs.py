@@ -125,7 +125,7 @@ class Trouble:
             shutil.copytree(state, copy)
 
     def _signal(self, partition: int, number: signal.Signals) -> None:
-        process = self.local.supervisor.workers[partition].process
+        process = self.local.supervisor.process(partition)
         if process is not None and process.poll() is None:
             process.send_signal(number)
 
@@ -208,7 +208,7 @@ def _told_by(local: LocalJob) -> str:
     for number, worker in local.supervisor.workers.items():
         log = local.job_directory.worker_log(number)
         ended = "runs" if worker.running else f"does not run, exit code {worker.exit_code}"
-        told += [f"worker {number} {ended}, start {worker.starts}, status {worker.tasks}"]
+        told += [f"worker {number} {ended}, start {worker.starts}, status {worker.said.tasks}"]
         told += log.read_text(errors="replace").splitlines()[-NEWS:] if log.exists() else ["has written no log"]
     return "\n".join(told)
 

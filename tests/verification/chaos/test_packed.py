@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from grete.core.supervision.assignment import Assignment, HostedState
 from grete.settings import Settings
 from grete.state.local_reader import LocalReader
 from grete.testing.broker import Broker
-from grete.worker.assignment import Assignment, HostedState
 from grete.worker.local_job import LocalJob
 from tests.verification.chaos.chain import PARTITIONS, Chain, Given, Spread
 from tests.verification.chaos.checker import Checker
@@ -76,7 +76,7 @@ def judge(directory: Path, log: str, processes: int, kills: int, moves: int = 0)
         def all_run() -> bool:
             return list(local.supervisor.hosted().values()) == [HostedState.RUNNING] * PARTITIONS
 
-        everything = local.supervisor.assignment
+        everything = local.supervisor.core.assignment
         for move in range(moves):
             until(all_run)
             away = move % PARTITIONS

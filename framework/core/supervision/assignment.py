@@ -1,8 +1,34 @@
-"""Which worker process hosts which partitions: one each, or all of them packed into a few processes."""
+"""The partitions of a machine: which it is to host, in which of its processes, and what has become of each."""
 
 from collections.abc import Collection, Iterable, Mapping
+from enum import StrEnum
+
+import msgspec
 
 from grete.errors import ConfigError
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """The partitions of one machine: it runs the tasks of the ``active`` ones, and keeps ``standby`` ones ready.
+
+    ``coming``: those of the latter that are to be active soon.
+    """
+
+    active: frozenset[int] = frozenset()
+    standby: frozenset[int] = frozenset()
+    coming: frozenset[int] = frozenset()
+
+
+class HostedState(StrEnum):
+    """What a supervisor says of a partition that it hosts, or has hosted last."""
+
+    STARTING = "starting"  # also: restoring, or its worker waits for its next start
+    RUNNING = "running"  # all tasks take input
+    STOPPING = "stopping"  # it was taken away, and commits
+    STORED = "stored"  # it was taken away, and has committed: another process may run it, and this one lets go
+    STANDBY = "standby"
+    FENCED = "fenced"  # another process has taken it; it does not start again here by itself
+    HALTED = "halted"  # a person must look; so must they if it was given up after too many crashes
 
 
 def check_processes(partitions: int, processes: int | None) -> None:
