@@ -291,8 +291,8 @@ def answered(writer: KafkaWriter) -> list[Delivery]:
 def test_an_offset_that_the_client_was_not_told_is_an_error(kafka_broker: Broker, topic: str, plain: bool) -> None:
     """A7: it is not 0. Without acknowledgements the client learns no offsets, as when a broker drops a repeat."""
     make(kafka_broker, topic)
-    partition, config = TopicPartition(topic, 0), {"bootstrap.servers": kafka_broker.bootstrap, "acks": 0}
-    writer = KafkaWriter(config, Troubles(str))
+    partition = TopicPartition(topic, 0)
+    writer = KafkaWriter({"bootstrap.servers": kafka_broker.bootstrap, "acks": 0}, Troubles(str))
     if plain:
         writer.produce(1, 2, [ExternalRecord(partition, None, b"x", 1)])
     else:

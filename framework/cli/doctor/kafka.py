@@ -8,17 +8,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigEntry, ConfigResource, ResourceType
 
 from grete.api.job import Job
 from grete.cli.doctor.report import Report
 from grete.errors import ConfigError, FrameworkError
 from grete.logs.kafka import KafkaReader
 from grete.logs.kafka.admin import Topics, identity_of
-from grete.logs.kafka.config import ClientOptions, scrubber, split_options, transactional
+from grete.logs.kafka.config import scrubber, split_options, transactional
 from grete.logs.kafka.errors import Troubles
 from grete.logs.kafka.job_metadata import metadata_topic
 from grete.logs.kafka.members_topic import members_topic
+from grete.logs.kafka.tls_diagnosis import ClientOptions
 from grete.logs.open_transactions import told
 from grete.logs.patience import Patience
 from grete.logs.topic_identity import CREATED_AGAIN, created_again
@@ -135,10 +136,10 @@ class Doctor:
             well=wanted <= limit,
         )
 
-    def _described(self, kind: ResourceType, name: str) -> Mapping[str, Any]:
+    def _described(self, kind: ResourceType, name: str) -> Mapping[str, ConfigEntry]:
         resource = ConfigResource(kind, name)
         asked = self._client.describe_configs([resource], request_timeout=ANSWER_S_MAX)
-        found: Mapping[str, Any] = asked[resource].result()
+        found: Mapping[str, ConfigEntry] = asked[resource].result()
         return found
 
     # --- Topics ---

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (
     AdminClient,
+    ConfigEntry,
     ConfigResource,
     NewPartitions,
     NewTopic,
@@ -22,6 +23,7 @@ from grete.logs.kafka.config import MESSAGE_BYTES_MAX
 from grete.logs.kafka.errors import AWAY, Troubles, failed, logger
 from grete.logs.kafka.metadata_client import BEHIND_S, SLICE_S
 from grete.logs.kafka.refusals import TimeBounds
+from grete.logs.kafka.tls_diagnosis import ClientConfig
 from grete.logs.patience import Patience
 from grete.logs.topic_identity import CREATED_AGAIN, more_partitions
 from grete.protocol.ids import TopicPartition
@@ -59,7 +61,7 @@ _GONE = {KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART}  # or a broker tha
 class Topics:
     """What needs an admin client. Raises ConfigError for what the broker refuses, LogAway if none answers."""
 
-    def __init__(self, config: dict[str, Any], troubles: Troubles, patience: Patience) -> None:
+    def __init__(self, config: ClientConfig, troubles: Troubles, patience: Patience) -> None:
         """Connect in the background."""
         self._patience = patience
         self.client: AdminClient = troubles.made(AdminClient, config)
@@ -97,7 +99,7 @@ class Topics:
         """
         found = self._settings(topic)
         for name, (needed, why) in _REQUIRED.items():
-            value = found[name].value
+            value = found[name]
             if value != needed:
                 raise ConfigError(
                     f"topic {topic} has {name} = {value}, not {needed}: {why}. If it is this job's and holds nothing "
@@ -105,18 +107,18 @@ class Topics:
                     f"{name}={needed}; else choose another job name",
                     topic=topic,
                 )
-        if int(found[_SIZE].value) < _SIZE_LEAST:
+        if int(found[_SIZE]) < _SIZE_LEAST:
             raise ConfigError(
-                f"topic {topic} has {_SIZE} = {found[_SIZE].value}, less than {_SIZE_LEAST}: frames may be larger",
+                f"topic {topic} has {_SIZE} = {found[_SIZE]}, less than {_SIZE_LEAST}: frames may be larger",
                 topic=topic,
             )
-        if found[_UNCLEAN].value == "true":
+        if found[_UNCLEAN] == "true":
             raise ConfigError(
                 f"topic {topic} has {_UNCLEAN} = true: a leader that lacks acknowledged messages would be a silent "
                 "loss: set it to false",
                 topic=topic,
             )
-        self._check_replicas(topic, int(found[_IN_SYNC].value))
+        self._check_replicas(topic, int(found[_IN_SYNC]))
 
     def refuse_compacted(self, topic: str, stage: str) -> None:
         """Raise ConfigError if the broker compacts an input of a deterministic stage (D2).
@@ -124,7 +126,7 @@ class Topics:
         A worker that may not see the settings only warns: the digests of decisions notice what compaction takes.
         """
         try:
-            policy = self._settings(topic)["cleanup.policy"].value
+            policy = self._settings(topic)["cleanup.policy"]
         except ConfigError as error:
             logger.warning("cannot check whether topic %s is compacted, which stage %s needs: %s", topic, stage, error)
             return
@@ -141,27 +143,27 @@ class Topics:
     def timestamp_limits(self, topic: str) -> TimeBounds | None:
         """Return how far from the broker's clock the topic takes timestamps; None: it gives records its own."""
         found = self._settings(topic, LIMITS_S_MAX)
-        if found["message.timestamp.type"].value != "CreateTime":
+        if found["message.timestamp.type"] != "CreateTime":
             return None
         both = "message.timestamp.difference.max.ms"  # of brokers before 3.6
         behind, ahead = (name if name in found else both for name in ("message.timestamp.before.max.ms", _AHEAD))
-        return (behind, int(found[behind].value)), (ahead, int(found[ahead].value))
+        return (behind, int(found[behind])), (ahead, int(found[ahead]))
 
-    def _settings(self, topic: str, seconds: float = ANSWER_S_MAX) -> dict[str, Any]:
+    def _settings(self, topic: str, seconds: float = ANSWER_S_MAX) -> dict[str, str]:
         """Return the settings of a topic that is there; a broker may know it later than the one that told us."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         deadline = time.monotonic() + seconds
         while True:
             try:
                 asked = self.client.describe_configs([resource], request_timeout=seconds)
-                found: dict[str, Any] = asked[resource].result()
+                found: dict[str, ConfigEntry] = asked[resource].result()
             except KafkaException as error:
                 behind = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
                 if not behind or time.monotonic() > deadline:
                     doing = f"reading the settings of topic {topic}"
                     raise failed(error, doing, f"DescribeConfigs on topic {topic}") from error
             else:
-                return found
+                return {name: entry.value or "" for name, entry in found.items()}
             time.sleep(BEHIND_S)
 
     def _check_replicas(self, topic: str, in_sync: int) -> None:

@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from grete.errors import ConfigError
 from grete.logs.kafka.endings import RETRY_MS, RETRY_MS_MAX
-from grete.logs.kafka.tls_diagnosis import protocol
+from grete.logs.kafka.tls_diagnosis import ClientConfig, ClientOptions, protocol
 from grete.settings import KiB, MiB
 
 MESSAGE_BYTES_MAX = 2 * MiB  # K1: a frame is 512 KiB; a changelog message of one huge value still fits
@@ -27,7 +26,7 @@ _FIXED = {
         "enable.partition.eof": ("true", "the end of a partition must be known, not guessed"),
     },
 }
-_DEFAULTS: dict[str, dict[str, Any]] = {
+_DEFAULTS: dict[str, ClientConfig] = {
     "both": {
         "client.id": "grete",
         "message.max.bytes": MESSAGE_BYTES_MAX,
@@ -64,8 +63,6 @@ BATCH_LINGER_MS = 1  # many records at once, one by one: larger batches, and no 
 _SECRET = re.compile(r"password|secret|\.key|\.pem|token|jaas|oauthbearer\.config|sasl\.username", re.IGNORECASE)
 _HIDDEN = "***"
 
-ClientOptions = Mapping[str, str | int | float | bool]
-
 
 class Secret(str):
     """A text that a configuration shown by accident, in a traceback with its variables, does not show."""
@@ -83,14 +80,14 @@ def hidden(options: Mapping[str, str]) -> dict[str, str]:
 
 def split_options(
     bootstrap: str, group: str, options: ClientOptions, *, reads: int = 0
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+) -> tuple[ClientConfig, ClientConfig, ClientConfig]:
     """Return the configurations of (producer, consumer, admin client). Raises ConfigError on a contradiction.
 
     An option goes to all of them; one that begins with ``producer.`` or ``consumer.`` to that one only. ``reads``: how
     many partitions the consumer will read at a time. Fetches of many cost much, also those that find nothing.
     """
-    shared: dict[str, Any] = {"bootstrap.servers": bootstrap}
-    own: dict[str, dict[str, Any]] = {"producer": {}, "consumer": {}}
+    shared: ClientConfig = {"bootstrap.servers": bootstrap}
+    own: dict[str, ClientConfig] = {"producer": {}, "consumer": {}}
     for name, value in options.items():
         side, dot, bare = name.partition(".")
         place = own[side] if dot and side in own else shared
@@ -112,7 +109,7 @@ def split_options(
     return producer, consumer, both | shared
 
 
-def _refuse_half_security(config: Mapping[str, Any]) -> None:
+def _refuse_half_security(config: ClientOptions) -> None:
     """Raise ConfigError for options of a security protocol that is not the one asked for: they would do nothing."""
     chosen = protocol(config)
     if chosen not in {"plaintext", "ssl", "sasl_plaintext", "sasl_ssl"}:
@@ -126,7 +123,7 @@ def _refuse_half_security(config: Mapping[str, Any]) -> None:
             )
 
 
-def _refuse_no_token(config: Mapping[str, Any]) -> None:
+def _refuse_no_token(config: ClientOptions) -> None:
     """Raise ConfigError for tokens that nothing makes: the client would wait for the first of them without a word."""
     mechanism = config.get("sasl.mechanism", config.get("sasl.mechanisms", ""))
     if "oauth_cb" not in config and str(mechanism).upper() != "OAUTHBEARER":
@@ -141,12 +138,12 @@ def _refuse_no_token(config: Mapping[str, Any]) -> None:
         )
 
 
-def batching(producer: Mapping[str, Any]) -> dict[str, Any]:
+def batching(producer: ClientOptions) -> ClientConfig:
     """Return the configuration of a producer of many small records, made from that for frames."""
     return {**producer, "linger.ms": producer["linger.ms"] or BATCH_LINGER_MS}
 
 
-def transactional(producer: Mapping[str, Any], transactional_id: str) -> dict[str, Any]:
+def transactional(producer: ClientOptions, transactional_id: str) -> ClientConfig:
     """Return the configuration of a producer that writes in transactions, made from the plain producer's.
 
     A transaction fails as a whole, at its time-out at the latest, so nothing in it must outlast that or stop the rest.

@@ -20,6 +20,7 @@ from grete.errors import OffsetOutOfRange
 from grete.logs.kafka.errors import AWAY, Troubles, failed, failure
 from grete.logs.kafka.metadata_client import SLICE_S, MetadataClient
 from grete.logs.kafka.read_ahead import ReadAhead
+from grete.logs.kafka.tls_diagnosis import ClientConfig
 from grete.logs.patience import Patience
 from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
@@ -43,7 +44,7 @@ class Reader:
     """Reads partitions from any offset. Raises LogAway if no broker answers for as long as the log's owner waits."""
 
     def __init__(
-        self, config: dict[str, Any], troubles: Troubles, metadata_client: MetadataClient, patience: Patience
+        self, config: ClientConfig, troubles: Troubles, metadata_client: MetadataClient, patience: Patience
     ) -> None:
         """Connect in the background."""
         self._connect: Callable[[], Consumer] = partial(troubles.made, Consumer, config)

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from grete.errors import ConfigError, FrameworkError, Halted, LogAway, OffsetOutOfRange, Refused, TransientError
 from grete.halts import HaltCode
 from grete.logs.kafka.refusals import REFUSALS, guilty, told
-from grete.logs.kafka.tls_diagnosis import diagnosis
+from grete.logs.kafka.tls_diagnosis import ClientConfig, diagnosis
 from grete.ports import ExternalRecord
 
 # a line of librdkafka's that differs in its numbers only is logged this often: it tries 20 times a second
@@ -184,7 +184,7 @@ class Troubles:
     def __init__(self, scrub: Callable[[str], str]) -> None:
         """``scrub`` hides secrets."""
         self._scrub = scrub
-        self._config: dict[str, Any] = {}
+        self._config: ClientConfig = {}
         self._logged: dict[str, float] = {}  # when a line was logged last, by its text without numbers
         self.last = ""
         self.refused: KafkaError | None = None  # trying again will not help
@@ -207,7 +207,7 @@ class Troubles:
             self._logged[kind] = now
             logger.log(logging.DEBUG if _FENCED.search(line) else level, "%s", line)
 
-    def made(self, client: Callable[..., Any], config: dict[str, Any]) -> Any:
+    def made(self, client: Callable[..., Any], config: ClientConfig) -> Any:
         """Return a client that reports here. Raises ConfigError for an option that librdkafka does not take."""
         self._config = config
         try:

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from grete.errors import ConfigError, OffsetOutOfRange, TransientError
 from grete.logs.kafka.admin import COMPACTED, STREAM, Topics
-from grete.logs.kafka.config import ClientOptions, batching, scrubber, split_options
+from grete.logs.kafka.config import batching, scrubber, split_options
 from grete.logs.kafka.errors import Troubles
 from grete.logs.kafka.group_positions import GroupPositions
 from grete.logs.kafka.job_metadata import KafkaJobMetadata
@@ -20,6 +20,7 @@ from grete.logs.kafka.producer import KafkaWriter
 from grete.logs.kafka.question import Question
 from grete.logs.kafka.reader import KafkaReader
 from grete.logs.kafka.refusals import TimestampLimits
+from grete.logs.kafka.tls_diagnosis import ClientOptions
 from grete.logs.kafka.transactions import Transactions
 from grete.logs.kafka.whole_writer import WholeWriter
 from grete.logs.patience import Patience

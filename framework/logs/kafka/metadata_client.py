@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from grete.errors import FrameworkError
 from grete.logs.kafka.errors import AWAY, UNKNOWN, Troubles, failed, failure
 from grete.logs.kafka.question import Question
+from grete.logs.kafka.tls_diagnosis import ClientConfig
 from grete.logs.patience import Patience
 from grete.protocol.ids import TopicPartition
 
@@ -28,7 +29,7 @@ BEHIND_S = 0.05  # between two questions to brokers that do not know a topic yet
 class MetadataClient:
     """Asks until a broker answers. Raises LogAway if none does for as long as the log's owner waits."""
 
-    def __init__(self, config: dict[str, Any], troubles: Troubles, bootstrap: str, patience: Patience) -> None:
+    def __init__(self, config: ClientConfig, troubles: Troubles, bootstrap: str, patience: Patience) -> None:
         """Connect in the background."""
         self._config = config
         self._consumer: Consumer = troubles.made(Consumer, config)

@@ -13,6 +13,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 from grete.api.reader import OUTPUT
 from grete.errors import ConfigError, FrameworkError, TransientError
 from grete.logs.kafka.errors import Troubles, failed, failure
+from grete.logs.kafka.tls_diagnosis import ClientConfig
 from grete.ports import Delivery, ExternalRecord
 from grete.protocol.errors import DecodeError
 from grete.protocol.frames import decode_headers, encode_headers
@@ -46,7 +47,7 @@ class _Group:
 class KafkaWriter:
     """Sends queue up here; ``poll`` hands them to librdkafka in their order and returns what became of them."""
 
-    def __init__(self, config: dict[str, Any], troubles: Troubles) -> None:
+    def __init__(self, config: ClientConfig, troubles: Troubles) -> None:
         """Connect in the background."""
         self._producer: Producer = troubles.made(Producer, config)
         self._queue: deque[_QueuedRecords] = deque()

@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 from grete.errors import ConfigError
-from grete.logs.kafka.config import ClientOptions, scrubber, split_options
+from grete.logs.kafka.config import scrubber, split_options
 from grete.logs.kafka.consumer import Reader
 from grete.logs.kafka.errors import Troubles
 from grete.logs.kafka.job_metadata import KafkaMetadataReader
 from grete.logs.kafka.metadata_client import BEHIND_S, SPREAD_S_MAX, MetadataClient
+from grete.logs.kafka.tls_diagnosis import ClientConfig, ClientOptions
 from grete.logs.kafka.uncommitted import Uncommitted
 from grete.logs.patience import Patience
 from grete.open_transaction import OpenTransaction
@@ -23,7 +24,7 @@ class KafkaReader:
     def __init__(
         self,
         bootstrap: str,
-        consumer: dict[str, Any],
+        consumer: ClientConfig,
         troubles: Troubles,
         patience: Patience,
         answered: Callable[[], bool] = lambda: False,

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from grete.errors import TransientError
 from grete.logs.kafka.errors import AWAY, UNKNOWN, Troubles, failed
 from grete.logs.kafka.producer import append_time
+from grete.logs.kafka.tls_diagnosis import ClientConfig
 from grete.protocol.ids import TopicPartition
 
 SLICE_S = 0.5  # of a call that waits for the broker: in between the caller looks whether to go on
@@ -28,7 +29,7 @@ class TailRow(NamedTuple):
 
 
 def read_tail(
-    config: dict[str, Any],
+    config: ClientConfig,
     troubles: Troubles,
     partition: TopicPartition,
     begin: int,

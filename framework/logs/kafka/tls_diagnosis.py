@@ -6,19 +6,26 @@ Tried only once a connection has failed. Nothing is sent after the handshake.
 import socket
 import ssl
 from collections.abc import Mapping
-from typing import Any
+
+OptionValue = str | int | float | bool
+ClientOptions = Mapping[str, OptionValue]  # of librdkafka, by name
+ClientConfig = dict[str, OptionValue]
 
 ANSWER_S_MAX = 3.0  # a broker that does not begin TLS by then will not
 _EXPIRED, _NOT_YET = 10, 9  # OpenSSL's verification codes
 _OTHER_NAMES = {62, 64}
 
 
-def protocol(config: Mapping[str, Any]) -> str:
+def protocol(config: ClientOptions) -> str:
     """Return the option security.protocol, lower case."""
     return str(config.get("security.protocol", "plaintext")).lower()
 
 
-def diagnosis(bootstrap: str, config: Mapping[str, Any]) -> str:
+def _text(config: ClientOptions, name: str) -> str | None:
+    return str(config[name]) if name in config else None
+
+
+def diagnosis(bootstrap: str, config: ClientOptions) -> str:
     """Return what is wrong between the options and the first broker that takes a connection; "" if nothing is seen."""
     for address in bootstrap.split(","):
         host, _, port = address.rpartition(":")
@@ -30,11 +37,13 @@ def diagnosis(bootstrap: str, config: Mapping[str, Any]) -> str:
     return ""
 
 
-def _shake_hands(raw: socket.socket, host: str, config: Mapping[str, Any]) -> str:
+def _shake_hands(raw: socket.socket, host: str, config: ClientOptions) -> str:
     secure = "ssl" in protocol(config)
     trust = "ssl.ca.location" if "ssl.ca.location" in config else "ssl.ca.pem"
     try:
-        context = ssl.create_default_context(cafile=config.get("ssl.ca.location"), cadata=config.get("ssl.ca.pem"))
+        context = ssl.create_default_context(
+            cafile=_text(config, "ssl.ca.location"), cadata=_text(config, "ssl.ca.pem")
+        )
         context.wrap_socket(raw, server_hostname=host).close()
     except ssl.SSLCertVerificationError as error:
         if not secure:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import repeat
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -25,6 +25,7 @@ from grete.logs.kafka.endings import WhatBecame, may_come_again, outcome, tells
 from grete.logs.kafka.errors import Troubles, failed
 from grete.logs.kafka.producer import HANDED_MAX, Callback, append_time, hand_over, unknown_offset
 from grete.logs.kafka.tail import TailRow, read_tail
+from grete.logs.kafka.tls_diagnosis import ClientConfig
 from grete.ports import Delivery, ExternalRecord
 from grete.protocol.ids import TopicPartition
 
@@ -62,7 +63,7 @@ class Transactions:
     """The changelog partition of one sink task. The first transaction, its claim, takes the transactional id over."""
 
     def __init__(
-        self, producer: dict[str, Any], consumer: dict[str, Any], troubles: Troubles, partition: TopicPartition
+        self, producer: ClientConfig, consumer: ClientConfig, troubles: Troubles, partition: TopicPartition
     ) -> None:
         """Connect in the background. ``producer`` and ``consumer`` are the plain ones' options. Raises ConfigError."""
         self.partition = partition

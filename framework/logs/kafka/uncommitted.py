@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from grete.logs.kafka.errors import Troubles
 from grete.logs.kafka.metadata_client import SLICE_S, MetadataClient
+from grete.logs.kafka.tls_diagnosis import ClientConfig
 from grete.logs.patience import Patience
 from grete.open_transaction import OpenTransaction
 from grete.protocol.ids import TopicPartition
@@ -24,7 +25,7 @@ PartitionBounds = dict[TopicPartition, tuple[int, int]]
 class Uncommitted:
     """what lies behind the last stable offset of partitions."""
 
-    def __init__(self, consumer: dict[str, Any], troubles: Troubles, bootstrap: str, patience: Patience) -> None:
+    def __init__(self, consumer: ClientConfig, troubles: Troubles, bootstrap: str, patience: Patience) -> None:
         """``consumer``: the configuration of those that read committed messages."""
         self._config = consumer | {"isolation.level": "read_uncommitted"}
         self._made_of = troubles, bootstrap, patience

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import chain, repeat
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -14,6 +13,7 @@ from grete.logs.kafka.endings import may_come_again
 from grete.logs.kafka.errors import Troubles, failed
 from grete.logs.kafka.producer import hand_over
 from grete.logs.kafka.tail import read_tail
+from grete.logs.kafka.tls_diagnosis import ClientConfig
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 
@@ -29,7 +29,7 @@ class WholeWriter:
     """One transactional id. Who takes it over has the older holder's open transaction aborted, and fences it."""
 
     def __init__(
-        self, producer: dict[str, Any], consumer: dict[str, Any], troubles: Troubles, transactional_id: str
+        self, producer: ClientConfig, consumer: ClientConfig, troubles: Troubles, transactional_id: str
     ) -> None:
         """Take the id over. The options are those of plain clients. Raises ConfigError, LogAway, TransientError."""
         self.id = transactional_id
