@@ -7,6 +7,7 @@ the reader's would wait until its fetch has got something.
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from grete.logs.patience import Patience
 from grete.protocol.ids import TopicPartition
 
 SLICE_S = 0.5  # of waiting for the broker: signal handlers run in between
+SLICES = 4  # of a first question: a broker that is near, and refuses, has said so by then
 ANSWER_S = 10.0  # from then on an answer is lost: a broker may be far or busy, and what was given up is not answered
 SPREAD_S_MAX = 30.0  # until every broker knows a topic: a busy one took 15 s
 BEHIND_S = 0.05  # between two questions to brokers that do not know a topic yet
@@ -47,7 +49,7 @@ class MetadataClient:
     def answers(self) -> bool:
         """Return whether a broker answers. It may answer late: ask again, and the same question goes on."""
         if self._probe is None:  # of one topic: a cluster may have many
-            self._probe = self._asked(lambda: self._consumer.list_topics("__consumer_offsets", timeout=ANSWER_S))
+            self._probe = self._asked(self._probed)
         over = self._probe.over(SLICE_S)
         self._take_errors()
         if not over:
@@ -58,6 +60,14 @@ class MetadataClient:
         except KafkaException:
             return False
         return True
+
+    def _probed(self) -> Any:
+        """Ask in slices first: a refusal comes by a callback, which runs in a poll, and only this thread may poll."""
+        for _ in range(SLICES):
+            with suppress(KafkaException):
+                return self._consumer.list_topics("__consumer_offsets", timeout=SLICE_S)
+            self._consumer.poll(0)
+        return self._consumer.list_topics("__consumer_offsets", timeout=ANSWER_S)
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions by topic, without Kafka's own topics."""
