@@ -134,7 +134,6 @@ def test_calls_between_slices_give_what_one_call_gives(
     kit = kit_of(stages)
     kit.run(crashes=20, seed=1)
     assert results(kit) == whole
-    assert watched.left > 5
     assert watched.in_flight > 0
 
 
