@@ -27,6 +27,7 @@ from benchmarks.on_kafka import make_topic
 from benchmarks.results import Kept, Table, write
 from benchmarks.running import console, taken
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete.core.supervision.assignment import Assignment
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import EMBEDDED, IN_DIRECTORY, KAFKA, LogAddress
@@ -194,7 +195,7 @@ class Scene:
 
     def strike(self, trouble: Trouble) -> None:
         """Let worker 0 die, or freeze it; it stays so."""
-        worker = self.running.supervisor.workers[DEAD]
+        supervisor = self.running.supervisor
         if trouble == "frozen":
             process = self._frozen()
             _freeze(process)
@@ -203,17 +204,16 @@ class Scene:
                 time.sleep(TRY_S)
                 _freeze(process)
             return
-        self.running.supervisor.kill(DEAD)
-        self.until("the end of worker 0", lambda: not worker.running)
-        worker.restarts.due_s = NEVER
+        supervisor.kill(DEAD)
+        supervisor.assign(Assignment(frozenset(range(PARTITIONS)) - {DEAD}))
+        self.until("the end of worker 0", lambda: DEAD not in supervisor.workers)
 
     def bring_back(self, trouble: Trouble) -> None:
         """Let worker 0 go on, or its successor start."""
-        worker = self.running.supervisor.workers[DEAD]
         if trouble == "frozen":
             self._frozen().send_signal(signal.SIGCONT)
         else:
-            worker.restarts.due_s = time.monotonic()
+            self.running.supervisor.assign(Assignment(frozenset(range(PARTITIONS))))
 
     def _frozen(self) -> "subprocess.Popen[bytes]":
         process = self.running.supervisor.process(DEAD)

@@ -15,7 +15,7 @@ from grete.halts import PAGE, HaltCode
 pytestmark = pytest.mark.check  # reads all sources: a change is looked at before it is sent
 
 ROOT = Path(__file__).parents[1]
-BY_OTHERS = {HaltCode.UNNAMED, HaltCode.CONFIGURATION, HaltCode.GIVEN_UP}  # no place raises Halted with them
+BY_OTHERS = {HaltCode.UNNAMED, HaltCode.CONFIGURATION}  # no place raises Halted with them
 MAKE = {"Halted", "Refused"}
 
 

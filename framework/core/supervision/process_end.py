@@ -7,7 +7,7 @@ from enum import Enum
 import msgspec
 
 from grete.errors import ExitCode, Halted
-from grete.halts import halt_code
+from grete.halts import HaltCode, halt_code
 from grete.protocol.report import EndReport, Reason
 
 
@@ -99,13 +99,16 @@ def worker_end(end: ProcessExit, how: str, *, silent: bool) -> WorkerEnd:
     )
 
 
-def halted(said: EndReport | None, text: str) -> Halted:
-    """Return the error of a worker that will not come back, with the place that it has ``said``."""
+def halted(said: EndReport | None, text: str, *, given_up: bool) -> Halted:
+    """Return the error of a worker that will not come back, with the place that it has ``said``.
+
+    ``given_up``: it has crashed too often; else it has halted.
+    """
     said = said or EndReport(reason="other", text="")
     place = said.place
     return Halted(
         text + indented(said.traceback),
-        code=halt_code(said.code or None),
+        code=HaltCode.GIVEN_UP if given_up else halt_code(said.code or None),
         task=place.task,
         stage=place.stage,
         topic=place.topic,

@@ -26,7 +26,6 @@ from grete.core.supervision.process_end import ExitKind, ProcessExit, halted, in
 from grete.core.supervision.standbys import Standbys
 from grete.core.supervision.supervised_worker import KilledFor, SupervisedWorker
 from grete.errors import ExitCode
-from grete.halts import HaltCode
 from grete.protocol.report import StandbyReport, WorkerReport
 
 STARTING, RUNNING = ProcessState.STARTING, ProcessState.RUNNING
@@ -137,7 +136,8 @@ class Supervision:
         if self.stopping:
             return self._stopped(worker, end)
         if worker.kill_at_s is not None and code != ExitCode.HALTED:
-            told: list[SupervisionAction] = [] if end.is_quiet else [Tell(worker.unfinished(end)[1])]
+            quiet = end.is_quiet or worker.killed_for is KilledFor.REQUEST
+            told: list[SupervisionAction] = [] if quiet else [Tell(worker.unfinished(end)[1])]
             worker.become(ProcessState.WAITING)
             self._go_on(worker, ())
             return told
@@ -276,10 +276,9 @@ class Supervision:
 
     def _give_up(self, worker: SupervisedWorker, end: ProcessExit, how: str) -> GiveUp:
         """Let a person look: it does not start again by itself."""
-        error = halted(end.said, worker.told(how, end))
-        if end.code != ExitCode.HALTED:
-            error.code = HaltCode.GIVEN_UP
-        worker.has_ended_for_good(ExitCode.HALTED if end.code == ExitCode.HALTED else ExitCode.FAILED, end.said)
+        has_halted = end.code == ExitCode.HALTED
+        error = halted(end.said, worker.told(how, end), given_up=not has_halted)
+        worker.has_ended_for_good(ExitCode.HALTED if has_halted else ExitCode.FAILED, end.said)
         if worker.restarts.last is not None:
             worker.restarts.last = replace(worker.restarts.last, code=str(error.code.value))
         return GiveUp(error)

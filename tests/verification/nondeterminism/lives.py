@@ -81,6 +81,7 @@ def worker(case: str, directory: Path) -> Iterator[Callable[[], int | None]]:
             kafka_config=None,
             settings=SETTINGS,
             output=str(directory / "worker.log"),
+            status_fd=os.open(os.devnull, os.O_WRONLY),
         )
         spec_read, spec_write = os.pipe()
         os.write(spec_write, msgspec.json.encode(spec) + b"\n")
