@@ -228,7 +228,7 @@ def histories_of(spark: "SparkSession", job: Job, sources: Mapping[str, str]) ->
     topology = job.topology()
     whole = {topic: count for counts in topology.broadcast.values() for topic, count in counts.items()}
     return {
-        topic: read_files(spark, path, whole.get(topic) or job.count_of(topic))
+        topic: read_files(spark, path, topic, whole.get(topic) or job.count_of(topic))
         for topic, path in sources.items()
         if path != LOG
     }

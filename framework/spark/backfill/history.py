@@ -1,6 +1,7 @@
 """A job's history as rows that its tasks can take: from files, partitioned as live records are.
 
-Files have columns key, value, timestamp, and if they are a topic's archive partition and offset. Key and value are
+Files have columns key, value, timestamp, and if they are a topic's archive partition and offset; a column topic, if
+there is one, names that topic. Key and value are
 binary or text (a struct becomes JSON), timestamp is a timestamp or ms.
 """
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _CORRUPT = "_corrupt_record"  # where Spark puts a line that is not JSON
 _PARQUET = ".parquet"
 _JSON = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
+TOPICS_MAX = 3  # that a message names
 _BYTES, _TEXT = {"binary"}, {"string"}
 _NESTED = ("struct", "map", "array")
 
@@ -56,8 +58,9 @@ class TopicHistory(NamedTuple):
         return self._replace(rows=rows)
 
 
-def read_files(spark: "SparkSession", path: str, partitions: int) -> TopicHistory:
-    """Return the history of an external input. Raises ConfigError: no such files, wrong columns."""
+def read_files(spark: "SparkSession", path: str, topic: str, partitions: int) -> TopicHistory:
+    """Return the history of an external input. Raises ConfigError: no such files, wrong columns, another topic's."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
 
@@ -67,12 +70,16 @@ def read_files(spark: "SparkSession", path: str, partitions: int) -> TopicHistor
         if name.endswith(_JSON) or (not name.endswith(_PARQUET) and _holds_json(spark, path)):
             found = _read_json(spark, path)
         else:
-            found = spark.read.parquet(path)
+            found = spark.read.option("mergeSchema", True).parquet(path)  # else columns of newer files may be left out
     except AnalysisException as error:
         raise ConfigError(f"history {path}: {str(error).splitlines()[0]}") from error
+    except Py4JJavaError as error:  # the files' schemas differ
+        raise ConfigError(f"history {path}: {error.java_exception.getMessage()}") from error
     types = {name: kind.dataType.simpleString() for name, kind in ((field.name, field) for field in found.schema)}
     archived = "offset" in types and "partition" in types
     _check_columns(path, types, archived=archived)
+    if "topic" in types:
+        _check_topic(found, path, topic)
     key, value = _bytes(found, "key", types), _bytes(found, "value", types)
     timestamp = f.col("timestamp") if types["timestamp"] in ("bigint", "int") else f.unix_millis("timestamp")
     reason = f.when(timestamp.isNull(), f.lit("the row has no timestamp"))
@@ -134,6 +141,18 @@ def _check_columns(path: str, types: dict[str, str], *, archived: bool) -> None:
     if "headers" in types and types["headers"] != "array<struct<key:string,value:binary>>":
         raise ConfigError(
             f"history {path}: column headers is {types['headers']}: need array<struct<key:string,value:binary>>"
+        )
+
+
+def _check_topic(found: "DataFrame", path: str, topic: str) -> None:
+    """Raise ConfigError if there are rows of other topics: folders of a topic each, or an archive of several."""
+    names = sorted(str(row[0]) for row in found.select("topic").where("topic is not null").distinct().collect())
+    if others := [name for name in names if name != topic]:
+        shown = ", ".join(others[:TOPICS_MAX]) + (", …" if len(others) > TOPICS_MAX else "")
+        raise ConfigError(
+            f"history {path} has rows of topic {shown} (its column topic, or folders topic=…), and is given as that of "
+            f"{topic}: give the files of that topic alone; if it had another name then, leave the column topic out",
+            topic=topic,
         )
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from grete.api.job import Job
+from grete.clock_text import clock_text
 from grete.core.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.execution.record_times import order_of
@@ -24,12 +25,16 @@ from grete.spark.backfill.file_rows import EXAMPLES_MAX, FileRows, Hole, by_part
 from grete.spark.backfill.plans import BackfilledTask, Tail, TaskInput
 from grete.spark.telling import Telling
 
+SECONDS = (1_000_000_000, 4_200_000_000)  # of the years 2001 to 2103; as ms they are days of 1970
+MICROSECONDS_MIN = 100_000_000_000_000  # of 1973; as ms they are beyond the year 5000
+
 
 class Accept(StrEnum):
     """What may be so in the history of a backfill, or of an audit: the values of ``--accept``."""
 
     OVERLAP = "overlap"  # files without offsets reach past the first record that is read from the log
     HOLES = "holes"  # offsets are in no file of an archive
+    TIMES = "times"  # timestamps look like seconds, or like microseconds
     FEWER = "fewer"  # the history holds fewer records than the one that made the state before
 
 
@@ -58,6 +63,8 @@ def tell_reports(
         _check_refused(found.values(), sum(report.letters + report.failed for report in reports), accepted)
     if (late := _check_late(job, found.values(), accepted)) is not None:
         telling.say(late)
+    if Accept.TIMES not in accepted.kinds:
+        _check_times(found.values())
     if Accept.HOLES not in accepted.kinds:
         _check_holes(log, found.values())
     if Accept.OVERLAP not in accepted.kinds:
@@ -98,6 +105,24 @@ def _check_late(job: Job, taken: Iterable[FileRows], accepted: Accepted) -> str 
         "would take these for late. Sort the history by time (in Spark: orderBy), or give the columns partition and "
         f"offset; if they may be late: --max-late {count}"
     )
+
+
+def _check_times(taken: Iterable[FileRows]) -> None:
+    """Raise ConfigError if numbers that are taken for ms since 1970 look as if they counted something else."""
+    for each in taken:
+        if each.reached_ms is None:
+            continue
+        if SECONDS[0] <= each.reached_ms < SECONDS[1]:
+            unit, date = "seconds", clock_text(each.reached_ms, utc=True)
+        elif each.reached_ms >= MICROSECONDS_MIN:
+            unit, date = "microseconds or nanoseconds", "beyond the year 5000"
+        else:
+            continue
+        raise ConfigError(
+            f"{each.source}: the highest timestamp of the files is {each.reached_ms}. As ms since 1970 it is {date}, "
+            f"and it looks like {unit}. Write the column as a timestamp, or in ms; if it is meant: --accept times",
+            partition=each.source,
+        )
 
 
 def _check_holes(log: LogReader, taken: Iterable[FileRows]) -> None:

@@ -230,7 +230,7 @@ def test_lines_that_are_not_json_and_a_task_that_fails(spark: "SparkSession", tm
         json.dumps({"key": "a", "value": "1"}),
     ]
     (tmp_path / "history.jsonl").write_text("\n".join(lines))
-    rows = read_files(spark, str(tmp_path / "history.jsonl"), 2).rows.select("value", "refused").collect()
+    rows = read_files(spark, str(tmp_path / "history.jsonl"), "events", 2).rows.select("value", "refused").collect()
     assert {(bytes(row[0]), row[1]) for row in rows} == {
         (b"7", None),
         (b"{broken", "the line is not JSON"),

@@ -101,7 +101,7 @@ def test_spark_brings_parts_of_files_in_another_order_and_a_task_gets_them_in_th
             columns |= {"partition": [0] * count, "offset": list(offsets)}
         pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet", row_group_size=500)
         expected += values
-    history = read_files(small_splits, str(tmp_path), 1)
+    history = read_files(small_splits, str(tmp_path), "events", 1)
     as_it_comes = history.rows.coalesce(1) if archived else history.rows.mapInArrow(cutter(1), DDL).coalesce(1)
     assert values_of(as_it_comes) != expected
     assert values_of(history.by_partition(1)) == expected

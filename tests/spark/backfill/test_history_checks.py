@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from grete.errors import ConfigError
@@ -132,9 +134,43 @@ def test_json_keeps_the_text_of_keys_and_values(spark: "SparkSession", tmp_path:
     values = ['{"n":9007199254740993,"f":7.0,"z":null,"a":1}', "2.50", '{"a": [1, 2.5]}', '"text"', "true"]
     lines = [f'{{"key":{{"b":1,"a":2.0}},"value":{value},"timestamp":{at}}}' for at, value in enumerate(values)]
     (tmp_path / "history.jsonl").write_text("\n".join(lines))
-    rows = read_files(spark, str(tmp_path / "history.jsonl"), 1).rows.orderBy("timestamp").collect()
+    rows = read_files(spark, str(tmp_path / "history.jsonl"), "events", 1).rows.orderBy("timestamp").collect()
     assert [bytes(row["value"]).decode() for row in rows] == [*values[:3], "text", "true"]
     assert {bytes(row["key"]) for row in rows} == {b'{"b":1,"a":2.0}'}
+
+
+@pytest.mark.parametrize(("factor", "unit"), [(1_000, "seconds"), (1 / 1_000, "microseconds")])
+def test_times_that_are_no_milliseconds(
+    spark: "SparkSession", scene: Scene, tmp_path: Path, factor: float, unit: str
+) -> None:
+    """Taken for ms they would put each record into 1970, or far ahead: windows and ttl_ms would go by that."""
+    rows = [(key, value, int(at / factor)) for key, value, at in numbers(10)]
+    path = parquet(tmp_path / "history" / "0.parquet", rows)
+    times = Accepted(late=10, kinds=frozenset({Accept.TIMES}))
+    refused(spark, scene, path, times, f"it looks like {unit}", str(rows[-1][2])[:8], "--accept times")
+
+
+def test_files_of_several_topics(spark: "SparkSession", tmp_path: Path) -> None:
+    """An archive has a folder for each: only the one of the input is its history."""
+    for topic in ("events", "orders"):
+        parquet(tmp_path / f"topic={topic}" / "0.parquet", numbers(3))
+    with pytest.raises(ConfigError, match=r"has rows of topic orders .* is given as that of events"):
+        read_files(spark, str(tmp_path), "events", 1)
+    assert read_files(spark, str(tmp_path / "topic=events"), "events", 1).rows.count() == 3
+
+
+def test_columns_that_only_newer_files_have(spark: "SparkSession", tmp_path: Path) -> None:
+    """Headers came later: the older files have none, and those of the newer ones stay."""
+    table = pa.table({"key": [b"k"], "value": [b"1"], "timestamp": [NOW_MS]})
+    pq.write_table(table, tmp_path / "0.parquet")
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array([[{"key": "trace", "value": b"x"}]], kind)
+    pq.write_table(table.append_column("headers", headers), tmp_path / "1.parquet")
+    rows = read_files(spark, str(tmp_path), "events", 1).rows.orderBy("_path").collect()
+    assert [row["headers"] and [tuple(each) for each in row["headers"]] for row in rows] == [None, [("trace", b"x")]]
+    pq.write_table(table.set_column(2, "timestamp", pa.array(["noon"])), tmp_path / "2.parquet")
+    with pytest.raises(ConfigError, match=r"(?s)history .*Failed merging schemas.*timestamp: STRING"):
+        read_files(spark, str(tmp_path), "events", 1)
 
 
 @pytest.mark.parametrize(
@@ -151,9 +187,9 @@ def test_the_files_of_a_table_are_no_history(
     """Its folder has rows that were deleted, too: refused, as a whole and within, before anything is read."""
     table = tmp_path / folder
     path = parquet(table / "0.parquet", numbers(3))
-    read_files(spark, str(table), 2)
+    read_files(spark, str(table), "events", 2)
     (table / mark).parent.mkdir()
     (table / mark).write_text("{}")
     for each in (str(table), path, str(table / "*.parquet")):
         with pytest.raises(ConfigError, match=f"a table of {name}"):
-            read_files(spark, each, 2)
+            read_files(spark, each, "events", 2)
