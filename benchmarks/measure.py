@@ -137,7 +137,7 @@ def skewed(directory: Path, words: int, keys: int, settings: Settings) -> Result
     seconds = time.perf_counter() - start
     seen: Counter[str] = Counter()
     for worker in supervisor.workers.values():
-        for task in worker.said.tasks.values():
+        for task in worker.reports.tasks.values():
             seen.update(task.counters)
     supervisor.stop()
     supervisor.close()

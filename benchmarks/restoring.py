@@ -99,7 +99,7 @@ def _to_live(job_directory: JobDirectory, settings: Settings, label: str) -> dic
                     f"not all tasks take input {LIMIT_S:.0f} s after the start: the measurement does not count"
                 )
         seconds, cpu = time.perf_counter() - begun, tree_cpu_s() - used
-        tasks = [task for worker in local.supervisor.workers.values() for task in worker.said.tasks.values()]
+        tasks = [task for worker in local.supervisor.workers.values() for task in worker.reports.tasks.values()]
         local.stop()
     restores = sum(task.counters.get("restores", 0) for task in tasks)
     if restores != (job.partitions if label == "changelog" else 0):
@@ -108,7 +108,7 @@ def _to_live(job_directory: JobDirectory, settings: Settings, label: str) -> dic
 
 
 def _all_running(local: LocalJob) -> bool:
-    hosted = [worker.said.tasks for worker in local.supervisor.workers.values()]
+    hosted = [worker.reports.tasks for worker in local.supervisor.workers.values()]
     return all(tasks and all(task.status is TaskState.RUNNING for task in tasks.values()) for tasks in hosted)
 
 

@@ -99,7 +99,7 @@ class Moving:
             seconds, cpu_s = time.perf_counter() - begun, tree_cpu_s() - used
             while not local.supervisor.takes_input:
                 local.poll(10)
-            tasks = [task for worker in local.supervisor.workers.values() for task in worker.said.tasks.values()]
+            tasks = [task for worker in local.supervisor.workers.values() for task in worker.reports.tasks.values()]
             local.stop()
         watcher.close()
         restored = sum(task.counters.get("restores", 0) for task in tasks)

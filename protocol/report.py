@@ -239,7 +239,7 @@ class EndReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker process says of its tasks and of itself.
+    """The report of a worker process on its tasks and on itself.
 
     ``measures``: None before there are any. ``end``: why it ends, None: it goes on, or was asked to end.
     """
@@ -276,7 +276,7 @@ class StandbyTaskReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StandbyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a standby process says of its tasks; of none: its stores are free. ``end``: as that of a worker."""
+    """The report of a standby process on its tasks; on none: its stores are free. ``end``: as that of a worker."""
 
     version: int = REPORT_VERSION
     tasks: tuple[StandbyTaskReport, ...]

@@ -229,7 +229,7 @@ class Workers:
         while kills or not self._committed(ends):
             self.running.poll(20)
             partition = self.rng.randrange(job.partitions)
-            if kills and supervisor.workers[partition].said.tasks and self.rng.random() < 0.5:
+            if kills and supervisor.workers[partition].reports.tasks and self.rng.random() < 0.5:
                 supervisor.kill(partition)
                 kills, self.kills = kills - 1, self.kills + 1
 

@@ -85,7 +85,7 @@ class Workers:
     def started(self) -> bool:
         """Return whether all tasks take input."""
         return all(
-            worker.said.tasks and all(task.status is TaskState.RUNNING for task in worker.said.tasks.values())
+            worker.reports.tasks and all(task.status is TaskState.RUNNING for task in worker.reports.tasks.values())
             for worker in self._supervisor.workers.values()
         )
 

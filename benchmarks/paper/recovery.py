@@ -135,7 +135,7 @@ def _until_taking_input(local: LocalJob) -> int:
     while not local.supervisor.takes_input:
         local.poll(10)
         _bound(begun)
-    tasks = [task for worker in local.supervisor.workers.values() for task in worker.said.tasks.values()]
+    tasks = [task for worker in local.supervisor.workers.values() for task in worker.reports.tasks.values()]
     return sum(task.counters.get("restores", 0) for task in tasks)
 
 

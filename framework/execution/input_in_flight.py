@@ -1,4 +1,4 @@
-"""What of a task's input has been taken and waits for calls. Not in deterministic mode.
+"""The input of a task that was taken and waits for calls. Not in deterministic mode.
 
 A checkpoint waits for records in flight. But while these wait for timers that are due it may close (E10): rows of
 topics stay in flight, and it says that they are to be read. So the core knows of rows when they have had their turns.

@@ -23,7 +23,7 @@ CAUSE_MS = 60_000  # how far back the cause of a rollback is looked for
 
 
 class Counted(Enum):
-    """What a worker or a task counts."""
+    """The counters of a worker or a task."""
 
     BUSY = auto()  # seconds of a worker
     IN = auto()

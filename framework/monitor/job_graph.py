@@ -34,7 +34,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """What flows from a node to another. ``counted``: a topic of the log, or "sink:" and the attribute of an Output.
+    """A flow of records between two nodes. ``counted``: a topic of the log, or "sink:" and the attribute of an Output.
 
     ``sender``, ``reader``: the stages at its ends, None: it comes from outside, or goes there.
     """

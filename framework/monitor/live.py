@@ -17,7 +17,7 @@ _WORST_FIRST = (StandbyState.STOPPED, StandbyState.RESTORING, StandbyState.STAND
 
 
 class RestoreShown(msgspec.Struct, frozen=True):
-    """How far a task has restored its state. ``left_s``: for how long it still will, None: not known."""
+    """The progress of a restore. ``left_s``: for how long it still takes, None: not known."""
 
     done: int
     end: int
@@ -25,7 +25,7 @@ class RestoreShown(msgspec.Struct, frozen=True):
 
 
 class Buffers(msgspec.Struct, frozen=True):
-    """What a task holds in memory and on disk, in bytes."""
+    """The bytes that a task holds in memory and on disk."""
 
     uncommitted_bytes: int
     unacknowledged_bytes: int
@@ -35,7 +35,7 @@ class Buffers(msgspec.Struct, frozen=True):
 
 
 class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What is shown of a task; of one that has said nothing yet, only where it is."""
+    """A task as it is shown; one that has said nothing yet, only by its place."""
 
     name: str
     stage: str
@@ -65,7 +65,7 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What is shown of a worker process."""
+    """A worker process as it is shown."""
 
     number: int
     partitions: tuple[int, ...]
@@ -82,7 +82,7 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StandbyRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What is shown of the standby of a partition."""
+    """The standby of a partition as it is shown."""
 
     partition: int
     running: bool

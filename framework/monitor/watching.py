@@ -38,7 +38,7 @@ _DISK_S = 2.0  # between two looks at the disk
 
 
 class FreeSpace:
-    """What is free on the disk of a directory, looked at now and then."""
+    """The free bytes on the disk of a directory, looked at now and then."""
 
     def __init__(self, directory: Path) -> None:
         self._directory, self._bytes, self._looked_s = directory, 0, -_DISK_S
@@ -51,7 +51,7 @@ class FreeSpace:
 
 
 class Here(NamedTuple):
-    """What a supervisor says besides its workers: its standbys, and its part in the whole job."""
+    """The standbys of a supervisor, and its part in the whole job."""
 
     standbys: tuple[StandbyView, ...] = ()
     partitions: int = 0
@@ -105,8 +105,8 @@ class JobWatch:
                     halted=worker.exit_code in (ExitCode.HALTED, ExitCode.FAILED),
                     last_end=worker.restarts.last,
                     ends={reason: worker.restarts.counts[reason] for reason in REASONS},
-                    tasks=worker.said.tasks,
-                    measures=worker.said.measures,
+                    tasks=worker.reports.tasks,
+                    measures=worker.reports.measures,
                 )
                 for worker in local.supervisor.workers.values()
             ),

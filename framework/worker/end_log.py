@@ -1,4 +1,4 @@
-"""What a worker says of the error that ends it: a line of its log, and the report for its supervisor."""
+"""The error that ends a worker: a line of its log, and the report for its supervisor."""
 
 import traceback
 from collections.abc import Iterable

@@ -33,7 +33,7 @@ class InputProgress:
     def take(self, workers: Iterable[SupervisedWorker]) -> None:
         """Take what the workers said last."""
         for worker in workers:
-            for name, task in worker.said.tasks.items():
+            for name, task in worker.reports.tasks.items():
                 self.checkpoint_ids[name] = max(self.checkpoint_ids[name], task.checkpoint_id)
                 if name in self._arriving:
                     self._arrive(name, task)

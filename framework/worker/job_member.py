@@ -137,8 +137,8 @@ class JobMember:
         states = supervisor.hosted()
         for worker in supervisor.workers.values():
             for partition in worker.partitions:
-                if worker.said.checkpoint_id > 0:
-                    self._positions[partition] = worker.said.checkpoint_id
+                if worker.reports.checkpoint_id > 0:
+                    self._positions[partition] = worker.reports.checkpoint_id
         standbys = supervisor.core.standbys.by_partition
         behind = {partition: each.behind for partition, each in standbys.items()}
         for partition, standby in standbys.items():

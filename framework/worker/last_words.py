@@ -16,7 +16,7 @@ _FRAME = re.compile(r'  File "(?P<file>[^<].*)", line (?P<line>\d+) in (?P<funct
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """What is read of a line of the log."""
+    """A line of the log, as far as it is read."""
 
     level: str = ""
     id: str | None = None  # of Grete's own lines

@@ -101,7 +101,7 @@ class LocalJob:
         """Raise Fenced if another process has a task: how far that comes is not seen from here."""
         if self._fenced:
             raise Fenced(self._was_fenced(self._fenced))
-        for name, task in ChainMap(*(worker.said.fenced for worker in self.supervisor.workers.values())).items():
+        for name, task in ChainMap(*(worker.reports.fenced for worker in self.supervisor.workers.values())).items():
             text = "" if task.end is None else f": {task.end.text}"
             raise Fenced(f"{name} was fenced: another process has taken it{text}", task=name)
 
@@ -134,7 +134,7 @@ class LocalJob:
     def _tasks(self) -> Iterator[tuple[str, TaskReport]]:
         """Yield the name of each task, and what it said last."""
         for worker in self.supervisor.workers.values():
-            yield from worker.said.tasks.items()
+            yield from worker.reports.tasks.items()
 
     @property
     def reports(self) -> TaskReports:
@@ -189,7 +189,7 @@ class LocalJob:
             return False
         with suppress(LogAway), self.patience.briefly(ASK_S):
             self._take()
-            return self.completion.drained(ends, [worker.said.tasks for worker in self.supervisor.workers.values()])
+            return self.completion.drained(ends, [worker.reports.tasks for worker in self.supervisor.workers.values()])
         return False
 
     def _was_fenced(self, numbers: Collection[int]) -> str:

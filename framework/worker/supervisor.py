@@ -123,10 +123,12 @@ class Supervisor:
 
     def poll(self, timeout_ms: float = 100) -> None:
         """Read what processes say, notice their ends, start what is due. Raises Halted: a person must look."""
-        self._selector.ready((min(timeout_ms, SOON_MS) if self.core.standbys.ending else timeout_ms) / 1000)
+        for number in self._selector.ready(
+            (min(timeout_ms, SOON_MS) if self.core.standbys.ending else timeout_ms) / 1000
+        ):
+            self._read(number, self._workers[number])
         for number, child in tuple(self._workers.items()):
             child.send_orders()
-            self._read(number, child)
             if (code := child.code) is not None:
                 self._exited(number, child, code)
         for partition, child in tuple(self._standbys.items()):
@@ -217,7 +219,7 @@ class Supervisor:
             fenced=action.fenced,
         )
         child = self._workers[number] = ChildProcess(self._pool.start(spec))
-        self._selector.register(child.pipe, child)
+        self._selector.register(child.pipe, number)
 
     def _spawn_standby(self, partition: int) -> None:
         log = str(self._job_directory.standby_log(partition))
@@ -229,7 +231,7 @@ class Supervisor:
         for line in child.lines():
             report = report_in(line, decode_worker_report, f"worker {number}")
             if report is None:
-                self.core.lives(number)
+                self.core.sign_of_life(number)
             else:
                 self._do(self.core.reported(number, report))
         if read and not child.reads:
@@ -237,7 +239,7 @@ class Supervisor:
 
     def _exited(self, number: int, child: ChildProcess, code: int) -> None:
         self._read(number, child)  # its last words
-        reported, log = self.core.workers[number].said.end, self._job_directory.worker_log(number)
+        reported, log = self.core.workers[number].reports.end, self._job_directory.worker_log(number)
         if child.reads:
             self._selector.unregister(child.pipe)
         self._workers.pop(number).close()

@@ -12,7 +12,7 @@ TURN_MS = 5  # of one task before the next one's turn and the log's; a turn neve
 
 
 class TurnTimes:
-    """How long the turns of each task were. Any thread may ask."""
+    """The times that the turns of each task took. Any thread may ask."""
 
     def __init__(self, mono_ms: Callable[[], float]) -> None:
         self._mono_ms = mono_ms

@@ -31,7 +31,7 @@ class TaskReports:
         """Take what the workers said last."""
         self.troubles, self.waits, self.failures, self.restores = {}, {}, {}, {}
         for worker in workers:
-            for name, task in worker.said.tasks.items():
+            for name, task in worker.reports.tasks.items():
                 for said, by_task in (
                     (task.sink_trouble, self.troubles),
                     (task.waits, self.waits),

@@ -54,7 +54,7 @@ def wipe_state(local: LocalJob, partition: int) -> None:
 
 def is_running(local: LocalJob, partition: int) -> bool:
     """Whether all tasks of a worker have restored and take input."""
-    tasks = local.supervisor.workers[partition].said.tasks
+    tasks = local.supervisor.workers[partition].reports.tasks
     return bool(tasks) and all(task.status is TaskState.RUNNING for task in tasks.values())
 
 
@@ -157,8 +157,8 @@ class Chaos:
 
     def _strike_restore(self) -> None:
         worker = self._local.supervisor.workers[self._victim]
-        starting = [task for task in worker.said.tasks.values() if task.status is TaskState.STARTING]
-        if worker.said.tasks and not starting:
+        starting = [task for task in worker.reports.tasks.values() if task.status is TaskState.STARTING]
+        if worker.reports.tasks and not starting:
             self._again("the restore was over")
             return
         halfway = [task.restore for task in starting if 0 < task.restore.done < task.restore.total]
@@ -176,7 +176,7 @@ class Chaos:
         """
         if not is_running(self._local, self._victim):
             return
-        tasks = self._local.supervisor.workers[self._victim].said.tasks.values()
+        tasks = self._local.supervisor.workers[self._victim].reports.tasks.values()
         if any(task.counters.get("restores") for task in tasks):
             self.done.append(Kill(self._victim, 0, restoring=True))
             self._phase = _Phase.RECOVERING

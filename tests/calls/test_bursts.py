@@ -88,7 +88,7 @@ class Behind(Task):
 
 
 class Watched:
-    """How many checkpoints were frozen with timers left, and how many of them with records in flight behind these."""
+    """The checkpoints that were frozen with timers left, and those of them with records in flight behind these."""
 
     def __init__(self, patched: pytest.MonkeyPatch) -> None:
         self.left = self.in_flight = 0

@@ -153,7 +153,7 @@ def test_calls_survive_kills_and_a_service_in_trouble(mode: str, tmp_path: Path,
         server.server_close()  # connections are refused from here on
         scene.kill(0)
         worker = scene.local.supervisor.workers[0]
-        until(scene, lambda: worker.said.tasks)
+        until(scene, lambda: worker.reports.tasks)
         early.append(scene.seen())
         with serving(service.answer, port) as again:
             ends = scene.local.ends()

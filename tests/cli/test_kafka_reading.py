@@ -165,7 +165,7 @@ def test_a_table_is_whole_and_a_lag_ends_at_0_where_others_write_in_transactions
         until(lambda: local.ends()[sales] == 4)  # 2 records, 1 that was taken back, and the mark of that
 
         def lag_from(partition: TopicPartition) -> int:
-            tasks = [task for worker in local.supervisor.workers.values() for task in worker.said.tasks.values()]
+            tasks = [task for worker in local.supervisor.workers.values() for task in worker.reports.tasks.values()]
             reads = (each for task in tasks for each in task.inputs)
             return sum(each.lag_from for each in reads if TopicPartition(each.topic, each.partition) == partition)
 

@@ -77,7 +77,12 @@ def running(
             kills = 0
             while not ended.is_set():
                 local.poll(20)
-                if kill and kills < 2 and local.supervisor.workers[kills].said.tasks and local.records_committed() > 50:
+                if (
+                    kill
+                    and kills < 2
+                    and local.supervisor.workers[kills].reports.tasks
+                    and local.records_committed() > 50
+                ):
                     local.supervisor.kill(kills)
                     kills += 1
             local.stop()

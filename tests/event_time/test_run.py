@@ -103,7 +103,7 @@ def test_what_a_worker_said_before_its_end_does_not_end_a_run(tmp_path: Path, wa
         while not local.drained({}):
             assert time.monotonic() < deadline
             local.poll(20)
-            said = [task.ended_in for task in worker.said.tasks.values()]
+            said = [task.ended_in for task in worker.reports.tasks.values()]
             if not killed and said and None not in said:
                 killed = not local.drained({})
                 local.supervisor.kill(0)

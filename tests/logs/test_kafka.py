@@ -136,7 +136,7 @@ def test_what_was_sought_comes_while_others_go_on(kafka_broker: Broker, topic: s
 def test_a_partition_that_the_client_forgets_to_fetch_is_fetched_afresh(
     connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch, stop: str
 ) -> None:
-    """What is there and does not come is asked for again, then of another client, and nothing comes twice."""
+    """A message that is there and does not come is asked for again, then of another client; none comes twice."""
     monkeypatch.setattr(consumer, "STUCK_S", 0.1)
     log = connect()
     partition = filled(log, topic, 1)

@@ -124,7 +124,7 @@ class Scene:
 def is_fenced(local: LocalJob, bulk_write: BulkWrite) -> bool:
     """Watch the worker until it has ended as fenced; False if it has crashed instead, and taken its task back."""
     (worker,) = local.supervisor.workers.values()
-    while all(task.generation <= bulk_write.tasks[0].generation for task in worker.said.tasks.values()):
+    while all(task.generation <= bulk_write.tasks[0].generation for task in worker.reports.tasks.values()):
         try:
             local.poll(20)
         except Fenced as error:
@@ -170,9 +170,9 @@ def test_a_worker_at_work_is_fenced_and_says_so(scene: Scene) -> None:
     scene.order(1)
     scene.work(1)
     with scene.started() as local:
-        while not local.supervisor.workers[0].said.tasks:
+        while not local.supervisor.workers[0].reports.tasks:
             local.poll(20)
-        while local.supervisor.workers[0].said.tasks["total-0"].status is not TaskState.RUNNING:
+        while local.supervisor.workers[0].reports.tasks["total-0"].status is not TaskState.RUNNING:
             local.poll(20)
         log = scene.open()
         bulk_write = begin(log, scene.job, SETTINGS)

@@ -1,4 +1,4 @@
-"""What a migration refuses that only some states show, on jobs in memory."""
+"""Refusals of a migration that only some states show, on jobs in memory."""
 
 from collections.abc import Callable
 from decimal import Decimal

@@ -112,7 +112,7 @@ def run(
         while not local.drained(local.ends()):
             assert time.monotonic() < deadline
             local.poll(20)
-            if kill and local.supervisor.workers[0].said.tasks:
+            if kill and local.supervisor.workers[0].reports.tasks:
                 local.supervisor.kill(0)
                 kill = False
         local.stop()

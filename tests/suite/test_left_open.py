@@ -45,7 +45,7 @@ def test_what_another_thread_drops_is_closed_in_the_thread_that_opened_it() -> N
     closed_in: list[int] = []
 
     class Owner:
-        """What holds the connection."""
+        """The holder of the connection."""
 
     def drop() -> None:
         owners.clear()

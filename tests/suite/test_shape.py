@@ -1,4 +1,4 @@
-"""What the figures of the code's shape count: on small sources, and against the table of docs/hacking.md."""
+"""The figures of the code's shape: on small sources, and against the table of docs/hacking.md."""
 
 import ast
 
@@ -34,7 +34,7 @@ def test_floors_are_the_longest_chain() -> None:
 
 
 def test_the_table_has_each_figure_within_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written there as of now is not beyond what it may be."""
+    """The table's values are within its bounds."""
     table = [
         Figure(name, shape.number(now), goal, at_least=goal.startswith("≥"))
         for name, now, _, goal in shape.rows().values()

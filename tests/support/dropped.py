@@ -1,4 +1,4 @@
-"""What a test drops is closed as the end of a process would close it, but in the thread that has opened it.
+"""An object that a test drops is closed as the end of a process would close it, in the thread that has opened it.
 
 Python looks for garbage in any thread, and a connection to SQLite can be closed only in its own.
 """

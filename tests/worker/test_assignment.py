@@ -51,7 +51,7 @@ def running(local: LocalJob, *partitions: int) -> bool:
 def generations(local: LocalJob) -> dict[str, int]:
     """Return task → its generation."""
     workers = local.supervisor.workers.values()
-    return {name: task.generation for worker in workers for name, task in worker.said.tasks.items()}
+    return {name: task.generation for worker in workers for name, task in worker.reports.tasks.items()}
 
 
 def test_others_may_have_what_has_committed() -> None:
@@ -59,7 +59,7 @@ def test_others_may_have_what_has_committed() -> None:
     worker = SupervisedWorker(0)
 
     def say(*tasks: TaskReport) -> tuple[HostedState, HostedState]:
-        worker.said.take(WorkerReport(tasks=tasks), worker.partitions)
+        worker.reports.take(WorkerReport(tasks=tasks), worker.partitions)
         return worker.hosted_state(0), worker.hosted_state(1)
 
     worker.partitions = 0, 1
@@ -238,7 +238,7 @@ def test_what_was_committed_elsewhere_is_no_record_of_this_run() -> None:
         read = InputReport(topic="lines", partition=number, offset=offset, lag_from=offset)
         begin = InputPosition("lines", number, began)
         task = task_report(f"pass-{number}", checkpoint_id=checkpoint_id, began=(begin,), inputs=(read,), life=1)
-        workers[number].said.take(WorkerReport(tasks=(task,)), (number,))
+        workers[number].reports.take(WorkerReport(tasks=(task,)), (number,))
         progress.take(workers)
 
     progress.host(["pass-0"])

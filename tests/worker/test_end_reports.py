@@ -70,7 +70,7 @@ def test_a_worker_reports_why_it_ends(
     job_directory, reference = JobDirectory(tmp_path / "job"), str(tmp_path / "obeys.py")
     with LocalJob(load_job(reference), reference, job_directory, Settings(checkpoint_interval_ms=20)) as local:
         worker = local.supervisor.workers[0]
-        until(lambda: worker.said.takes_input, step=lambda: local.poll(20), saw=lambda: local.supervisor.news)
+        until(lambda: worker.reports.takes_input, step=lambda: local.poll(20), saw=lambda: local.supervisor.news)
         process = local.supervisor.process(0)
         assert process is not None
         local.metadata.produce_with_meta([ExternalRecord(WORDS, None, word.encode(), 1)], {})

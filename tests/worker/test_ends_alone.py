@@ -72,7 +72,7 @@ class Load:
 
     def position(self, partition: int) -> int:
         """Return how far a partition is committed by its first task, as the worker says."""
-        task = self.worker.said.tasks.get(f"split-{partition}")
+        task = self.worker.reports.tasks.get(f"split-{partition}")
         return 0 if task is None else sum(each.offset for each in task.inputs if each.topic == f"{self.name}-lines")
 
     def second_is_through(self) -> bool:
@@ -112,7 +112,7 @@ def check(name: str, directory: Path, address: LogAddress = IN_DIRECTORY) -> Non
         process = local.supervisor.process(0)
         assert process is not None
         assert worker.starts == 1  # the process has gone on
-        assert "it cannot be processed yet" in str(worker.said.tasks["split-0"].end)
+        assert "it cannot be processed yet" in str(worker.reports.tasks["split-0"].end)
         assert "split-0 ended (task error)" in local.supervisor.news[0]
         os.kill(process.pid, signal.SIGKILL)
         load.goes_on(3)
@@ -120,7 +120,7 @@ def check(name: str, directory: Path, address: LogAddress = IN_DIRECTORY) -> Non
         broken.unlink()
         poll_until(local, lambda: local.drained(local.ends()))
         assert worker.starts == 2
-        poll_until(local, lambda: worker.said.tasks["split-0"].end is None)  # it has committed again
+        poll_until(local, lambda: worker.reports.tasks["split-0"].end is None)  # it has committed again
         assert load.sent() == Counter((word, n + 1) for word, count in load.said.items() for n in range(count))
         local.stop()
 
@@ -215,7 +215,7 @@ def test_a_fenced_task_takes_those_of_its_partition_with_it(tmp_path: Path) -> N
         stages, options = ("split", "count"), ("--stage=count", f"--state-directory={tmp_path / 'other'}")
         with WorkerUnderTest(tmp_path / "job", *options, reference=str(path), task="count-0") as thief:
             poll_until(
-                local, lambda: {worker.said.tasks[f"{stage}-0"].status for stage in stages} == {TaskState.FENCED}
+                local, lambda: {worker.reports.tasks[f"{stage}-0"].status for stage in stages} == {TaskState.FENCED}
             )
             assert local.supervisor.hosted() == {0: HostedState.FENCED, 1: HostedState.RUNNING}
             with pytest.raises(Fenced, match="another process has taken it"):

@@ -87,11 +87,11 @@ def test_a_task_that_is_fenced_ends_alone_and_stays_away(tmp_path: Path) -> None
     with LocalJob(load_job(str(path)), str(path), JobDirectory(tmp_path / "job"), Settings(), processes=1) as local:
         (worker,) = local.supervisor.workers.values()
         poll_until(local, lambda: running(local))
-        assert worker.said.tasks.keys() == {"pass-0", "pass-1"}
+        assert worker.reports.tasks.keys() == {"pass-0", "pass-1"}
         other = f"--state-directory={tmp_path / 'other'}"
         with WorkerUnderTest(tmp_path / "job", other, reference=str(path), partition=1, task="pass-1") as thief:
-            poll_until(local, lambda: worker.said.tasks["pass-1"].status is TaskState.FENCED)
-            assert worker.said.tasks["pass-0"].status is TaskState.RUNNING
+            poll_until(local, lambda: worker.reports.tasks["pass-1"].status is TaskState.FENCED)
+            assert worker.reports.tasks["pass-0"].status is TaskState.RUNNING
             (news,) = local.supervisor.news
             assert "pass-1 was fenced: another process has taken it; the other tasks go on" in news
             with pytest.raises(Fenced, match="pass-1 was fenced"):
@@ -99,9 +99,9 @@ def test_a_task_that_is_fenced_ends_alone_and_stays_away(tmp_path: Path) -> None
             taken = thief.running()["generation"]
             local.supervisor.kill(0)
             poll_until(
-                local, lambda: bool(worker.said.tasks) and worker.said.tasks["pass-0"].status is TaskState.RUNNING
+                local, lambda: bool(worker.reports.tasks) and worker.reports.tasks["pass-0"].status is TaskState.RUNNING
             )
-            assert worker.said.tasks["pass-1"].status is TaskState.FENCED
+            assert worker.reports.tasks["pass-1"].status is TaskState.FENCED
             assert thief.until(lambda status: status["status"] == "running")["generation"] == taken
             with WorkerUnderTest(tmp_path / "job", other, reference=str(path), partition=0, task="pass-0") as second:
                 with pytest.raises(Fenced, match="worker 0 was fenced: another process has taken a partition of it"):

@@ -67,7 +67,7 @@ def test_the_prewarmed_worker_takes_the_place_of_a_killed_worker(
         ends = local.ends()
         poll_until(local, lambda: local.drained(ends))
         assert local.supervisor.process(0) is prewarmed
-        assert worker.said.tasks["count-words-0"].generation == 2
+        assert worker.reports.tasks["count-words-0"].generation == 2
         assert totals(local.log) == [("a", 1), ("b", 1)]
         poll_until(local, lambda: spawner._prewarmed is not None)
         waiting = spawner._prewarmed.process

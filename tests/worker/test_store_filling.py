@@ -64,7 +64,7 @@ def test_other_tasks_go_on_while_a_snapshot_does_not_come(tmp_path: Path, ends: 
     os.mkfifo(file)
     with LocalJob(job, str(path), directory, settings, processes=1) as local:
         say(local, "b", "c")
-        tasks = local.supervisor.workers[0].said.tasks
+        tasks = local.supervisor.workers[0].reports.tasks
         assert tasks["count-1"].status is TaskState.RUNNING
         assert tasks["count-0"].status is not TaskState.RUNNING
         if ends == "the folder answers":

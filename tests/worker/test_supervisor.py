@@ -58,7 +58,7 @@ def poll_until(local: LocalJob, condition: Callable[[], bool]) -> None:
 
 def running(local: LocalJob) -> bool:
     """Whether all tasks run."""
-    statuses = [worker.said.tasks for worker in local.supervisor.workers.values()]
+    statuses = [worker.reports.tasks for worker in local.supervisor.workers.values()]
     return all(status and all(task.status is TaskState.RUNNING for task in status.values()) for status in statuses)
 
 
@@ -148,12 +148,12 @@ def test_an_empty_commit_between_two_crashes_is_no_progress(tmp_path: Path) -> N
 
         def killed_once_it_has_committed() -> None:
             poll_until(local, lambda: running(local))
-            before = worker.said.checkpoint_id
-            poll_until(local, lambda: worker.said.checkpoint_id > before)
+            before = worker.reports.checkpoint_id
+            poll_until(local, lambda: worker.reports.checkpoint_id > before)
             process = local.supervisor.process(0)
             assert process is not None
             os.kill(process.pid, signal.SIGKILL)
-            poll_until(local, lambda: not worker.running or worker.said.tasks == {})
+            poll_until(local, lambda: not worker.running or worker.reports.tasks == {})
 
         for crashes in (1, 2):
             killed_once_it_has_committed()
@@ -186,8 +186,8 @@ def test_a_fenced_worker_ends_alone(tmp_path: Path) -> None:
             assert "worker 0 was fenced: another process has taken its partition" in local.supervisor.news[-1]
             with pytest.raises(Fenced, match="worker 0 was fenced"):
                 local.require_all()  # as `grete run` asks, which cannot see how far the other one comes
-            position = second.said.tasks["pass-1"].checkpoint_id
-            poll_until(local, lambda: second.said.tasks["pass-1"].checkpoint_id > position)
+            position = second.reports.tasks["pass-1"].checkpoint_id
+            poll_until(local, lambda: second.reports.tasks["pass-1"].checkpoint_id > position)
             assert (second.starts, len(local.supervisor.news)) == (1, 1)
             one.running()
             with thief(1), pytest.raises(Fenced, match="worker 0 and worker 1 were fenced"):

@@ -20,7 +20,7 @@ from grete.state.commits import all_wirings, ends_of, last_commit, readable_ends
 
 
 class InputRow(msgspec.Struct, frozen=True):
-    """How far a partition of an external input has been read, and where it ends."""
+    """The position in a partition of an external input, and its end."""
 
     offset: int
     end: int

@@ -32,7 +32,7 @@ class StandbyText(msgspec.Struct, frozen=True):
 
 
 class ShownMember(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a session. ``since_ms``: when it began, in ms since 1970, None: not known.
+    """A session, as far as it is known. ``since_ms``: when it began, in ms since 1970, None: not known.
 
     ``code``: a digest of it, "": not known. ``partitions``: those that it has active, with their states.
     ``follows``: the offset of its assignment.

@@ -1,4 +1,4 @@
-"""What a driver of ``Supervision`` is to do, in the given order. A worker is known by its number."""
+"""The actions of ``Supervision``, which its driver carries out in their order. A worker has a number."""
 
 from dataclasses import dataclass
 

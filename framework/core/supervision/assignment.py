@@ -20,7 +20,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class HostedState(StrEnum):
-    """What a supervisor says of a partition that it hosts, or has hosted last."""
+    """The state of a partition on this machine, which hosts it or has hosted it last."""
 
     STARTING = "starting"  # also: restoring, or its worker waits for its next start
     RUNNING = "running"  # all tasks take input

@@ -14,7 +14,7 @@ DOUBLINGS_MAX = 40  # of the wait before a restart: its bound is reached long be
 
 @dataclass(frozen=True)
 class Policy:
-    """What the settings of a job say.
+    """The bounds that a job's settings give.
 
     ``stop_s``: from a worker's signal to its kill. ``silent_s_max``: without a report. ``standby_stop_s``: from a
     standby's signal to its kill. ``standby_still_s``: in which a restore reads nothing: then a worker may find out why.
@@ -41,12 +41,12 @@ class Policy:
 
     @property
     def silent_start_s_max(self) -> float:
-        """How long a process may say nothing before its first report."""
+        """The bound of silence before the first report of a process."""
         return self.silent_s_max * START_FACTOR
 
     @property
     def gap_s_max(self) -> float:
-        """How much silence one look counts at most. Reports that came meanwhile were read before it."""
+        """The most silence that one look counts. Reports that came meanwhile were read before it."""
         return self.silent_s_max * GAP_SHARE
 
     def restart_wait_ms(self, ends: int) -> int:

@@ -1,4 +1,4 @@
-"""How a process has ended: as its driver sees it, and as a page, a metric and a person are told."""
+"""The end of a process: as its driver sees it, and as a page, a metric and a person are told."""
 
 import textwrap
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from grete.protocol.report import EndReport, Reason
 
 
 class ExitKind(Enum):
-    """What has ended a process."""
+    """The cause of a process's end."""
 
     EXIT = "the process itself, with an exit code"
     TERMINATED = "SIGTERM: it had not got so far as to take the signal itself"

@@ -51,7 +51,7 @@ class SupervisedStandby:
 
     @property
     def behind(self) -> int:
-        """How many messages of its changelogs are behind its stores, -1: not known, or one has not all before them."""
+        """The messages of its changelogs that its stores do not include, -1: not known, or it still restores."""
         tasks = self.tasks.values()
         return sum(t.behind for t in tasks) if tasks and all(t.behind >= 0 for t in tasks) else -1
 

@@ -35,7 +35,7 @@ class SupervisedWorker:
         self.state = WORKER_PROCESS.first
         self.partitions: tuple[int, ...] = ()
         self.wanted: tuple[int, ...] = ()
-        self.said = WorkerReports()
+        self.reports = WorkerReports()
         self.restarts = Restarts()
         self.starts = 0
         self.exit_code: int | None = None
@@ -56,7 +56,7 @@ class SupervisedWorker:
     @property
     def hosted(self) -> tuple[int, ...]:
         """Its partitions, and those that it has not given up yet."""
-        return tuple(sorted({*self.partitions, *self.said.partitions}))
+        return tuple(sorted({*self.partitions, *self.reports.partitions}))
 
     def hosted_state(self, partition: int) -> HostedState:
         """Return what has become of one of its partitions."""
@@ -66,7 +66,7 @@ class SupervisedWorker:
             return HostedState.FENCED
         if self.exit_code in GIVEN_UP:
             return HostedState.HALTED
-        states = self.said.states(partition)
+        states = self.reports.states(partition)
         if self.kill_at_s is not None or self.exit_code is not None or partition not in self.partitions:
             return HostedState.STORED if states == {TaskState.STOPPED} else HostedState.STOPPING
         if TaskState.FENCED in states:
@@ -80,16 +80,16 @@ class SupervisedWorker:
     def started(self) -> None:
         """Take note that a new process begins."""
         self.become(ProcessState.STARTING)
-        self.said.process_started()
+        self.reports.process_started()
         self.starts += 1
         self.killed_for, self.silent_s = None, 0.0
 
-    def hosts(self, partitions: tuple[int, ...], again: Collection[int]) -> bool:
+    def host(self, partitions: tuple[int, ...], again: Collection[int]) -> bool:
         """Host these partitions from now on; return whether its process, which runs, is to be told."""
-        if partitions == self.partitions and not any(task.partition in again for task in self.said.fenced.values()):
+        if partitions == self.partitions and not any(task.partition in again for task in self.reports.fenced.values()):
             return False
         self.partitions = partitions
-        self.said.keep_fenced(partitions, again)
+        self.reports.keep_fenced(partitions, again)
         return True
 
     def stays_away(self, again: Collection[int]) -> bool:
@@ -98,13 +98,13 @@ class SupervisedWorker:
         given_up = self.exit_code in GIVEN_UP and not self.wanted  # it is told of until a person has looked
         return self.exit_code is not None and (given_up or not kept <= set(again))
 
-    def begins_again(self, again: Collection[int]) -> None:
+    def begin_again(self, again: Collection[int]) -> None:
         """Host what is wanted now, as if this was the first start."""
         self.partitions, self.exit_code, self.ended, self.kill_at_s = self.wanted, None, (), None
         self.restarts.begin_again()
-        self.said.begin_again(self.partitions, again)
+        self.reports.begin_again(self.partitions, again)
 
-    def has_ended_for_good(self, code: int, said: EndReport | None) -> None:
+    def end_for_good(self, code: int, said: EndReport | None) -> None:
         """Take note that it does not start again by itself: all of it, or the partition whose task has failed."""
         self.become(ProcessState.ENDED)
         self.exit_code = code

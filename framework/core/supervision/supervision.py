@@ -63,7 +63,7 @@ class Supervision:
     @property
     def takes_input(self) -> bool:
         """Whether all tasks of all workers take input."""
-        return all(worker.said.takes_input for worker in self.workers.values())
+        return all(worker.reports.takes_input for worker in self.workers.values())
 
     @property
     def has_processes(self) -> bool:
@@ -92,8 +92,7 @@ class Supervision:
         """Start what is due, and kill what is late or silent."""
         policy, gap_s = self._policy, 0.0 if self._looked_s is None else now_s - self._looked_s
         self._looked_s = now_s
-        busy = {partition for worker in self.workers.values() if worker.running for partition in worker.hosted}
-        actions = self.standbys.tick(now_s, busy)
+        actions = self._tick_standbys(now_s) if self.standbys.by_partition else []
         for worker in self.workers.values():
             if worker.state is ProcessState.WAITING and now_s >= worker.restarts.due_s and not self.stopping:
                 actions.append(self._start(worker))
@@ -111,7 +110,7 @@ class Supervision:
         self.changes += 1
         if worker.state is STARTING:
             worker.become(RUNNING)
-        has_read, failures, news = worker.said.take(report, worker.partitions)
+        has_read, failures, news = worker.reports.take(report, worker.partitions)
         worker.silent_s = 0.0
         worker.restarts.counts += failures
         if has_read:
@@ -122,7 +121,7 @@ class Supervision:
             actions.append(TellDrain(number))
         return actions
 
-    def lives(self, number: int) -> None:
+    def sign_of_life(self, number: int) -> None:
         """Take a sign of life of a worker: it has nothing new to report."""
         self.workers[number].silent_s = 0.0
 
@@ -130,7 +129,7 @@ class Supervision:
         """Take note that the process of a worker has ended; what it had reported came before."""
         worker, code = self.workers[number], end.code
         self.changes += 1
-        worker.said.forget()
+        worker.reports.forget()
         if self._undrained is not None:
             self._undrained.discard(number)  # the next one knows from its start on
         if self.stopping:
@@ -144,7 +143,7 @@ class Supervision:
         if worker.killed_for is not KilledFor.REQUEST and code not in (ExitCode.DONE, ExitCode.FENCED):
             worker.restarts.note(worker.end(end))
         if code in (ExitCode.DONE, ExitCode.FENCED):
-            worker.has_ended_for_good(code, end.said)
+            worker.end_for_good(code, end.said)
             return []
         if code == ExitCode.HALTED:
             return [self._give_up(worker, end, "halted")]
@@ -164,9 +163,10 @@ class Supervision:
         """Tell every worker, and those that are started later, that the inputs of the job have ended (E7)."""
         if self._undrained is not None:
             return []
-        running = {number for number, worker in self.workers.items() if worker.state is RUNNING and worker.said.tasks}
-        self._undrained = {number for number, worker in self.workers.items() if worker.running} - running
-        return [TellDrain(number) for number in sorted(running)]
+        workers = self.workers.values()
+        told = [worker.number for worker in workers if worker.state is RUNNING and worker.reports.tasks]
+        self._undrained = {worker.number for worker in workers if worker.running}.difference(told)
+        return [TellDrain(number) for number in told]
 
     def stop(self, now_s: float) -> list[SupervisionAction]:
         """Ask every process to stop gracefully (R6), and start none; what does not end in time is killed."""
@@ -199,6 +199,10 @@ class Supervision:
             return []
         return self._host((), now_s)
 
+    def _tick_standbys(self, now_s: float) -> list[SupervisionAction]:
+        busy = {partition for worker in self.workers.values() if worker.running for partition in worker.hosted}
+        return self.standbys.tick(now_s, busy)
+
     def _added(self, number: int) -> SupervisedWorker:
         """Return a worker that hosts nothing yet; one that was here before goes on counting its starts."""
         worker = self._gone.pop(number) if number in self._gone else SupervisedWorker(number)
@@ -218,19 +222,19 @@ class Supervision:
             return []  # it ends; the next one begins with what is wanted then
         if worker.state is ProcessState.KILLED:
             if partitions:
-                worker.hosts(partitions, again)
+                worker.host(partitions, again)
             else:
                 worker.kill_at_s = now_s
             return []
         if not partitions:
-            worker.said.fenced.clear()  # if it comes back, it comes as any other
+            worker.reports.fenced.clear()  # if it comes back, it comes as any other
             return self._stop(worker, now_s)
-        return [Reassign(worker.number, partitions, tuple(again))] if worker.hosts(partitions, again) else []
+        return [Reassign(worker.number, partitions, tuple(again))] if worker.host(partitions, again) else []
 
     def _go_on(self, worker: SupervisedWorker, again: Collection[int]) -> None:
         """Let a worker without a process host what is wanted of it, or forget it."""
         if worker.wanted != worker.partitions or worker.exit_code is not None or worker.kill_at_s is not None:
-            worker.begins_again(again)
+            worker.begin_again(again)
         if not worker.wanted:
             worker.become(ProcessState.ABSENT)
             self._gone[worker.number] = self.workers.pop(worker.number)
@@ -239,7 +243,7 @@ class Supervision:
 
     def _start(self, worker: SupervisedWorker) -> Spawn:
         worker.started()
-        fenced = tuple(worker.said.fenced)
+        fenced = tuple(worker.reports.fenced)
         return Spawn(worker.number, worker.partitions, fenced, draining=self._undrained is not None)
 
     def _stop(self, worker: SupervisedWorker, now_s: float) -> list[SupervisionAction]:
@@ -251,7 +255,7 @@ class Supervision:
         worker.become(ProcessState.KILLED)
         worker.killed_for = why
         if why is not KilledFor.SILENCE:
-            worker.said.forget()
+            worker.reports.forget()
         return [KillWorker(worker.number)]
 
     def _restart(self, worker: SupervisedWorker, end: ProcessExit, now_s: float) -> list[SupervisionAction]:
@@ -278,7 +282,7 @@ class Supervision:
         """Let a person look: it does not start again by itself."""
         has_halted = end.code == ExitCode.HALTED
         error = halted(end.said, worker.told(how, end), given_up=not has_halted)
-        worker.has_ended_for_good(ExitCode.HALTED if has_halted else ExitCode.FAILED, end.said)
+        worker.end_for_good(ExitCode.HALTED if has_halted else ExitCode.FAILED, end.said)
         if worker.restarts.last is not None:
             worker.restarts.last = replace(worker.restarts.last, code=str(error.code.value))
         return GiveUp(error)
@@ -288,7 +292,7 @@ class Supervision:
         if end.code == ExitCode.HALTED:
             return [self._give_up(worker, end, "halted")]
         if end.code in (ExitCode.DONE, ExitCode.FENCED):
-            worker.has_ended_for_good(end.code, end.said)
+            worker.end_for_good(end.code, end.said)
             return []
         worker.become(ProcessState.WAITING)
         if end.kind is ExitKind.TERMINATED:  # a worker takes the signal itself from its first step on

@@ -1,10 +1,10 @@
-"""What the process of a worker has reported: its tasks, how far they are, and which of them other processes have."""
+"""The reports of a worker process: its tasks, how far they are, and which of them other processes have."""
 
-import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Literal
 
+from grete.core.supervision.process_end import indented
 from grete.protocol.report import (
     EndReport,
     ReadUpTo,
@@ -130,6 +130,5 @@ def _text(name: str, end: TaskEnd) -> str:
         return f"{name} was fenced: another process has taken it; the other tasks go on: {end.text}"
     if end.restart_ms is None:
         return f"{name} has halted; the other tasks of its worker stop: {end.text}"
-    trace = f"\n{textwrap.indent(end.traceback, '  ')}" if end.traceback else ""
     restart = f"the other tasks go on; it starts again in {end.restart_ms / 1000:.1f} s"
-    return f"{name} ended ({end.reason}): {end.text}; {restart}{trace}"
+    return f"{name} ended ({end.reason}): {end.text}; {restart}{indented(end.traceback)}"

@@ -24,7 +24,7 @@ class Effects:
 
 
 class Draws(Protocol):
-    """What counts the random numbers of a task: its context in deterministic mode."""
+    """The counter of a task's random numbers: its context in deterministic mode."""
 
     calls: int
 

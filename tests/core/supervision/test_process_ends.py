@@ -193,7 +193,7 @@ def test_tasks_that_end_alone_are_told_of() -> None:
     assert made.core.workers[0].life_of(task) == (1, 0)
     made.kill(0)
     made.run(SOON_S)
-    assert made.core.workers[0].said.tasks["count-0"].status is TaskState.RUNNING
+    assert made.core.workers[0].reports.tasks["count-0"].status is TaskState.RUNNING
 
 
 def test_a_halt_while_the_machine_stops_is_raised() -> None:

@@ -25,7 +25,7 @@ def test_a_start_and_a_stop_are_quiet() -> None:
 
 
 def test_partitions_come_and_go_and_others_are_not_disturbed() -> None:
-    """What is taken away stops, what comes starts, what stays keeps its process."""
+    """A partition that is taken away stops, one that comes starts, one that stays keeps its process."""
     made = machine(0, 2)
     made.assign(1, 2)
     assert made.hosted() == {0: STOPPING, 1: STARTING, 2: RUNNING}
@@ -97,7 +97,7 @@ def test_a_worker_with_a_long_turn_gives_signs_of_life() -> None:
     made.workers[0].frozen = True
     for _ in range(10):
         made.run(POLICY.silent_s_max / 2)
-        made.core.lives(0)
+        made.core.sign_of_life(0)
     made.workers[0].frozen = False
     made.run(SOON_S)
     assert (made.spawns[0], made.told) == (1, [])
@@ -136,7 +136,7 @@ def test_a_kill_on_request_is_no_news() -> None:
     """A test, or a demo, kills a worker: it starts again, and no person is told."""
     made = machine(0)
     made.kill(0)
-    assert made.core.workers[0].said.tasks == {}
+    assert made.core.workers[0].reports.tasks == {}
     made.run(SOON_S)
     assert (made.spawns[0], made.told, made.hosted()) == (2, [], {0: RUNNING})
     made.kill(0)

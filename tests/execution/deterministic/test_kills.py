@@ -39,7 +39,7 @@ def split(line: str) -> list[tuple[str, str]]:
 
 def all_running(run: LocalJob) -> bool:
     """Tell whether every task has restored its state."""
-    statuses = [worker.said.tasks for worker in run.supervisor.workers.values()]
+    statuses = [worker.reports.tasks for worker in run.supervisor.workers.values()]
     return all(status and all(task.status is TaskState.RUNNING for task in status.values()) for status in statuses)
 
 
@@ -75,7 +75,7 @@ def run_with_kills(
                 poll_until(run, lambda: all_running(run))
                 run.supervisor.kill(KILL_AT[number])
         poll_until(run, lambda: run.drained(run.ends()))
-        statuses = [worker.said.tasks for worker in run.supervisor.workers.values()]
+        statuses = [worker.reports.tasks for worker in run.supervisor.workers.values()]
         assert all(task.generation > 1 for status in statuses for task in status.values())
         check(log, job)
         run.stop()

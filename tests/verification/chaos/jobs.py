@@ -208,7 +208,7 @@ def _told_by(local: LocalJob) -> str:
     for number, worker in local.supervisor.workers.items():
         log = local.job_directory.worker_log(number)
         ended = "runs" if worker.running else f"does not run, exit code {worker.exit_code}"
-        told += [f"worker {number} {ended}, start {worker.starts}, status {worker.said.tasks}"]
+        told += [f"worker {number} {ended}, start {worker.starts}, status {worker.reports.tasks}"]
         told += log.read_text(errors="replace").splitlines()[-NEWS:] if log.exists() else ["has written no log"]
     return "\n".join(told)
 
