@@ -70,6 +70,11 @@ class Trouble:
         """Whether the log does not answer."""
         return self._back < math.inf
 
+    @property
+    def takes_records(self) -> bool:
+        """Whether the log takes records: a frozen worker may hold the lock that a feeder in our thread waits for."""
+        return not self.away and not self._frozen
+
     def step(self) -> None:
         """Go on with what was frozen or away, and strike if it is time."""
         now = time.monotonic()
@@ -150,7 +155,7 @@ def _run(seed: int, directory: Path, records: int, log: DrawnLog, rng: random.Ra
         with _started(seed, build, directory, log.job_directory, shape) as local:
             trouble = Trouble(local, log, rng, seen)
             while fed < upto:
-                _until(lambda trouble=trouble: not trouble.away, local, trouble)  # type: ignore[misc]  # mypy gives a default no type
+                _until(lambda trouble=trouble: trouble.takes_records, local, trouble)  # type: ignore[misc]  # mypy gives a default no type
                 batch = [_record(rng, fed + n) for n in range(min(BATCH, upto - fed))]
                 log.feed([_row(key, value, shape.partitions, begun_ms) for key, value in batch])
                 recount.feed(batch)
