@@ -11,7 +11,7 @@ FIELDS = ("task", "stage", "topic", "partition", "offset", "checkpoint_id", "set
 
 
 class ExitCode(IntEnum):
-    """How a process of Grete ends (C5). ``meaning``: why it ended; ``advice``: what a service manager should do."""
+    """Exit codes of Grete's processes (C5). ``meaning``: the cause; ``advice``: for a service manager."""
 
     meaning: str
     advice: str

@@ -1,4 +1,4 @@
-"""What is wrong with a job, or is in order: the value that was found, and what to do about it."""
+"""Findings about a job, good or bad: the value that was found, and what to do about it."""
 
 from typing import Literal
 

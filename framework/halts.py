@@ -7,7 +7,7 @@ PAGE = "docs/reference/halts.md"
 
 
 class HaltCode(Enum):
-    """Why a task, a worker or a command has halted. A code never changes its meaning, and none is used again."""
+    """The reasons for which a task, a worker or a command halts. A code keeps its meaning and is never reused."""
 
     title: str
     happened: str
@@ -338,7 +338,7 @@ class HaltCode(Enum):
 
     @property
     def page(self) -> str:
-        """Where it is told in full."""
+        """Return the address of its full description."""
         return f"{PAGE}#{str(self.value).lower()}"
 
 

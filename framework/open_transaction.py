@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class OpenTransaction(NamedTuple):
-    """What no reader sees yet: messages from ``offset`` to ``end``, behind a transaction that a producer has open.
+    """Messages that no reader sees yet: from ``offset`` to ``end``, blocked by an open transaction.
 
     ``timestamp_ms``, ``key``: of the first one, which is in that transaction; None: they could not be read.
     """

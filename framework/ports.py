@@ -196,7 +196,7 @@ class Log(LogReader, Protocol):
 
 
 class MetadataReader(Protocol):
-    """What a log keeps beside a job's topics: pins, and what was fed; bytes by name."""
+    """Metadata of a job in a log, such as pins and the progress of feeds: bytes by name."""
 
     def meta_get(self, key: str) -> bytes | None:
         """Return the metadata under ``key`` or None."""

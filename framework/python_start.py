@@ -1,4 +1,4 @@
-"""How a Python of ours is started: what lies in the folder where it happens to run is never imported.
+"""Starts of Python processes that import nothing from the current folder.
 
 Python's ``-m`` and ``-c`` look for modules in the current folder first, and so does an empty entry of PYTHONPATH. In a
 shared folder, or in an archive that was unpacked, that is somebody else's code.

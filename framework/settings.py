@@ -65,7 +65,7 @@ def without_password(text: str) -> str:
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a job runs; the same for all of its workers."""
+    """Settings of a job; the same for all of its workers."""
 
     processing_guarantee: Literal["exactly-once", "at-most-once", "at-least-once", "none"] = "exactly-once"
     """What a crash may do: nothing, skip records, repeat records, or anything. At least once, outputs do not wait for

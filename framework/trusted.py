@@ -1,4 +1,4 @@
-"""What another user of this machine could change is not used: a job's folder, its settings, options that load code."""
+"""Refusal of files that another user of this machine could change: a job's folder, settings, options that load code."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""What several formats share: the type byte, text, columns with their count and checksum. For this package only."""
+"""Shared parts of the formats: type byte, text, columns with count and checksum. For this package only."""
 
 import struct
 import zlib

@@ -16,7 +16,7 @@ from grete.protocol.ids import TopicPartition
 
 
 class ChangelogType(IntEnum):
-    """What a message of a changelog is. 0 to 7 belong to streams."""
+    """The type of a changelog message. 0 to 7 belong to streams."""
 
     DATA = 8
     COMMIT = 9

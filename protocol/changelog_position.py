@@ -1,4 +1,4 @@
-"""What the local store knows about itself: the commit that its content is the state of (R1)."""
+"""The changelog position of a local store: the commit that its content is the state of (R1)."""
 
 import struct
 from typing import NamedTuple

@@ -71,7 +71,7 @@ class ExternalInput(Struct, frozen=True):
 
 
 class ProducerRollbacks(Struct, frozen=True):
-    """What the task knows of one producer's incarnations (R4)."""
+    """The rollback history of one producer, as the task knows it (R4)."""
 
     producer: int
     rollback_history: tuple[RollbackEntry, ...]
@@ -85,7 +85,7 @@ class RoundStart(Struct, frozen=True):
 
 
 class Frontier(Struct, frozen=True):
-    """How far a channel is known: nothing below (``t`` µs, ``source``) may still come (D1); its digest (D3)."""
+    """Progress of a channel: nothing below (``t`` µs, ``source``) may still come (D1); its digest (D3)."""
 
     topic: str
     partition: int

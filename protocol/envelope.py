@@ -9,7 +9,7 @@ from grete.protocol.errors import DecodeError
 
 
 class MessageType(IntEnum):
-    """What a message of a stream is. 8 to 15 belong to the changelog."""
+    """The type of a stream message. 8 to 15 belong to the changelog."""
 
     FRAME = 0
     MARKER = 1

@@ -1,4 +1,4 @@
-"""What a decoder raises. Bad bytes never raise anything else."""
+"""The errors of decoders. Bad bytes raise nothing else."""
 
 
 class DecodeError(ValueError):

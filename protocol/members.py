@@ -61,7 +61,7 @@ class Leave(Struct, frozen=True, kw_only=True, tag_field="type", tag="leave"):
 
 
 class PartitionPlace(Struct, frozen=True, omit_defaults=True):
-    """Who is to have one partition: sessions. An empty owner: no member runs it.
+    """The sessions assigned to one partition. An empty owner: no member runs it.
 
     The owner starts when ``after`` has said that it has stopped, or is gone.
     """
@@ -80,7 +80,7 @@ class HaltedPartition(Struct, frozen=True):
 
 
 class JobAssignment(Struct, frozen=True, kw_only=True, tag_field="type", tag="assignment"):
-    """Who is to have each partition of the job, by number; ``session`` has written it."""
+    """The assignment of each partition of the job, by number; ``session`` has written it."""
 
     v: int = MEMBERS_VERSION
     session: _Name

@@ -44,14 +44,14 @@ class IdleNote(NamedTuple):
 
 
 class CallResult(NamedTuple):
-    """What a call has returned, in bytes; with ``ok`` false the UTF-8 text of its failure."""
+    """The result of a call, in bytes; with ``ok`` false the UTF-8 text of its failure."""
 
     ok: bool
     data: bytes
 
 
 class CallsNote(NamedTuple):
-    """What the calls of records have returned: (number of the record in its task, results in the order of its calls).
+    """The results of records' calls: (number of the record in its task, results in the order of its calls).
 
     The numbers rise. Records without calls are left out.
     """
@@ -60,7 +60,7 @@ class CallsNote(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes the calls have returned."""
+        """Return the number of bytes in all results."""
         return sum(len(result.data) for _, results in self.records for result in results)
 
 

@@ -144,7 +144,7 @@ class TaskMeasures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task says of itself.
+    """The report of a task.
 
     ``checkpoint_id``: of its last commit, -1: none is known. ``covered_t``: the logical time up to which it is done.
     ``began``: from where it reads in this life, () until that is known. ``read_up_to``: from where its last commit
@@ -208,7 +208,7 @@ class WorkerMeasures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where an error has happened, as far as that is known. ``setting``: the name of the setting that decides."""
+    """The place of an error, as far as it is known. ``setting``: the name of the setting that decides."""
 
     stage: str | None = None
     partition: int | None = None  # of the stage: with it, the task
@@ -251,7 +251,7 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StandbyTaskReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the standby of a task says. ``checkpoint_id``: what its store includes, -1: nothing.
+    """The report of a task's standby. ``checkpoint_id``: the checkpoint in its store, -1: none.
 
     ``position``: the offset in the changelog that the store includes, -1: none. ``read``, ``end``: offsets of the
     changelog. ``behind``: messages that a task would read which starts on the store, -1: it would restore.

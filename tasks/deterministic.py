@@ -19,7 +19,7 @@ class Login(msgspec.Struct, frozen=True):
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """What goes out: ``at`` is the time (ms) at which the job took the last attempt in."""
+    """The output: ``at`` is the time (ms) at which the job took the last attempt in."""
 
     id: str
     at: int

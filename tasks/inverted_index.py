@@ -88,7 +88,7 @@ job = Job("inverted-index", stages=[Split, Index], partitions=4)
 
 
 class Lookup(Protocol):
-    """What a search asks: anything that knows the postings of a word."""
+    """The lookup of a search: anything that knows the postings of a word."""
 
     def postings(self, word: str) -> Mapping[str, Sequence[int]]:
         """Return document → positions of the word; empty if there are none."""

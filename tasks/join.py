@@ -9,7 +9,7 @@ from grete import Input, Job, Output, Record, Store, Task, Topic, json, utf8
 
 
 class Order(msgspec.Struct, frozen=True):
-    """Who has ordered what."""
+    """An order of one item by a customer."""
 
     customer: str
     item: str

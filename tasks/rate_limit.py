@@ -13,7 +13,7 @@ refused = Topic("refused-requests", key=utf8, value=utf8)
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """What a client has left of a minute. In whole ms: parts of a request would add up to a bit less than one."""
+    """The rest of a client's minute. In whole ms: fractions of a request would add up to slightly less than one."""
 
     left_ms: int
     at_ms: int  # when that was

@@ -6,7 +6,7 @@ from grete import Files, Input, Job, Output, Record, Table, Task, Topic, json, u
 
 
 class Stock(msgspec.Struct, frozen=True):
-    """How many pieces of an item are left: a row of the table."""
+    """The number of pieces left of an item: a row of the table."""
 
     item: str
     pieces: int

@@ -1,4 +1,4 @@
-"""Which branch of an Avro union a value is of, where Python's types do not tell: of several records, or kinds of text.
+"""Choice of the branch of an Avro union where Python's types do not decide: several records, or kinds of text.
 
 A record of such a union says its name under "-type", as fastavro's writer takes it: so it is told apart, and goes on as
 what it came as. A value that fits several branches and names none is refused.

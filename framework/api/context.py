@@ -1,4 +1,4 @@
-"""What a task may use instead of clocks and dice: in deterministic mode a replay gives the same answers (D3)."""
+"""The task's clock, random numbers and identifiers; in deterministic mode a replay gives the same ones (D3)."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""What a job has dropped: stages and stores that `grete apply` took out, whose numbers and names are never used again.
+"""Stages and stores that `grete apply` has dropped from a job. Their numbers and names are never used again.
 
 A dropped stage keeps its number as a stage without tasks, so that all others keep theirs: the number is part of every
 message of a task (1.2). It is part of the job definition, under ``dropped``.

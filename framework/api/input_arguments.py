@@ -1,4 +1,4 @@
-"""What the arguments of an input may be, wherever its topic comes from."""
+"""Checks of the arguments of an input, for topics inside and outside of the job."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime

@@ -99,7 +99,7 @@ class Job:
 
     @property
     def workers(self) -> int:
-        """How many worker processes host the job: as many as its widest stage has tasks."""
+        """Return the number of worker processes of the job: the number of tasks of its widest stage."""
         return max(stage.partitions for stage in self.stages)
 
     def tasks(self) -> list[tuple[StageGraph, int]]:

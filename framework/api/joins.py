@@ -1,4 +1,4 @@
-"""What joins have in common: their sides, and the pair that ``on_join`` gets.
+"""The common parts of joins: their sides, and the pair that ``on_join`` gets.
 
 What comes on one side meets what the other side has; both sides are state of the task. It is the task that says which
 records of which inputs are the sides, and by which key and time.
@@ -20,7 +20,7 @@ How = Literal["inner", "left", "outer"]
 
 
 class Pair(msgspec.Struct, Generic[K, L, R], frozen=True, gc=False):
-    """What ``on_join`` gets: the values of two records, or rows, of one key, and their times in ms.
+    """The argument of ``on_join``: the values of two records or rows of one key, and their times in ms.
 
     A side is None where there is none: of a left or outer join. Both are None where a row of a TableJoin is gone; then
     ``gone`` is True, and the record to send has the value None. What deletes a row has a time as well.

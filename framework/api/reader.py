@@ -8,7 +8,7 @@ PRODUCER, SEQ, TIME = "grete.producer", "grete.seq", "grete.t"  # the same in th
 
 
 class Origin(NamedTuple):
-    """Who has written a record as its number ``seq``, from 1; ``t``: its logical time in µs, -1: it has none."""
+    """The writer of a record and its number there: ``seq`` from 1; ``t``: logical time in µs, -1 if it has none."""
 
     producer: str
     seq: int

@@ -21,11 +21,14 @@ _REPR_CHARS_MAX = 80  # of a value in an error: one line of a terminal
 
 
 class Serde(Protocol[T]):
-    """What declarations ask of a serde. The two functions may raise anything; Grete makes a SerdeError of it."""
+    """The serde interface that declarations need.
+
+    Both functions may raise anything; Grete turns it into a SerdeError.
+    """
 
     @property
     def name(self) -> str:
-        """How errors and ``grete state`` call it."""
+        """Return the name that errors and ``grete state`` show."""
         ...
 
     def encode(self, value: T) -> bytes:

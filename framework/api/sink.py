@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class Owner(NamedTuple):
-    """Whose outputs a sink takes. ``nonce``: of the state they come from; it tells two jobs of one name apart."""
+    """The owner of a sink's outputs. ``nonce``: of the state they come from; it tells two jobs of one name apart."""
 
     job: str
     task: str
@@ -50,7 +50,7 @@ class Sink(Protocol):
 
 
 class Released(NamedTuple):
-    """How far a sink has the outputs of a task: all up to number ``seq``, from 1; 0: it has none.
+    """Progress of a sink for one task: it has all outputs up to number ``seq``, from 1; 0: none.
 
     ``t``: the logical time of that output in µs, all of which the sink has; ``digest``: a checksum over all up to it.
     """

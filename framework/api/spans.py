@@ -1,4 +1,4 @@
-"""How long a span of time in a declaration may be: what is added to a time stays an INT64, as timers have it."""
+"""Limits of time spans in declarations: a time plus a span must stay an INT64, as in timers."""
 
 from grete.errors import ConfigError
 

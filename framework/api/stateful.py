@@ -1,4 +1,4 @@
-"""What a task declares over stores of its own: the base of windows, joins and versioned stores."""
+"""The base of windows, joins and versioned stores: declarations of a task with their own stores."""
 
 import struct
 from abc import ABC, abstractmethod

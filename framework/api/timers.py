@@ -12,7 +12,7 @@ CLOCKS: tuple[Clock, ...] = ("event", "wall")
 
 
 class Timer(msgspec.Struct, frozen=True, gc=False):
-    """What ``on_timer`` gets: the time it was set for (ms), the key it was set with, and the clock it goes by."""
+    """The argument of ``on_timer``: its due time (ms), the key it was set with, and its clock."""
 
     at: int
     key: str

@@ -27,7 +27,7 @@ _EARLY = "e"  # begins the key of a timer for an early result
 
 
 class Window(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
-    """What ``on_window`` gets: the value of one key in one window, start <= timestamp < end, in ms."""
+    """The argument of ``on_window``: the value of one key in one window, start <= timestamp < end, in ms."""
 
     name: str  # of the declaration
     start: int

@@ -1,4 +1,4 @@
-"""Which stages an audit cannot recompute, and why."""
+"""Selection of the stages that an audit cannot recompute, with the reasons."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What a task in batch sends into streams: frames and watermarks, numbered, with the order in which they are taken."""
+"""Frames and watermarks that a task in batch sends into streams, numbered, in the order of processing."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -24,7 +24,7 @@ from grete.state.recorded_task import RecordedTask
 
 
 class LogicalOrder(NamedTuple):
-    """What one task knows of logical time.
+    """The recorded logical times of one task.
 
     ``until_us``: the last one of history; below 0: there was none. ``taken``: by external partition, the offset of the
     first record that live tasks took; absent: they took none. ``decisions``: of live tasks, in order. ``frontiers``: by

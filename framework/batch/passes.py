@@ -1,4 +1,4 @@
-"""How a task's code takes its history: as its channels come, or by logical time, like its live task in that mode."""
+"""Passes of a task's code over its history: channel by channel, or by logical time as in deterministic mode."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ from grete.stores.overlay import Overlay
 
 
 class LiveTime(NamedTuple):
-    """How far a live task was at the end of the history, as far as its clock has decided that; None: it has not.
+    """Event time and logical time of a live task at the end of the history; None: its clock has not decided it.
 
     ``event_time_ms``: its clock has decided which inputs were idle (E4). ``logical_us``: the logical time of what it
     had processed last; wall-clock timers of later times have not fired (E8).
@@ -59,7 +59,7 @@ class Pass(Protocol):
 
     @property
     def processor(self) -> Processor:
-        """What runs the code."""
+        """Return the processor that runs the code."""
         ...
 
     def take(self, piece: Piece) -> None:

@@ -100,17 +100,17 @@ class BatchTask:
 
     @property
     def records(self) -> int:
-        """How many records were processed."""
+        """Return the number of records processed."""
         return self._pass.records.total()
 
     @property
     def refused(self) -> int:
-        """How many rows were no record at all."""
+        """Return the number of rows that could not be read as records."""
         return self._pass.refused
 
     @property
     def failed(self) -> int:
-        """How many records, timers and windows were dropped because processing failed."""
+        """Return the number of records, timers and windows that were dropped because processing failed."""
         return self._processor.dropped["failed"]
 
     def run(self, pieces: Iterable[Piece]) -> Iterator[list[Frame] | list[ExternalRecord]]:
@@ -153,7 +153,7 @@ class BatchTask:
 
     @property
     def dropped(self) -> int:
-        """How many outputs to topics were not kept."""
+        """Return the number of outputs to topics that were not kept."""
         return self._outputs.dropped
 
     def state(self, checkpoint_id: int, *, outbox: bool) -> Iterator[StateRow]:

@@ -31,7 +31,7 @@ from grete.protocol.ids import RollbackEntry, TopicPartition
 
 @dataclass(slots=True)
 class PendingCommit:
-    """What was captured at the freeze of ``checkpoint_id``, and how far its commit is."""
+    """The state captured at the freeze of ``checkpoint_id``, and the progress of its commit."""
 
     checkpoint_id: int
     last_token: int  # of the messages sent before the freeze

@@ -1,4 +1,4 @@
-"""What may happen to a task. The driver reports these, the core answers with actions. Times are the driver's."""
+"""Events of a task. The driver reports them, the core answers with actions. Times are the driver's."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -55,7 +55,7 @@ class InputGone(Struct, frozen=True):
 
 
 class ChangelogAppended(Struct, frozen=True):
-    """What AppendChangelog asked for is in the changelog, or was refused because of another's claim.
+    """The answer to AppendChangelog: the message is in the changelog, or another task's claim refused it.
 
     ``trailing`` offsets behind it are the log's own, so the next own message has an offset that much higher (S1, C3).
     """

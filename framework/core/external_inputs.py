@@ -1,4 +1,4 @@
-"""Where a task is in the topics outside of the job that it reads, and which of them come first (A2, A2b, A2c)."""
+"""Positions of a task in its external topics, and the inputs that are read first (A2, A2b, A2c)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -44,7 +44,7 @@ class StandbyPhase(Enum):
 
 
 class CommitStep(Enum):
-    """What a commit waits for; the order is the obligation (A7)."""
+    """The steps of a commit, each by the condition it waits for. The order is the obligation (A7)."""
 
     OUTPUTS = "all outputs of the checkpoint are acknowledged"
     DATA = "dirty keys and a slice of the rewrite are sent to the changelog"

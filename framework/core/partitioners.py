@@ -13,7 +13,7 @@ from grete.protocol.partitioner import crc32_partition_of, partition_of
 
 
 class Partitioner(StrEnum):
-    """What places the keys of an input. Null and empty keys tell nothing: some producers place them at random."""
+    """The partitioner of an input's keys. Null and empty keys prove nothing: some producers place them at random."""
 
     MURMUR2 = "murmur2"  # Java's default, Grete's own
     CRC32 = "crc32"  # librdkafka's default
@@ -35,7 +35,10 @@ class KeyAt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recognized:
-    """What the keys show. ``two``: some producers use murmur2, others CRC32; ``examples``: a key of each kind."""
+    """The partitioner that the keys show.
+
+    ``two``: some used murmur2, others CRC32; ``examples``: a key of each kind.
+    """
 
     partitioner: Partitioner
     examples: dict[Partitioner, KeyAt]

@@ -1,4 +1,4 @@
-"""What a task sends: records are numbered by seq in each partition, messages by token over all of them (A3, A7)."""
+"""The sender of a task: records have a seq in each partition, messages a token over all partitions (A3, A7)."""
 
 from collections.abc import Iterable, Sequence
 

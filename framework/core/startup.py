@@ -1,4 +1,4 @@
-"""How a task starts: find what is committed, claim a generation, make the local store agree (C1, C2, R1)."""
+"""The start of a task: find the last commit, claim a generation, make the local store agree (C1, C2, R1)."""
 
 from collections.abc import Callable, Mapping
 

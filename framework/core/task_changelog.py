@@ -1,4 +1,4 @@
-"""What a task appends to its own changelog: one message at a time is on its way, and counts once it is verified (C3).
+"""A task's own changelog: one append at a time is in flight, and counts once it is verified (C3).
 
 The first is the claim of the start (startup.py). Behind it come commits, claims of rollbacks, and, in deterministic
 mode, input decisions, time leases and output releases.

@@ -1,4 +1,4 @@
-"""How one task is wired into the job: its channels in, its partitions out, its changelog. Derived from the topology."""
+"""Wiring of one task: its input channels, output partitions and changelog. Derived from the topology."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -154,7 +154,7 @@ def _tracing(
 
 @dataclass(frozen=True, slots=True)
 class TaskIO:
-    """What one task reads and writes, and when. ``mono_ms`` is a clock that only goes forward."""
+    """The inputs, outputs and clock of one task. ``mono_ms`` is a clock that only goes forward."""
 
     log: Log
     store: StateStore

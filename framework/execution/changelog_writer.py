@@ -31,7 +31,7 @@ _READ_BYTES = 4 << 20  # at once: some data messages
 
 
 class RewriteBudget:
-    """What a task may rewrite: about as many bytes as it appends (K2). In memory: a restart begins with none.
+    """The budget of the changelog rewrite: about as many bytes as the task appends (K2). A restart begins with none.
 
     A round ends when the state was rewritten once, so what two rounds hold is at most four times the state. Twice the
     rewrite would make it three times and cost a tenth of a busy worker (measured). Nothing is rewritten that is not

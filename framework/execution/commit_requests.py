@@ -38,7 +38,7 @@ class CommitRequests:
         return max(0.0, self._due_ms - now_ms) if self.waiting else float("inf")
 
     def froze(self) -> None:
-        """What was asked for so far is in the checkpoint that is frozen."""
+        """Count all requests so far as part of the frozen checkpoint."""
         self._frozen |= self._open
         self.forget()
 

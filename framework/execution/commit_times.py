@@ -1,4 +1,4 @@
-"""How long the commits of one task take, and each of their steps: what is measured, nothing depends on it."""
+"""Durations of a task's commits and of their steps. They are metrics; no decision depends on them."""
 
 from bisect import bisect_left
 from collections.abc import Callable

@@ -6,7 +6,7 @@ from grete.execution.ports import SpillStore
 
 
 class SpilledFrames:
-    """What of a task's early buffer is on disk: a cache, empty at the start."""
+    """The part of a task's early buffer on disk: a cache, empty at the start."""
 
     def __init__(self, spill: SpillStore) -> None:
         self._spill = spill

@@ -31,7 +31,7 @@ _time = itemgetter(0)
 
 
 class _Account(msgspec.Struct, array_like=True):
-    """How far the outputs were released when a checkpoint was closed; ``targets``: how far each of them was."""
+    """The released outputs at the close of a checkpoint; ``targets``: the seq that each target has."""
 
     seq: int
     digest: int

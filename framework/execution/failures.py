@@ -1,4 +1,4 @@
-"""What becomes of a record, timer, window or join that fails: the task stops, a letter is written, or it is dropped.
+"""Policies for a record, timer, window or join that fails: stop the task, write a dead letter, or drop it.
 
 What the call had done is undone before one of these is called. Errors of the machine, and mistakes that no record can
 be blamed for, stop the task whatever the policy.

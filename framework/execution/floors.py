@@ -1,4 +1,4 @@
-"""How far event time was for each key before its state was moved to another task (0079).
+"""Event time of each key before its state was moved to another task (0079).
 
 A task that gets entries from several tasks begins with the least of their event times, since no timer of the slowest
 may be taken for late. For the keys of the others time was further: a window that had closed there is closed. So the

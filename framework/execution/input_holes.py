@@ -1,4 +1,4 @@
-"""How many offsets of a task's external inputs held no record: ends of transactions, what a broker has compacted."""
+"""The number of offsets of external inputs without a record: transaction markers and compacted records."""
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence

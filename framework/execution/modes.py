@@ -1,4 +1,4 @@
-"""What differs between the modes of a task: how it reads its inputs, lets its code run, and lets go of its outputs."""
+"""The differences between the modes of a task: reading inputs, running user code and releasing outputs."""
 
 from typing import Protocol
 

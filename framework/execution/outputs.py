@@ -58,7 +58,7 @@ class Held(Protocol):
 
 
 class OutputMode(Protocol):
-    """What deterministic mode adds to a task's outputs."""
+    """The part of a task's outputs that deterministic mode adds."""
 
     def buffer(self, partition: TopicPartition) -> Buffer:
         """Return the open frame of a partition of a stream."""

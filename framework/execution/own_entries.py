@@ -1,4 +1,4 @@
-"""What the runtime keeps in a task's state: event time, floors, turns, calls.
+"""The runtime's own entries in a task's state: event time, floors, turns, calls.
 
 What has not changed is not written again.
 """

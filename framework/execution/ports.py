@@ -1,4 +1,4 @@
-"""What a driver asks of the user's code: run it over frames and rows, hand over what it sent."""
+"""The driver's port to user code: run it over frames and rows, and hand over its outputs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -119,7 +119,7 @@ class Runner(Protocol):
 
     @property
     def progress(self) -> tuple[int, ...]:
-        """What changes with each batch, record and timer; another thread looks at it."""
+        """Return counters that change with each batch, record and timer. Another thread reads them."""
         ...
 
     @property
@@ -134,7 +134,7 @@ class Runner(Protocol):
 
     @property
     def waiting_timers(self) -> int:
-        """How many timers of event time are set, those of windows among them."""
+        """Return the number of event-time timers that are set, those of windows included."""
         ...
 
     @property

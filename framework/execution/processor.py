@@ -235,7 +235,7 @@ class Processor:
 
     @property
     def progress(self) -> tuple[int, ...]:
-        """What changes with each batch, record and timer; for another thread."""
+        """Return counters that change with each batch, record and timer. Another thread reads them."""
         return self._site.reading.progress
 
     @property
@@ -250,7 +250,7 @@ class Processor:
 
     @property
     def waiting_timers(self) -> int:
-        """How many timers of event time are set, those of windows among them, as of the last batch."""
+        """Return the number of event-time timers, those of windows included, as of the last batch."""
         return self._timers.waiting
 
     @property

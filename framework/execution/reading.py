@@ -1,4 +1,4 @@
-"""How far a task has read its input, for a thread that watches it, and for its metrics."""
+"""Progress of a task in its current batch, for a watching thread and for metrics."""
 
 from collections.abc import Iterator
 from operator import length_hint

@@ -1,4 +1,4 @@
-"""Which time a record of an external input has (``time=``), where that is not the timestamp that the log has.
+"""Timestamp extraction for external inputs (``time=``) that do not use the log's timestamp.
 
 The loop of the input gives each record its time before user code sees it. The input reader asks as well, as it reads
 external inputs in the order of time; there a record whose time cannot be told has the log's timestamp.
@@ -28,7 +28,7 @@ InPlace = Callable[[RecordBatch, int, Callable[[], None]], None]  # of a record,
 
 @dataclass(frozen=True, slots=True)
 class InputTimes:
-    """How a task's inputs tell time, by topic; one that is not in here does it as all did before."""
+    """Timestamp extractors of a task's inputs, by topic. A topic without one uses the log's timestamp."""
 
     times: Mapping[str, Callable[[LogRow], int]] = field(default_factory=dict)  # row → the time to order it by
     idle_ms: Mapping[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What all calls of a task's methods need: its state, outputs and time, and a way to take back what a call did."""
+"""The common parts of all calls of a task's methods: state, outputs, time, and the undo of a call."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class RecordClock(Protocol):
 
 @dataclass(slots=True)
 class Failed:
-    """What error policies have dropped since the process started: how many, and the text of the last error."""
+    """Records, timers and windows that error policies have dropped since the process started, and the last error."""
 
     count: int = 0
     last: str = ""

@@ -32,7 +32,7 @@ logger = logging.getLogger("grete")
 
 
 class StandbyProgress(NamedTuple):
-    """How far a standby is. ``position``: offset of the commit that its store holds, -1: none, and its checkpoint.
+    """Progress of a standby. ``position``: offset of the last commit in its store, -1: none, and its checkpoint.
 
     ``read``, ``end``: the offset of the changelog up to which it has read, and where that was last seen to end.
     ``caught_up``: within the last STANDBY_LOOK_MS it had all that was committed. ``behind``: how many messages a task
@@ -94,12 +94,12 @@ class StandbyTask:
 
     @property
     def phase(self) -> StandbyPhase:
-        """What it is doing."""
+        """Return the current phase."""
         return self._core.phase
 
     @property
     def progress(self) -> StandbyProgress:
-        """How far it is."""
+        """Return the progress of the standby."""
         position, checkpoint_id = (-1, -1) if self._held is None else (self._held.offset, self._held.checkpoint_id)
         since = self._caught_up_ms
         caught_up = since is not None and self._mono_ms() - since <= STANDBY_LOOK_MS

@@ -1,4 +1,4 @@
-"""Which store each store id of a task means, kept in its state: other declarations would read other data."""
+"""Declared stores by store id, pinned in a task's state: another declaration would read other data."""
 
 from grete.api.graph import FIRST_USER_STORE, StageGraph
 from grete.errors import ConfigError

@@ -1,4 +1,4 @@
-"""When a stream is trimmed: as soon as its consumer has committed, or later, for readers outside of the job (K3)."""
+"""Trims of streams: once the consumer has committed, or later, for readers outside of the job (K3)."""
 
 from collections import deque
 

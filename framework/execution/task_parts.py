@@ -1,4 +1,4 @@
-"""What the driver of a task and its mode work with: the core and what it has asked for, the log, the user's code."""
+"""The parts that a driver and its mode share: the core and its requests, the log, the user's code."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping

@@ -208,7 +208,7 @@ class TimerQueue:
 
     @property
     def waiting(self) -> int:
-        """How many timers are set, as of the last ``settle``."""
+        """Return the number of timers that are set, as of the last ``settle``."""
         return len(self._in_heap) - len(self._gone)
 
     def _is_ours(self, raw: bytes) -> bool:

@@ -39,7 +39,7 @@ class EndsSpan(Protocol):
 
 
 class TellsSpans(Protocol):
-    """Who is told of spans: OpenTelemetry (grete.execution.spans), or none."""
+    """The receiver of spans: OpenTelemetry (grete.execution.spans), or none."""
 
     def begin(self, of: RecordTrace, record: Record[Any, Any]) -> EndsSpan | None:
         """Begin the span of a record."""
@@ -63,7 +63,7 @@ class TellsSpans(Protocol):
 
 
 class NoSpans:
-    """Where history runs again: contexts go on as they did, and no span is told a second time."""
+    """No spans, for a replay of history: contexts stay as they were, and no span is exported twice."""
 
     def begin(self, of: RecordTrace, record: Record[Any, Any]) -> None:
         """Tell nothing."""

@@ -154,7 +154,7 @@ class IdleInputs:
 
     @property
     def active_partitions(self) -> int:
-        """How many partitions are not idle."""
+        """Return the number of partitions that are not idle."""
         return len(self._since)
 
     def idle_partitions(

@@ -37,7 +37,7 @@ HUGE = "too large"
 
 
 class FolderEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What the manifest knows of a path. ``digest`` is empty when the file gave no document, ``reason`` says why."""
+    """The manifest's entry of a path. ``digest`` is empty when the file gave no document, ``reason`` says why."""
 
     mtime_ns: int  # -1: read it again, it was changing
     size: int

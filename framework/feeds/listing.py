@@ -17,7 +17,7 @@ SPECIAL = "not a regular file, not opened"
 
 
 class NotRegular(Exception):
-    """What was a file when it was listed is something else when it is opened."""
+    """A path that was a regular file when it was listed, and was not when it was opened."""
 
 
 class Listing:

@@ -1,4 +1,4 @@
-"""Which bytes of a file were numbered, line by line, in which session: metadata, written before the first record is.
+"""The numbered bytes of a file: metadata that is written before the first record of its lines.
 
 A feed that was killed reads the file from its beginning again. If the bytes that it had numbered are still what they
 were, its lines get the numbers that they had, whether their records have been written or not. If they are not, another

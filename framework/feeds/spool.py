@@ -43,7 +43,7 @@ class Spooled(NamedTuple):
 
 
 class _Numbered(msgspec.Struct, array_like=True, frozen=True):
-    """How far the records of the session are acknowledged: the numbers of the next ones follow from it."""
+    """The acknowledged records of the session, by partition: the numbers of the next ones follow from them."""
 
     session: str
     partitions: int

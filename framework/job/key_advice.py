@@ -1,4 +1,4 @@
-"""What is said of records in the wrong partition: which ones, whose they may be, what to set there."""
+"""Messages about records in the wrong partition: examples, likely producers, and the setting to change."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a job's metadata says of the partitioners of its inputs, and of the last rescale."""
+"""The metadata entries of a job about its inputs' partitioners and its last rescale."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping

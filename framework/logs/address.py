@@ -18,7 +18,7 @@ _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):\d{1,5}")
 
 
 class LogAddress(NamedTuple):
-    """Which log, as a command line names it. Of the options only their file's name: they may be secret."""
+    """The address of a log, as on a command line. Of the options only the file's name: they may be secret."""
 
     url: str = EMBEDDED
     config: Path | None = None

@@ -46,7 +46,7 @@ class MemoryPartition:
 
 
 class MemoryLogData:
-    """What all connections of one log share. ``clock`` gives the time in ms; append times never go back anyway."""
+    """The shared state of all connections to one log. ``clock`` gives the time in ms; append times never decrease."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         """Start without topics."""

@@ -1,4 +1,4 @@
-"""How long the owner of a log waits for a log that does not answer, and the line a minute that says so meanwhile."""
+"""Waiting for a log that does not answer: its bounds, and one line a minute meanwhile."""
 
 import contextlib
 import logging
@@ -60,7 +60,7 @@ class Patience:
 
     @property
     def trouble(self) -> str | None:
-        """What was said last of a log that does not answer; None: it does, or has not been silent for long."""
+        """Return the last report about a log that does not answer; None: it does, or has not been silent for long."""
         return self._trouble if self.silent else None
 
     @property

@@ -1,1 +1,1 @@
-"""What a running job shows over HTTP: metrics for Prometheus, health, and its status as JSON."""
+"""A running job over HTTP: metrics for Prometheus, health, and its status as JSON."""

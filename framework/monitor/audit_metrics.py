@@ -1,4 +1,4 @@
-"""What an audit that follows a job serves at /metrics; nothing else."""
+"""The /metrics endpoint of an audit that follows a job."""
 
 import time
 from collections import Counter
@@ -22,7 +22,7 @@ from grete.monitor.page import HostGuard
 
 @dataclass
 class AuditCounts:
-    """What an audit has done since its process began. ``differences``: by stage, each has an entry."""
+    """Counts of an audit since its process began. ``differences``: by stage, each has an entry."""
 
     job: str
     differences: Counter[str]

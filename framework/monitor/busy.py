@@ -1,4 +1,4 @@
-"""How busy each task was lately: the share of the last seconds in which its worker was with it."""
+"""Busy time of tasks: each task's share of its worker's last seconds."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence

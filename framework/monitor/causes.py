@@ -1,4 +1,4 @@
-"""What is wrong with a job, and what to do: found in what its workers have said last, the worst first."""
+"""Problems of a job, with what to do: found in its workers' last reports, the worst first."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""What a job has done in the last three hours, kept in memory: points for charts, rates, restores, rollbacks.
+"""The last three hours of a job, in memory: points for charts, rates, restores, rollbacks.
 
 Everything goes by the time of the views that are taken, so hours pass in a test as fast as it can make views.
 """

@@ -68,7 +68,7 @@ class StoreShown(msgspec.Struct, frozen=True):
 
 
 class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """What does not change while a job runs."""
+    """The part of a view that does not change while a job runs."""
 
     job: str
     nodes: tuple[Node, ...]

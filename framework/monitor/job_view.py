@@ -39,7 +39,7 @@ class StandbyView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Incident(msgspec.Struct, frozen=True):
-    """What has happened to a worker or a task, in words. ``at_ms``: the time in ms since 1970."""
+    """An event of a worker or a task, in words. ``at_ms``: the time in ms since 1970."""
 
     at_ms: int
     text: str
@@ -47,7 +47,7 @@ class Incident(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How the process that serves has ended: stopped by its user, or by an error, which says what to do."""
+    """The end of the serving process: stopped by its user, or by an error, which says what to do."""
 
     kind: Literal["stopped", "halted", "failed"]
     text: str

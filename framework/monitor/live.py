@@ -1,4 +1,4 @@
-"""What the page shows of a job now: its tasks, what flows between them, what is wrong and what to do."""
+"""The page's view of a job now: its tasks, the streams between them, its problems and what to do."""
 
 from collections.abc import Mapping
 

@@ -30,7 +30,7 @@ _STARTS_S_MAX = 10.0  # of a thread that binds nothing: milliseconds on an idle 
 
 
 class Served(Protocol):
-    """What answers."""
+    """The application behind the server."""
 
     def app(self, host: str) -> ASGIApp:
         """Return the answers as an ASGI application; ``host``: the address that it is served at."""

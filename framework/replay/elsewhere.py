@@ -33,7 +33,7 @@ _Kept = list[tuple[str, int, int, list[LogRow]]]  # topic, partition, its start,
 
 
 class ReplaySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to replay, as one JSON object. ``path``: the file of an embedded log, or that ``keep_rows`` has written.
+    """A replay's parameters as one JSON object. ``path``: an embedded log's file, or one by ``keep_rows``.
 
     ``name``: what the job is called in its module. ``partitions``: in place of the job's.
     """

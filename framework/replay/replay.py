@@ -50,7 +50,7 @@ class Difference(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a replay has shown. ``halted``: why it did not get to its end.
+    """The result of a replay. ``halted``: the reason if it did not reach its end.
 
     ``restarts``: later checkpoints with records before and behind them: another replay may begin there.
     """

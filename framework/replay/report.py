@@ -1,4 +1,4 @@
-"""What a replay has shown, in words."""
+"""The result of a replay, in words."""
 
 from collections.abc import Iterator
 

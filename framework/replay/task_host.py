@@ -61,7 +61,7 @@ class Faults:
 
 @dataclass(slots=True)
 class TaskProcess:
-    """What a crash takes."""
+    """The part of a task that a crash destroys."""
 
     driver: TaskDriver
     log: MemoryLog
@@ -93,12 +93,12 @@ class HostedTask:
 
     @property
     def status(self) -> str:
-        """How it does, for messages."""
+        """Return the status, for messages."""
         return "dead" if self.process is None else self.process.driver.core.status.name.lower()
 
     @property
     def counters(self) -> Counter[str]:
-        """What all processes of this task have counted."""
+        """Return the counters of all processes of this task, added up."""
         if self.process is None:
             return self.ended
         return self.ended + self.process.driver.counters + self.process.driver.core.seen

@@ -1,4 +1,4 @@
-"""Whose files of a task a directory holds: a hidden file there says it, and no second job writes beside it (S2)."""
+"""The owner of a task's files in a directory: a hidden file there names it and keeps a second job out (S2)."""
 
 import os
 from contextlib import suppress

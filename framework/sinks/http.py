@@ -145,7 +145,7 @@ class _Answer(http.client.HTTPResponse):
 
 
 class _Until(io.RawIOBase):
-    """What comes from a socket until its time-out has passed since now."""
+    """A socket's bytes, with one time-out from now on for all reads together."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket, self._bytes = sock, sock.makefile("rb", buffering=0)

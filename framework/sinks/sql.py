@@ -73,7 +73,7 @@ def _row_of(target: Table[Any]) -> Callable[[Any], SqlRow]:
 
 
 class _Writer(NamedTuple):
-    """How rows of one output are written."""
+    """The writer of one output's rows."""
 
     table: str
     columns: list[str]

@@ -1,4 +1,4 @@
-"""What differs between databases: postgres.py and sqlite.py have one Dialect each."""
+"""The dialect of a database, for its differences from others: postgres.py and sqlite.py have one each."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -7,7 +7,7 @@ from grete.errors import FrameworkError
 
 
 class Dialect(Protocol):
-    """What differs between databases."""
+    """The statements and errors in which a database differs from others."""
 
     name: str  # for people: no secrets
     errors: tuple[type[Exception], ...]  # what its client raises

@@ -1,4 +1,4 @@
-"""Who is told how far Spark's work is, and what looks at it meanwhile."""
+"""Progress of Spark's work: the receiver of messages, and the watcher of a running block."""
 
 import threading
 from typing import TYPE_CHECKING, Protocol
@@ -10,7 +10,7 @@ POLL_S = 0.2  # between two looks at Spark's progress: a bar that moves
 
 
 class Telling(Protocol):
-    """Who is told meanwhile."""
+    """The receiver of progress messages."""
 
     def say(self, text: str) -> None:
         """Say something."""

@@ -1,4 +1,4 @@
-"""What the commits of a stage have changed, between two positions of its changelogs: what is rewritten is left out.
+"""Changes by a stage's commits between two changelog positions. Rewritten entries are left out.
 
 A position is a checkpoint of the job, by task the last commit that is included. Reads only, needs no worker.
 """
@@ -74,7 +74,7 @@ class ChangelogRange(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What one commit has changed: data messages in order, and of which of them the tombstones alone count."""
+    """Changes of one commit: data messages in order, and those of which only the tombstones count."""
 
     commit: Commit
     offset: int

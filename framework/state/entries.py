@@ -23,7 +23,7 @@ EntryRow = tuple[int, bytes, bytes]  # store id, key, value
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What was written: entries by "stage/store", at ``checkpoint_id`` of the job that has them now."""
+    """The entries written, by "stage/store", at ``checkpoint_id`` of the job that has them now."""
 
     checkpoint_id: int
     entries: Counter[str]

@@ -1,4 +1,4 @@
-"""Which checkpoints several tasks have in common, and which are nearest to one that they have not."""
+"""Common checkpoints of several tasks, and the ones nearest to a checkpoint that they lack."""
 
 from grete.api.job import Job
 from grete.core.task_topology import TaskWiring

@@ -1,4 +1,4 @@
-"""Who has a job's tasks: the claims in its changelogs, and whether a process that made one is still at work.
+"""Owners of a job's tasks: the claims in its changelogs, and whether such a process is still at work.
 
 A command that rewrites a job claims its tasks, which fences every worker. So it asks here first: a worker on another
 machine holds no lock that could be seen. This may miss a worker (it hangs, or rests and commits seldom); nothing is

@@ -36,7 +36,7 @@ _OTHER_NAME = "give the job another name: it begins from its inputs, or from the
 
 
 class By(StrEnum):
-    """Who makes a change."""
+    """The step that makes a change."""
 
     START = "start"  # the next start with this code, of itself
     APPLY = "apply"  # grete apply, while the job is stopped

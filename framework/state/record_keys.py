@@ -1,4 +1,4 @@
-"""Which record key each entry of a task's state is for: what tells the partition that it belongs to.
+"""The record key of each entry of a task's state, which decides the entry's partition.
 
 Plain data, so that Spark's executors may have it.
 """
@@ -16,7 +16,7 @@ InTopic = Callable[[bytes], bytes]  # a key as a store has it → as a topic has
 
 
 class KeyForm(NamedTuple):
-    """How the keys of a store hold the record's key: at a slice of them, perhaps in another form."""
+    """Location of the record's key in a store's key: a slice of it, perhaps in another form."""
 
     start: int = 0
     stop: int | None = None
@@ -29,7 +29,7 @@ class KeyForm(NamedTuple):
 
 
 class TimerOwner(NamedTuple):
-    """What sets timers beside the task: a window, join or versioned store."""
+    """The owner of a timer that the task itself did not set: a window, join or versioned store."""
 
     key_of_timer: Callable[[str], bytes | None]
     in_topic: InTopic | None

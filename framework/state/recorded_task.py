@@ -1,4 +1,4 @@
-"""What one changelog tells of a deterministic task: its commits, and the decisions on its inputs between them (D2)."""
+"""The history of a deterministic task in its changelog: commits, and the input decisions between them (D2)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from grete.protocol.notes import CallsNote, IdleNote, decode_note
 
 @dataclass
 class RecordedTask:
-    """What one changelog tells. ``commits``: those with the whole state known, and all that follows by the log."""
+    """The history in one changelog. ``commits``: those with the whole state known, and all later ones in the log."""
 
     commits: list[Commit] = field(default_factory=list)
     decisions: list[InputDecision | IdleNote] = field(default_factory=list)

@@ -30,7 +30,7 @@ FLOORS_MAX = 8  # of a task: each costs a lookup with each record
 
 
 class Route(NamedTuple):
-    """How the state of one task moves. ``first``: where the tasks of its stage begin among those of the new job."""
+    """The route of one task's state. ``first``: the number, in the new job, of the first task of its stage."""
 
     stage: str
     stores: dict[int, str]

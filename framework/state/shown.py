@@ -1,4 +1,4 @@
-"""What commands and the page show of a log: rows of a partition, keys and values as text."""
+"""Text for commands and the page: rows of a partition, keys and values."""
 
 import json
 from collections.abc import Iterator

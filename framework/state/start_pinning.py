@@ -26,7 +26,7 @@ logger = logging.getLogger("grete.definition")  # commands show its lines to the
 
 
 class Settled(NamedTuple):
-    """What the first start of a job has settled, by stage ordinal and topic; absent: nothing.
+    """The positions that the first start of a job settled, by stage ordinal and topic; absent: none.
 
     ``times_ms``: of inputs that begin with the first record of a time. ``latest``: those that begin behind what was
     there then. ``tables``: by external partition, where an input with ``bootstrap=True`` ended.

@@ -1,4 +1,4 @@
-"""How much a store of a task holds, as it is stored: what has expired and is not deleted yet counts, too."""
+"""Sizes of a task's stores, as stored: expired entries count until they are deleted."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple

@@ -11,7 +11,7 @@ from grete.stores.sorted_view import SortedView
 
 @dataclass(slots=True)
 class MemoryDisk:
-    """What a crash leaves: hand it to the next MemoryStore of the task."""
+    """The data that survives a crash: hand it to the next MemoryStore of the task."""
 
     names: dict[int, str] = field(default_factory=dict)
     stores: dict[int, SortedView] = field(default_factory=dict)

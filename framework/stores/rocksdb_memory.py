@@ -1,4 +1,4 @@
-"""What all RocksDB stores of a process share: one memory budget, and the options that keep them within it."""
+"""Shared resources of a process's RocksDB stores: one memory budget, and the options that enforce it."""
 
 from rocksdict import (
     BlockBasedIndexType,
@@ -16,7 +16,7 @@ _REPLAY_BYTES_MAX = 8 * _MiB  # not flushed, so replayed when the store is opene
 
 
 class RocksMemory:
-    """What all stores of the process share: one block cache. Memtables are charged to it, so it is the whole budget."""
+    """One block cache for all stores of the process. Memtables are charged to it, so it is the whole budget."""
 
     def __init__(self, bytes_max: int, *, compact: bool = True) -> None:
         """Take a budget in bytes (setting rocksdb_bytes); not ``compact``: files are left as they are.

@@ -38,7 +38,10 @@ class SnapshotFile(msgspec.Struct, frozen=True):
 
 
 class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What one snapshot is. ``offset`` to ``nonce``: the changelog position; ``nonce`` in hexadecimal digits."""
+    """The manifest of one snapshot.
+
+    ``offset`` to ``nonce``: the changelog position; ``nonce`` in hexadecimal digits.
+    """
 
     format: int = FORMAT
     job: str
@@ -67,7 +70,7 @@ class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Uploaded(NamedTuple):
-    """What an upload has written, and what was there."""
+    """The result of an upload: files of the snapshot, and those that were new."""
 
     files: int
     size_bytes: int

@@ -1,4 +1,4 @@
-"""Where payloads of early frames wait when they no longer fit in memory (A4, A5): a file, or a list for tests.
+"""Storage of early frames that exceed the memory bound (A4, A5): a file, or a list for tests.
 
 A spill is a cache of the running process: nothing in it is read after a restart, so nothing is synced.
 """

@@ -14,7 +14,7 @@ ENTRY_BYTES = 120  # what a key and a value cost in a dict beyond their own byte
 
 
 class BulkLoad:
-    """What has been loaded into one store and is not yet in RocksDB."""
+    """Entries loaded into one store that are not in RocksDB yet."""
 
     __slots__ = ("_entries", "size_bytes")
 

@@ -88,7 +88,7 @@ class Builder:
 
 
 class Prebuilt:
-    """What ``publish`` has left in a directory: ``changelog_position`` says of which commit it is the state."""
+    """The output of ``publish`` in a directory; ``changelog_position`` names the commit of the state."""
 
     def __init__(self, directory: Path, stores: Mapping[int, str]) -> None:
         """Read the manifest; ``stores`` as the task declares them. Raises StoreCorrupted if it cannot be used."""

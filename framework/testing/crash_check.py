@@ -8,7 +8,7 @@ from grete.api.job import Job
 
 
 class Played(NamedTuple):
-    """What a script has come to, in how many steps. ``crashed``: the tasks that were killed on the way."""
+    """The result of a script, and its number of steps. ``crashed``: the tasks that were killed on the way."""
 
     result: object
     steps: int

@@ -255,7 +255,7 @@ class Kit:
 
     @property
     def steps(self) -> int:
-        """How many steps all tasks have taken, dead ones included."""
+        """Return the number of steps of all tasks, dead ones included."""
         return self._host.faults.steps
 
     @property

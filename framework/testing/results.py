@@ -1,4 +1,4 @@
-"""What a job has committed, for a test to look at: records of topics, content of stores, all of it as text."""
+"""Committed results of a job as text, for tests: records of topics, content of stores."""
 
 import re
 from collections.abc import Iterable, Iterator

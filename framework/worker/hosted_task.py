@@ -28,7 +28,7 @@ from grete.worker.task_store import open_task_store
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the tasks of a process share. ``keys`` checks those of external inputs, None: nothing does."""
+    """The shared resources of a process's tasks. ``keys`` checks the keys of external inputs; None: no check."""
 
     job: Job
     log: Log

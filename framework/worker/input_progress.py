@@ -1,4 +1,4 @@
-"""How far the inputs of a job have come, by what its workers say, and what was in the log when this run began."""
+"""Progress of a job's inputs: its workers' reports against the log's content when this run began."""
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping

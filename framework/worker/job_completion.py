@@ -23,7 +23,7 @@ EndOffsets = dict[TopicPartition, int]
 
 
 class ExternalEnds:
-    """Where the external inputs of a job end."""
+    """The ends of a job's external inputs."""
 
     def __init__(self, log: LogReader, job: Job) -> None:
         self._log, self._job = log, job

@@ -138,7 +138,7 @@ class LocalJob:
 
     @property
     def reports(self) -> TaskReports:
-        """What the tasks said last, for a person."""
+        """Return the last reports of the tasks, for a person."""
         self._take()
         return self._reports
 

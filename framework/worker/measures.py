@@ -56,7 +56,7 @@ class WorkerMeter:
 
     @property
     def busy_s(self) -> float:
-        """How long the loop did not wait. Any thread may ask."""
+        """Return the seconds in which the loop did not wait. Any thread may ask."""
         return max(0.0, time.monotonic() - self._begun_s - self.waited_ms / 1_000)
 
     def measure(self, now_ms: float, log_trouble: str | None) -> WorkerMeasures:

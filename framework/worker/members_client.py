@@ -27,7 +27,7 @@ class MembersLog(Protocol):
 
     @property
     def failure(self) -> FrameworkError | None:
-        """What keeps it from being written."""
+        """Return the error that keeps rows from being written."""
 
     def read(self, seconds: float) -> list[tuple[int, int, bytes]]:
         """Return rows as (offset, append time in ms, bytes), after ``seconds`` at the latest."""

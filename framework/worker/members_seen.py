@@ -17,7 +17,10 @@ FIRST_S_MAX = 5.0  # until the rows that were there have come
 
 
 class SeenMembers:
-    """What the last rows of the topic say. ``ages_ms``: by session, how long before the newest row its last one was."""
+    """Members by the last rows of their topic.
+
+    ``ages_ms``: by session, the time from its last row to the newest one.
+    """
 
     def __init__(self, job: Job, address: LogAddress, settings: Settings, patience: Patience | None = None) -> None:
         """Read what is there, then until each session has had time for a heartbeat. Raises ConfigError, LogAway."""
@@ -52,7 +55,7 @@ class SeenMembers:
 
     @property
     def ages_ms(self) -> dict[str, int]:
-        """How long before the newest row each session wrote its last one, by the log's clock."""
+        """Return the time in ms from each session's last row to the newest row, by the log's clock."""
         newest = max(self._said_ms.values(), default=0)
         return {session: newest - at_ms for session, at_ms in self._said_ms.items()}
 

@@ -94,7 +94,7 @@ def open_worker(
 
 
 class OpenedAhead:
-    """What a standby has opened for the worker that takes its place, while another process still runs the partition."""
+    """Resources that a standby opens for its successor while another process still runs the partition."""
 
     def __init__(self) -> None:
         self._opened: tuple[tuple[int, ...], float, OpenedLog] | None = None

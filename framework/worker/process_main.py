@@ -34,7 +34,7 @@ from grete.worker.worker_log import configure_logs
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker process runs, as one JSON object.
+    """The work of a worker process, as one JSON object.
 
     ``partitions``: those whose tasks it hosts, but for the ``fenced`` ones, by name. ``output``: the file that takes
     its log lines. ``drain``: the inputs have ended (E7). ``standby``: it keeps their stores ready, and runs no task.

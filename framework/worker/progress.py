@@ -15,7 +15,7 @@ from grete.state.commits import CommittedAt, Latest, end_of
 
 
 class CommitProgress:
-    """What a supervisor asks again and again. Each partition is watched from the first question about it."""
+    """Commits that a supervisor checks repeatedly. A partition is watched from the first question about it."""
 
     def __init__(self, log: LogReader) -> None:
         self._log = log

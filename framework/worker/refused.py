@@ -1,4 +1,4 @@
-"""What was in a message that the log has refused: a log knows bytes, a worker has the names of its stores."""
+"""The content of a message that the log refused: a log knows bytes, a worker the names of its stores."""
 
 from collections.abc import Iterable, Sequence
 

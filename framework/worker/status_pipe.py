@@ -99,7 +99,7 @@ def report_in(line: bytes, decode: Callable[[bytes], R | None], who: str) -> R |
 
 
 class StatusLines:
-    """What comes of such a pipe, line by line. It never waits."""
+    """Lines from such a pipe, read without waiting."""
 
     def __init__(self) -> None:
         """Begin with a new pipe."""

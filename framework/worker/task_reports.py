@@ -1,4 +1,4 @@
-"""What the tasks of a run say, for a person: what they wait for, what they restore, what they have dropped."""
+"""Reports of a run's tasks, for a person: what they wait for, restore and have dropped."""
 
 from collections.abc import Iterable, Mapping
 

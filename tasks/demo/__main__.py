@@ -44,7 +44,7 @@ SMALL_WORK = 10  # documents: with fewer there is no time for kills
 
 @dataclass(frozen=True)
 class Work:
-    """What the first part of the demonstration did."""
+    """The result of the demonstration's first part."""
 
     documents: int
     seconds: float

@@ -19,7 +19,7 @@ SAMPLES = 5
 
 @dataclass
 class Audit:
-    """What the plain pass found, and where the state differs from it."""
+    """The result of the plain pass, and the entries in which the state differs from it."""
 
     documents: int = 0
     postings: int = 0
@@ -33,7 +33,7 @@ class Audit:
 
     @property
     def differences(self) -> int:
-        """How many entries of the index are wrong."""
+        """Return the number of wrong entries in the index."""
         return self.missing + self.wrong + self.extra + self.miscounted
 
     def differs(self, text: str) -> None:

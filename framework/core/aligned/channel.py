@@ -1,4 +1,4 @@
-"""What an aligned task knows of one channel of an aligned producer, and what cannot be in it (A3, A5, A6, R2)."""
+"""The state of one channel of an aligned producer, and the checks of its messages (A3, A5, A6, R2)."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""What is asked of all channels of an alignment with each message (A5, A6), kept as the messages come."""
+"""Totals over all channels of an alignment, updated with each message (A5, A6)."""
 
 from collections.abc import Mapping
 

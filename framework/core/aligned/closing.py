@@ -1,4 +1,4 @@
-"""When an aligned task closes a checkpoint, and which one (A1, A6, A9). At least once each does so by its timer."""
+"""The reasons to close a checkpoint in aligned mode, and its number (A1, A6, A9). At least once, a timer decides."""
 
 from collections.abc import Sequence
 

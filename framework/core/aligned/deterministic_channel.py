@@ -1,4 +1,4 @@
-"""What an aligned task knows of a channel whose producer is deterministic (A2b).
+"""The state of a channel from a deterministic producer to an aligned task (A2b).
 
 Records in such a channel are never rolled back: a successor makes the same records again, with the same seqs (D3). So
 the channel holds no checkpoint markers and no rollback markers. Records are taken by seq, like those of an
@@ -106,7 +106,7 @@ class LogicalChannel:
 
     @property
     def frontier(self) -> Frontier:
-        """How far the channel is."""
+        """Return the position up to which the channel was read."""
         return Frontier(self.partition.topic, self.partition.partition, self.producer, self.upto, ALL, self.digest)
 
     def reset(self, seq: int, frontiers: Sequence[Frontier]) -> None:

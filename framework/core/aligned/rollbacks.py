@@ -1,4 +1,4 @@
-"""What a task knows of the rollbacks of its producers: which of their messages are rolled back (R3)."""
+"""Rollbacks of a task's producers, and the messages that they make invalid (R3)."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What a deterministic task appends to its changelog: log first, send later (D2, D5)."""
+"""Changelog appends of a deterministic task: log first, send later (D2, D5)."""
 
 from grete.core.actions import Action
 from grete.core.commit_pipeline import CommitPipeline

@@ -1,4 +1,4 @@
-"""What calls out of the job have returned goes to the log before anything that was made of it (D8)."""
+"""Results of calls are logged before anything that depends on them leaves the task (D8)."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from grete.protocol.notes import CallsNote
 
 
 class CallResults:
-    """What the code has made with the results of calls, while these are on their way to the changelog.
+    """Work that depends on call results that are not in the changelog yet.
 
     A successor takes recorded results in place of calls, so it makes the same of them. What was not recorded was not
     seen by any task, and is called again.

@@ -1,4 +1,4 @@
-"""When a deterministic task closes a checkpoint: by its own timer, as no checkpoint spans tasks (D4)."""
+"""The reason to close a checkpoint in deterministic mode: the task's timer, as no checkpoint spans tasks (D4)."""
 
 from grete.core.checkpoint_clock import CheckpointClock
 from grete.core.idleness import Idleness

@@ -1,4 +1,4 @@
-"""What a deterministic task sends: frames, watermarks and progress messages downstream, records outside (D1, D5)."""
+"""The sender of a deterministic task: frames, watermarks and progress downstream, records outside (D1, D5)."""
 
 from collections.abc import Iterable, Sequence
 

@@ -16,7 +16,7 @@ Life = tuple[int, int]  # of a task: the start of its worker, and its own start 
 
 
 class KilledFor(Enum):
-    """Why a worker was killed here."""
+    """The reason for which the supervisor killed a worker."""
 
     REQUEST = "somebody asked for it: no news to anybody"
     SILENCE = "it had said nothing for too long"

@@ -1,4 +1,4 @@
-"""What a call has returned: awaited by the record's code, recorded in deterministic mode."""
+"""The answer of a call: awaited by the record's code, recorded in deterministic mode."""
 
 from collections.abc import Generator
 from typing import Any
@@ -27,7 +27,7 @@ class Answer:
 
     @property
     def outcome(self) -> CallResult:
-        """What it has come to; only once it is done."""
+        """Return the result of the call. The call must be done."""
         if self._outcome is None:
             assert self._future is not None
             error = self._future.exception()

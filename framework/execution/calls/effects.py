@@ -1,4 +1,4 @@
-"""What a record in flight reads and does. No other record sees it before its turn."""
+"""Reads and writes of a record in flight. Other records do not see its writes before its turn."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -36,7 +36,7 @@ class NoDraws:
 
 
 class Flight(Protocol):
-    """What the stores of a task know of its records in flight."""
+    """The records in flight, as the stores of a task see them."""
 
     current: Effects | None  # of the record whose code runs; None: what is done is done at once
     turns: int  # how many records have had their turn

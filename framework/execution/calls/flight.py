@@ -91,7 +91,7 @@ class Records:
 
     @property
     def count(self) -> int:
-        """How many records and other steps have not had their turn."""
+        """Return the number of records and other steps that have not had their turn."""
         return len(self._queue)
 
     @property

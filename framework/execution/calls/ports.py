@@ -1,4 +1,4 @@
-"""Who makes the calls: a thread beside the loop in a worker, a clock's pace in tests."""
+"""Ports of asynchronous calls: a thread makes them in a worker, a virtual clock in tests."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -53,7 +53,7 @@ class InFlight(Protocol):
 
     @property
     def count(self) -> int:
-        """How many records and other steps have not had their turn; what they do is in no state and no output yet."""
+        """Return the number of steps that have not had their turn. No state or output includes their effects yet."""
         ...
 
     @property

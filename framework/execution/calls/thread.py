@@ -84,7 +84,7 @@ class _Spawned(SpawnProcess):
 
 
 class _Spawn(SpawnContext):
-    """How a pool starts its processes: a fork would copy the locks of the threads that run here."""
+    """The start method of a process pool: a fork would copy the locks of the running threads."""
 
     Process: ClassVar[type[SpawnProcess]] = _Spawned
 

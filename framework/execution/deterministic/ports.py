@@ -1,4 +1,4 @@
-"""What a driver asks of the user's code in deterministic mode; the processor beside it is the real one."""
+"""The driver's port to user code in deterministic mode. The real processor is processor.py in this folder."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol

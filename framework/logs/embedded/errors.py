@@ -1,4 +1,4 @@
-"""What an error of SQLite or of the disk means to an operator: the class says what to do, the text names the file."""
+"""Classification of errors of SQLite and the disk: the class says what to do, the text names the file."""
 
 import errno
 import os

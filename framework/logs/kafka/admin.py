@@ -59,7 +59,7 @@ _GONE = {KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART}  # or a broker tha
 
 
 class Topics:
-    """What needs an admin client. Raises ConfigError for what the broker refuses, LogAway if none answers."""
+    """Topic operations by an admin client. Raises ConfigError if the broker refuses, LogAway if none answers."""
 
     def __init__(self, config: ClientConfig, troubles: Troubles, patience: Patience) -> None:
         """Connect in the background."""

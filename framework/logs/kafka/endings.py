@@ -23,7 +23,7 @@ def may_come_again(seconds: float) -> bool:
 
 
 class WhatBecame(Enum):
-    """What the changelog has behind the writer's last known message, once a new epoch was taken."""
+    """The part of a writer's last transaction that the changelog has, once a new epoch was taken."""
 
     THERE = auto()  # the transaction, as a whole
     ABSENT = auto()  # nothing: it never was, and never will be

@@ -1,4 +1,4 @@
-"""What Kafka's errors mean to us, and what to do about them."""
+"""Classification of Kafka's errors, with the remedy for each."""
 
 import logging
 import re
@@ -179,7 +179,7 @@ def failed(
 
 
 class Troubles:
-    """What the clients of one log report on the side: the last error is the reason when a call then times out."""
+    """Errors that a log's clients report asynchronously: the last one is the reason when a call then times out."""
 
     def __init__(self, scrub: Callable[[str], str]) -> None:
         """``scrub`` hides secrets."""

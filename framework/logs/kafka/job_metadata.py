@@ -1,4 +1,4 @@
-"""What a job on Kafka remembers beside its data: its guarantee, and what a feed has fed. A compacted topic of its own.
+"""Metadata of a job on Kafka, in a compacted topic: its guarantee, and the progress of its feeds.
 
 Records and the metadata about them go out one after the other, not in one transaction: if a feed is killed in between,
 it feeds that batch again.

@@ -1,4 +1,4 @@
-"""What a broker refuses for its content: which record it was, and which of the broker's settings decides."""
+"""Classification of broker refusals: the refused record, and the broker setting that decides."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What is at the end of a partition, for who has just taken a new epoch of its transactional id (C4)."""
+"""The tail of a partition, read after a new epoch of the transactional id was taken (C4)."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Why a broker cannot be talked to: librdkafka says "verify failed" or "disconnected", a handshake of ours says more.
+"""Diagnosis of failed TLS connections: a handshake says more than librdkafka's "verify failed" or "disconnected".
 
 Tried only once a connection has failed. Nothing is sent after the handshake.
 """

@@ -49,7 +49,7 @@ _FENCED = {
 
 
 class _Transaction(NamedTuple):
-    """What is committed together: messages of the changelog as (owner, token, value), and outputs."""
+    """One transaction: messages of the changelog as (owner, token, value), and outputs."""
 
     messages: Sequence[tuple[int, int, bytes]]
     outputs: Sequence[ExternalRecord]

@@ -1,4 +1,4 @@
-"""Which commits the steps of an audit go through, task by task: aligned tasks have checkpoints in common."""
+"""Ranges of commits for an audit's steps, task by task: aligned tasks share checkpoints."""
 
 import contextlib
 from collections import defaultdict

@@ -42,7 +42,7 @@ class AuditBegun(NamedTuple):
 
 
 class _Noted(msgspec.Struct, frozen=True):
-    """How far all was compared, and what tasks have sent that others have not taken yet. Without that it is a list."""
+    """Progress of an audit, and messages sent that no consumer has taken yet. Without the latter it is a list."""
 
     base: list[tuple[int, int]]  # offset and checkpoint of each task's commit
     carried: list[RemadeMessage]

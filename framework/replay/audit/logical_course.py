@@ -1,4 +1,4 @@
-"""Which commits the steps of an audit go through in deterministic mode: each task's own.
+"""Ranges of commits for an audit's steps in deterministic mode: each task has its own.
 
 A producer's step ends where its consumers have not been yet, as they commit later. What it has sent beyond is carried
 to their next step. A consumer's step ends at its last commit for which all is there.

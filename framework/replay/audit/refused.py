@@ -1,4 +1,4 @@
-"""Which jobs an audit cannot follow: what a live task did is not in the log, so a difference would be no damage."""
+"""Jobs that an audit cannot follow: the log does not record their decisions, so a difference proves nothing."""
 
 from grete.api.graph import StageGraph
 from grete.api.job import Job

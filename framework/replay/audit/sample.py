@@ -1,4 +1,4 @@
-"""Which keys an audit draws: by a hash, so a key is drawn for as long as the job has its name."""
+"""Sampling of keys for an audit, by a hash: a key stays drawn as long as the job keeps its name."""
 
 import zlib
 

@@ -1,4 +1,4 @@
-"""What steps of deterministic tasks have sent, and how far that is: consumers commit at other times."""
+"""Messages sent by steps of deterministic tasks, and the progress of each task: consumers commit at other times."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
@@ -16,7 +16,7 @@ from grete.replay.audit.steps import RemadeMessage, ValueOf
 
 
 class Reached(NamedTuple):
-    """How far a task is at a commit: all that it will still send is later.
+    """Progress of a task at a commit: all that it sends afterwards is later.
 
     ``next_seqs``: by partition of a stream. ``told_t``: the logical time up to which it has told its event time.
     """

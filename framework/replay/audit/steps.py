@@ -1,4 +1,4 @@
-"""What an audit tells of a step, and how a task's step is made again."""
+"""The steps of an audit: the records of their results, and the port that recomputes a task's step."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ class WrongEntry(NamedTuple):
 
 
 class ComparedStep(NamedTuple):
-    """What the step of one task has shown: records made again, entries compared, and those that differ."""
+    """The result of one task's step: records made again, entries compared, and those that differ."""
 
     records: int
     keys: int
@@ -88,7 +88,7 @@ class TaskSteps(Protocol):
 
 
 class Tally:
-    """What the steps of all tasks have shown."""
+    """The results of all tasks' steps, added up."""
 
     def __init__(self) -> None:
         self.records = self.keys = 0

@@ -1,4 +1,4 @@
-"""What a task has sent and kept, as the log of the incident has it and as it came out again."""
+"""Comparison of a task's outputs and state in an incident: as logged, and as made again."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -70,7 +70,7 @@ class PackedCode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in the file. ``values`` False: keys, values and headers are lengths and digests."""
+    """The content of an incident file. ``values`` False: keys, values and headers are lengths and digests."""
 
     format: int = FORMAT
     job: str

@@ -1,4 +1,4 @@
-"""What stands for keys, values and headers in an incident without values: lengths, and digests under a lost key."""
+"""Replacement of keys, values and headers in an incident without values: lengths, and digests under a lost key."""
 
 import hashlib
 import secrets

@@ -34,7 +34,7 @@ ShowProgress = Callable[[str, int, int], None]  # what is read, how much of how 
 
 
 class PackRequest(NamedTuple):
-    """What to pack. ``bytes_max``: of state and inputs together; ``error``: the line that ended the task's worker."""
+    """The content to pack. ``bytes_max``: of state and inputs together; ``error``: the line that ended the worker."""
 
     reference: str
     checkpoint_id: int | None

@@ -51,7 +51,7 @@ STEP_MS = 5  # of virtual time, while nothing is to do
 
 @dataclass
 class TaskRun:
-    """What came out. ``error``: what ended the task, None: it has processed all that is in the file.
+    """The result of a task's run. ``error``: it ended the task; None: all records in the file were processed.
 
     ``read``: the offset that each input was read up to; ``uncommitted``: outputs since the last commit, which an error
     takes back; ``states``: entries compared at the later checkpoint, None: there is none to compare.

@@ -46,7 +46,7 @@ class StateDifference(NamedTuple):
 
 
 class Audited(NamedTuple):
-    """What was compared, and what differs: how many keys, and the first of them. ``left_out``: stage → why."""
+    """The result of an audit: the number of keys that differ, and the first of them. ``left_out``: stage → why."""
 
     checkpoint_id: int
     reports: list[BackfilledTask]

@@ -52,7 +52,10 @@ if TYPE_CHECKING:
 
 
 class Wanted(NamedTuple):
-    """What is to be done. ``sources``: external topic → path, or ``kafka``. ``work``: shared by all executors."""
+    """The request of a backfill. ``sources``: external topic → path, or ``kafka``.
+
+    ``work``: shared by all executors.
+    """
 
     job: Job
     reference: str  # how executors find the code
@@ -65,7 +68,7 @@ class Wanted(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What was done."""
+    """The result of a backfill."""
 
     bulk_write: BulkWrite
     cover: Cover

@@ -18,7 +18,7 @@ class Hole(msgspec.Struct, frozen=True):
 
 
 class FileRows(msgspec.Struct):
-    """What one task has taken of one partition of an external input from files.
+    """One task's records of one external partition, taken from files.
 
     ``reached_ms``: the highest time of a record. ``late``: records that came after one of a higher time, by more than
     the input's ``out_of_order_ms``; only of files without offsets. ``next_offset``: behind the last row of an archive.

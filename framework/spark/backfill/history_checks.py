@@ -1,4 +1,4 @@
-"""What of a history in files a backfill or an audit refuses, unless an option says that it is meant.
+"""Checks of a history in files: a backfill or an audit refuses these problems unless an option accepts them.
 
 A log says itself in which order its records came and which there are. Files do not: what is late, missing or twice in
 them would make a wrong state.
@@ -30,7 +30,7 @@ MICROSECONDS_MIN = 100_000_000_000_000  # of 1973; as ms they are beyond the yea
 
 
 class Accept(StrEnum):
-    """What may be so in the history of a backfill, or of an audit: the values of ``--accept``."""
+    """Problems in the history that ``--accept`` allows, for a backfill or an audit."""
 
     OVERLAP = "overlap"  # files without offsets reach past the first record that is read from the log
     HOLES = "holes"  # offsets are in no file of an archive
@@ -39,7 +39,7 @@ class Accept(StrEnum):
 
 
 class Accepted(NamedTuple):
-    """What a person has said is meant; by default nothing is. ``late``, ``refused``: how many records at most."""
+    """Accepted problems; none by default. ``late``, ``refused``: the greatest numbers of such records."""
 
     late: int = 0
     refused: int = 0
@@ -169,7 +169,7 @@ def _check_overlap(log: LogReader, job: Job, taken: Iterable[FileRows], begins: 
 
 
 class Covered(msgspec.Struct, frozen=True):
-    """How many records the history of each partition of a job had: rows of files, and offsets of the log."""
+    """The number of records in the history of each partition of a job: rows of files, and offsets of the log."""
 
     job: str
     records: dict[str, int]

@@ -1,4 +1,4 @@
-"""What an executor is told, and what it answers."""
+"""Plans for executors, and their reports."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from grete.stores.sst_snapshot import SstFile
 
 
 class Tail(NamedTuple):
-    """What of an external input is read from the log, after what comes from files: begin <= offset < end."""
+    """The part of an external input that is read from the log, after the files: begin <= offset < end."""
 
     begin: int
     end: int
@@ -25,7 +25,7 @@ TaskInput = tuple[int, TopicPartition]  # producer id of a task, the external pa
 
 
 class StagePlan(NamedTuple):
-    """How a stage is run; all that an executor needs."""
+    """The plan of a stage: all that an executor needs."""
 
     job: str  # how the code is found
     stage: int
@@ -52,7 +52,7 @@ class StagePlan(NamedTuple):
 
 
 class BackfilledTask(msgspec.Struct):
-    """What one task did."""
+    """The report of one task."""
 
     task: int
     records: int

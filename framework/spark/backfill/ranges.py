@@ -1,4 +1,4 @@
-"""How far a backfill goes: where each external input is cut between files, the log, and what the live job reads."""
+"""The range of a backfill: each external input is divided between files, the log, and the live job."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class Until(NamedTuple):
 
 
 class Cover(NamedTuple):
-    """What each task reads of its external inputs, and the offset that the live job goes on from, by partition.
+    """The range of external inputs that each task reads, and the offset where the live job starts, by partition.
 
     ``begins``, ``ends``: the records of the log that belong to the job, whether they are read from it or from an
     archive. Tasks may be at different offsets of a partition only in an audit; then ``resume`` has the highest.

@@ -41,7 +41,7 @@ _SUFFIX = ".grete.parquet"  # files of other names are not touched
 
 
 class Exported(NamedTuple):
-    """What an export has done: ``full``: "stage/store" that was written as a whole, and why."""
+    """The result of an export. ``full``: each "stage/store" that was written as a whole → why."""
 
     checkpoint_id: int
     rows: int

@@ -31,7 +31,7 @@ class KeyOf(NamedTuple):
 
 
 class Column(NamedTuple):
-    """How the bytes of one serde become a column; plain data, so that executors seldom need the job's code."""
+    """The column for the bytes of one serde. It is plain data, so executors seldom need the job's code."""
 
     name: str
     kind: str  # bytes, utf8, json, int64, ordered, avro; a serde of the user's own is bytes

@@ -1,4 +1,4 @@
-"""What readers of Structured Streaming have in common: a log that stays open on the driver."""
+"""The base of Structured Streaming readers: they keep a log open on the driver."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

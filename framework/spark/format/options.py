@@ -22,7 +22,7 @@ _COMMON = {"job", "log", "directory", "kafkaconfig"}
 
 
 class Where(NamedTuple):
-    """Where a job's log is: all that an executor needs to open it. The options' file must be there on every host."""
+    """The address of a job's log: all that an executor needs to open it. Every host must have the options' file."""
 
     url: str
     config: str
@@ -50,7 +50,7 @@ class Where(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What all formats are told: the job and its log."""
+    """The options of all formats: the job and its log."""
 
     job: Job
     where: Where

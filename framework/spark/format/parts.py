@@ -1,4 +1,4 @@
-"""What the driver hands to one Spark task."""
+"""The part of a read that the driver hands to one Spark task."""
 
 import time
 from typing import Any
@@ -15,7 +15,7 @@ _WAIT_S = 0.05  # between two looks at a broker that shows less than another one
 
 
 class Part(InputPartition):
-    """What one Spark task reads."""
+    """The input of one Spark task."""
 
     def __init__(self, where: Where, number: int, what: Any) -> None:
         super().__init__(number)

@@ -1,4 +1,4 @@
-"""What a Spark task does: read one partition of the log, yield Arrow batches. Nothing in here needs Spark."""
+"""Spark's readers: read one partition of the log and yield Arrow batches. Nothing in here needs Spark."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ BATCH_ROWS = 65_536  # of an Arrow batch: Spark's own default is 10,000, larger 
 
 
 class StatePlan(NamedTuple):
-    """What to read of a changelog: one store, at ``checkpoint_id``."""
+    """The plan to read a changelog: one store, at ``checkpoint_id``."""
 
     checkpoint_id: int
     store: int
@@ -168,7 +168,7 @@ def _plain(value: Any) -> Any:
 
 
 class Producer(NamedTuple):
-    """What a producer of a stream has committed."""
+    """The commits of a producer of a stream."""
 
     name: str
     checkpoint_id: int
@@ -176,7 +176,7 @@ class Producer(NamedTuple):
 
 
 class StreamPlan(NamedTuple):
-    """How to read a partition of a stream."""
+    """The plan to read a partition of a stream."""
 
     key: Column
     value: Column

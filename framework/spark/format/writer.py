@@ -36,7 +36,7 @@ _ENCODED = {"stage": "string", "store": "string", "partition": "int", "key": "bi
 
 
 class Target(NamedTuple):
-    """Which rows go where: of one store with its serdes, or, encoded already, of all stores by name."""
+    """Destination of rows: one store with its serdes, or, if they are encoded, all stores by name."""
 
     key: Column
     value: Column
@@ -47,7 +47,7 @@ class Target(NamedTuple):
 
 @dataclass
 class TaskWrites(WriterCommitMessage):
-    """What one Spark task has written, by task of the job."""
+    """The rows that one Spark task has written, by task of the job."""
 
     written: tuple[Written, ...]
 

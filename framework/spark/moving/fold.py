@@ -28,7 +28,7 @@ _SOURCES = 1 << 16  # more than a stage has partitions
 
 
 class FoldReport(msgspec.Struct):
-    """What a task's state holds. ``seen``: stores whose keys had to tell their partition → how many keys.
+    """The content of a task's state. ``seen``: stores whose keys had to tell their partition → number of keys.
 
     ``apart``: whether the tasks that it comes from were not equally far in event time.
     """
@@ -61,7 +61,7 @@ def fold(routes: Sequence[Route], task: int, batches: Iterable[pa.RecordBatch]) 
 
 
 class _Fold:
-    """What is known of a task's state so far."""
+    """The state of a task, as far as it is folded."""
 
     def __init__(self, routes: Sequence[Route], task: int) -> None:
         self.report = FoldReport(task)

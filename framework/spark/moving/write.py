@@ -14,7 +14,7 @@ from grete.stores.sst_snapshot import Builder, SstFile
 
 
 class WritePlan(NamedTuple):
-    """What an executor needs to write any task. ``stores``: task → its stores, which start empty."""
+    """The plan to write any task, for executors. ``stores``: task → its stores, which start empty."""
 
     where: Where
     bulk_write: BulkWrite
@@ -23,7 +23,7 @@ class WritePlan(NamedTuple):
 
 
 class WriteReport(msgspec.Struct):
-    """What one attempt has written; ``built``: where it left the same as files."""
+    """The result of one attempt; ``built``: the place of the same data as files."""
 
     written: Written
     built: str = ""

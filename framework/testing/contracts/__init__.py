@@ -1,4 +1,4 @@
-"""What logs, state stores, sinks and sources must keep, as tests for any back end: ours are held to them, yours can be.
+"""Contracts of logs, state stores, sinks and sources, as tests for any back end: Grete's own pass them.
 
 They need pytest. Subclass a contract in a test module, say how your back end is opened, and run pytest:
 

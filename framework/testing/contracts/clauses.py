@@ -1,4 +1,4 @@
-"""What the contracts share: a broken clause is named in the error."""
+"""The base of the contracts: an error names the broken clause."""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a log must keep that compares and appends: a lower generation is refused (C3)."""
+"""The contract of a log that compares and appends: it refuses a lower generation (C3)."""
 
 from grete.ports import Log
 from grete.testing.contracts.log_world import A0, A1, OUT, LogWorld, OnLogWorld, record, values

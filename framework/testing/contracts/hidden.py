@@ -1,4 +1,4 @@
-"""What a log must tell of messages that no reader sees yet."""
+"""Clauses about messages that no reader sees yet."""
 
 from grete.open_transaction import OpenTransaction
 from grete.ports import Log

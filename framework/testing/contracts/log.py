@@ -1,4 +1,4 @@
-"""What every log must keep: the numbered statements of grete.ports.Log."""
+"""The contract of every log: the numbered statements of grete.ports.Log."""
 
 from collections.abc import Callable
 
@@ -302,7 +302,7 @@ class LogContract(HiddenClauses):
         assert dict(second.ends) == {places[0]: 3}
 
     def test_what_is_processed_is_told_to_others(self, world: LogWorld, log: Log) -> None:
-        """What a reader reports last of each partition becomes known to others, sooner or later; of others nothing."""
+        """A reader's last report of a partition becomes known to others in the end; of other partitions nothing."""
         other = world.open()
         log.report_processed({A0: 3})
         log.poll()

@@ -1,4 +1,4 @@
-"""What every sink of an outbox must keep (grete.api.sink, rule S2)."""
+"""The contract of every sink of an outbox (grete.api.sink, rule S2)."""
 
 import contextlib
 import json
@@ -149,7 +149,7 @@ class SinkContract(Contract):
         assert world.content() == {"a": [1, 2, 3, 11, 12, 13, 21, 22, 23]}
 
     def test_tasks_do_not_disturb_one_another(self, world: SinkWorld) -> None:
-        """What one task has applied says nothing about another's checkpoints."""
+        """The checkpoints that one task has applied are independent of another's."""
         first, second = world.sink(), world.sink(Owner("job", "stage-1", "nonce"))
         assert apply(first, 5, 1, task="a")
         assert apply(second, 4, 1, task="b")

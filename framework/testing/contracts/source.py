@@ -1,4 +1,4 @@
-"""What a source must keep so that each of its records comes into a topic once (grete.clients.source)."""
+"""The contract of a source: each of its records comes into a topic once (grete.clients.source)."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

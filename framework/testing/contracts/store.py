@@ -1,4 +1,4 @@
-"""What every state store must keep (grete.ports.StateStore)."""
+"""The contract of every state store (grete.ports.StateStore)."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -111,7 +111,7 @@ class StoreContract(Contract):
 
     @pytest.mark.parametrize("reverse", [False, True])
     def test_a_scan_sees_the_store_as_of_its_call(self, store: StateStore, reverse: bool) -> None:
-        """What is written after the call, before or after the first row, is not seen."""
+        """A scan sees the store as of its call: later writes do not appear, before or after the first row."""
         store.write([(0, b"%03d" % i, b"old") for i in range(300)])
         scan = store.scan(0, b"", None, reverse=reverse)
         store.write([(0, b"000", b"new"), (0, b"0005", b"new")])
@@ -155,7 +155,7 @@ class StoreContract(Contract):
         assert rows(store) == []
 
     def test_data_and_changelog_position_outlive_a_restart(self, reopen: Opener) -> None:
-        """What was written or loaded before the changelog position is there after a restart (R1)."""
+        """Entries written or loaded before the changelog position survive a restart (R1)."""
         store = reopen()
         store.load(3, [b"w"], [b"1"])
         store.write([(0, b"k", b"2")], b"first")

@@ -15,7 +15,7 @@ ALONE_S = 0.5  # what is held and is all of its transaction goes on after that l
 
 
 class LateStage(IntEnum):
-    """How far an attempt has come."""
+    """The stages of an attempt."""
 
     ARMED = 0  # the next end of a transaction is taken off the line
     TAKEN = 1  # it is off the line, and the client's connection is closed; the broker's is open
@@ -28,7 +28,7 @@ class LateEnd:
     """One end of a transaction that comes late. ``first``: the topic that the next transaction writes first."""
 
     def __init__(self, transactional_id: str, first: str = "", second: str = "") -> None:
-        """What goes to ``second`` is held until the late end has come; without names, all that comes second."""
+        """Hold messages to ``second`` until the late end has arrived; without names, the second topic of any name."""
         self.transactional_id, self.first, self.second = transactional_id, first, second
         self.stage = LateStage.ARMED
         self.code: int | None = None  # the broker's answer to the late end: 0 is "done"

@@ -1,4 +1,4 @@
-"""What libraries offer that may differ when it is asked again, and what to use instead."""
+"""Library members whose result may differ when they are called again, and the replacement for each."""
 
 import functools
 import random

@@ -1,4 +1,4 @@
-"""Where the order of a set gets into a result."""
+"""Search for results that depend on the order of a set."""
 
 import ast
 from typing import Final

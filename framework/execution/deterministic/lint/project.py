@@ -27,7 +27,7 @@ class LintFinding(NamedTuple):
 
 
 class Project:
-    """What one task's code reaches."""
+    """The code that one task reaches."""
 
     def __init__(self, task: type[Task]) -> None:
         self._sources = Sources(task.__module__)

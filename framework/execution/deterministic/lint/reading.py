@@ -16,7 +16,7 @@ class Suspicion(NamedTuple):
 
 @dataclass
 class CodeReading:
-    """What was found in a piece of code. ``calls``: objects that it uses, and whether they outlive a record."""
+    """Findings in a piece of code. ``calls``: objects that it uses, and whether they outlive a record."""
 
     suspicions: list[Suspicion] = field(default_factory=list)
     calls: list[tuple[object, type | None, bool]] = field(default_factory=list)  # object, class of self, self lives

@@ -1,4 +1,4 @@
-"""What the names in a piece of code are: objects of the imported program, or variables of the call."""
+"""Resolution of names in a piece of code: objects of the imported program, or variables of the call."""
 
 import ast
 import builtins

@@ -26,7 +26,7 @@ class StateKey(NamedTuple):
 
 
 class Effect(Enum):
-    """What a write means for later records."""
+    """The effect of a write on later records."""
 
     STATE = "they may see what this record has left"
     NOTHING = "they would make the same of it, or it takes away what they would make again"
