@@ -10,6 +10,23 @@ WAY_BACK = (
     "give the job a new name: it starts from its inputs then"
 )
 MODES_KEPT = "a job keeps its modes: put them back, or give the job another name, under which it starts from its inputs"
+FOREIGN = (
+    "if `grete apply`, `grete rescale` or `grete migrate` was called with other code, start that code: `grete plan` "
+    "says what differs. Else something else wrote there: `grete changelog tail` shows it; take its right to write "
+    "away, then restore the topic, or start the job under another name"
+)
+
+
+def check_known(task: TaskWiring, commit: Commit) -> None:
+    """Raise ConfigError for a commit under a graph that the job, as far as it is known here, has never had."""
+    if commit.fingerprint not in task.fingerprints:
+        raise ConfigError(
+            f"{task.name}: the newest commit in {task.changelog} (checkpoint {commit.checkpoint_id}, generation "
+            f"{commit.generation}) was made under a graph of fingerprint {commit.fingerprint:016x}, and this job has "
+            f"had {', '.join(f'{each:016x}' for each in sorted(task.fingerprints))}: {FOREIGN}",
+            task=task.name,
+            checkpoint_id=commit.checkpoint_id,
+        )
 
 
 def check_commit(task: TaskWiring, commit: Commit) -> None:
@@ -37,14 +54,7 @@ def check_commit(task: TaskWiring, commit: Commit) -> None:
             task=task.name,
             checkpoint_id=commit.checkpoint_id,
         )
-    if commit.fingerprint not in task.fingerprints:
-        raise ConfigError(
-            f"{task.name}: its last commit (checkpoint {commit.checkpoint_id}) was made by another graph of the job "
-            f"(fingerprint {commit.fingerprint:016x}), which this code is not: start the code that grete apply or "
-            "grete rescale was called with: grete plan JOB says what differs",
-            task=task.name,
-            checkpoint_id=commit.checkpoint_id,
-        )
+    check_known(task, commit)
 
 
 def check_aligned(task: TaskWiring, commit: Commit) -> None:

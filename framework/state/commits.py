@@ -10,6 +10,7 @@ from grete.core.changelog_fold import is_rolled_back
 from grete.core.damage import message as decoding
 from grete.core.task_topology import TaskWiring, wire
 from grete.core.topology import Topology
+from grete.errors import Halted
 from grete.execution.changelog_writer import find_outcome
 from grete.logs.partition_reader import rows_left
 from grete.ports import LogReader, LogRow
@@ -223,6 +224,20 @@ def newest_commit(log: LogReader, wiring: TaskWiring, bounds: tuple[int, int] | 
     if in_doubt is not None and find_outcome(log, wiring.outcome_changelog, in_doubt.commit.bulk_write_id or ""):
         return in_doubt
     return latest.found
+
+
+def newest_commits(log: LogReader, tasks: Iterable[TaskWiring]) -> Iterator[tuple[TaskWiring, CommittedAt | Halted]]:
+    """Yield the tasks that have committed, each with its last commit, or with the halt that its changelog causes."""
+    wirings = {wiring.changelog: wiring for wiring in tasks}
+    counts = {topic: log.partitions(topic) or 0 for topic in {changelog.topic for changelog in wirings}}
+    there = (changelog for changelog in wirings if changelog.partition < counts[changelog.topic])
+    for changelog, bounds in ends_of(log, there):
+        try:
+            found: CommittedAt | Halted | None = newest_commit(log, wirings[changelog], bounds)
+        except Halted as error:
+            found = error
+        if found is not None:
+            yield wirings[changelog], found
 
 
 def count_commits(log: LogReader, changelog: TopicPartition) -> int:

@@ -7,21 +7,22 @@ first of them writes.
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from grete.api.changes import PLAN
 from grete.api.definition import stage_changes
 from grete.api.job import Job
 from grete.core.damage import entry as reading
-from grete.core.graph_check import WAY_BACK, check_commit
-from grete.core.task_topology import TaskWiring
+from grete.core.graph_check import WAY_BACK, check_commit, check_known
+from grete.core.task_topology import TaskWiring, wire
 from grete.core.topology import Stage, Stream, Topology, stream_topic
-from grete.errors import ConfigError, Halted
+from grete.errors import ConfigError, FrameworkError
 from grete.ports import JobLogReader, JobMetadata, MetadataReader
 from grete.protocol.commit import Commit
 from grete.protocol.ids import split_producer_id
-from grete.state.commits import all_wirings, ends_of, newest_commit
+from grete.state.commits import CommittedAt, all_wirings, newest_commits
 from grete.state.pinning import know_dropped
 from grete.state.pins import pin_of
 
@@ -70,6 +71,32 @@ def _continues(pinned: Topology, ours: Topology) -> bool:
     """Tell whether one of the two graphs is the other one with stages added last, or they are equal."""
     common = min(len(pinned.stages), len(ours.stages))
     return pinned.without_last(common).fingerprint() == ours.without_last(common).fingerprint()
+
+
+def commits_of(job: Job, log: JobLogReader) -> Iterator[tuple[TaskWiring, CommittedAt | FrameworkError]]:
+    """Yield the tasks that a job has in the log, with their last commits, or with what a start says of them.
+
+    That is an error for a changelog that is damaged, or whose last commit is of no graph that the job has had.
+    Raises Halted, ConfigError: the pinned graph cannot be read.
+    """
+    ours, pinned = job.topology(), pinned_graph(job, log)
+    graph = ours if pinned is None else replace(pinned, known=pinned.known | ours.fingerprints())
+    tasks = [wire(graph, stage.ordinal, number) for stage in graph.stages for number in range(stage.partitions)]
+    for wiring, found in newest_commits(log, tasks):
+        told: CommittedAt | FrameworkError = found
+        if isinstance(found, CommittedAt) and pinned is not None:
+            try:
+                check_known(wiring, found.commit)
+            except ConfigError as error:
+                told = error
+        yield wiring, told
+
+
+def check_commits(job: Job, log: JobLogReader) -> None:
+    """Raise what a start says of a changelog that is damaged, or that something else has written to."""
+    for _, found in commits_of(job, log):
+        if isinstance(found, FrameworkError):
+            raise found
 
 
 def pinned_graph(job: Job, log: JobLogReader) -> Topology | None:
@@ -159,19 +186,8 @@ def decode_graph(job: str, raw: bytes) -> Topology:
 
 
 def _commits(log: JobLogReader, tasks: Sequence[TaskWiring]) -> list[tuple[TaskWiring, Commit]]:
-    """Return the tasks that have committed, with their last commits."""
-    commits, by_changelog = [], {wiring.changelog: wiring for wiring in tasks}
-    counts = {topic: log.partitions(topic) or 0 for topic in {changelog.topic for changelog in by_changelog}}
-    there = (changelog for changelog in by_changelog if changelog.partition < counts[changelog.topic])
-    for changelog, bounds in ends_of(log, there):
-        wiring = by_changelog[changelog]
-        try:
-            found = newest_commit(log, wiring, bounds)
-        except Halted:
-            continue  # a damaged changelog: the task halts, and says so
-        if found is not None:
-            commits.append((wiring, found.commit))
-    return commits
+    """Return the tasks that have committed, with their last commits. A task of a damaged changelog halts itself."""
+    return [(wiring, at.commit) for wiring, at in newest_commits(log, tasks) if isinstance(at, CommittedAt)]
 
 
 def _first_of(ours: Topology, commits: Sequence[Commit]) -> tuple[int | None, frozenset[int]]:

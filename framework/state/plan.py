@@ -8,13 +8,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from grete.api.definition import (
-    Definition,
-    changes_of_broadcast,
-    changes_of_job,
-    define,
-    times_before,
-)
+from grete.api.definition import Definition, changes_of_broadcast, changes_of_job, define, times_before
 from grete.api.input_arguments import times_of
 from grete.api.job import Job
 from grete.api.versions import NEWEST, in_two_ways, serdes_of
@@ -24,7 +18,7 @@ from grete.job.metadata import check_guarantee, pinned_settings
 from grete.ports import JobLogReader
 from grete.settings import Settings
 from grete.state.ahead import ahead
-from grete.state.graph_pinning import edges_of, pinned_graph, way_to_count
+from grete.state.graph_pinning import check_commits, edges_of, pinned_graph, way_to_count
 from grete.state.pinning import DEFINED, know_dropped, pinned_definition
 from grete.state.pins import pin_of
 
@@ -67,10 +61,12 @@ class StageChanges(NamedTuple):
 def plan_of(job: Job, log: JobLogReader, settings: Settings) -> list[Planned]:
     """Return all that differs between a job's code and what the log has pinned; empty: the code starts as it is.
 
-    Raises ConfigError: the job has not run, has run with a release that pinned nothing, or has dropped what is here.
+    Raises ConfigError: the job has not run, has run with a release that pinned nothing, or has dropped what is here;
+    and, as Halted, what keeps every code from a start: a damaged changelog, or one that something else has written to.
     """
     know_dropped(job, log)
     definition, pinned = pinned_of(job, log)
+    check_commits(job, log)
     job.count_broadcast(log.partitions)
     stages = compare_stages(pinned, definition, job)
     kept_graph = _keeps_graph(pinned, job, log)

@@ -264,7 +264,7 @@ def refuse_other_graph(log: LogReader, wiring: TaskWiring, commit: Commit) -> No
         raise ConfigError(
             f"task {wiring.name}: checkpoint {commit.checkpoint_id} was committed with other stages or another number "
             f"of partitions (its changelog has {log.partitions(wiring.changelog.topic)}): read it with the code of "
-            "then; or before grete migrate: read a later one",
+            "then; or before grete migrate: read a later one; or something else wrote it: grete doctor looks",
             task=wiring.name,
             checkpoint_id=commit.checkpoint_id,
         )

@@ -5,19 +5,31 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from grete.cli import command_line
+from grete.cli.doctor import embedded
+from grete.cli.doctor.report import Report
 from grete.core.damage import named
 from grete.errors import Halted
 from grete.halts import HaltCode
 from grete.job.dead_letters import letter_of, serdes_of
 from grete.job.directory import JobDirectory
 from grete.ports import ExternalRecord, LogRow
-from grete.protocol.changelog import GENERATION_MAX, ChangelogHeader, ChangelogType, Claim, encode_claim
+from grete.protocol.changelog import (
+    GENERATION_MAX,
+    ChangelogHeader,
+    ChangelogType,
+    Claim,
+    decode_changelog_header,
+    encode_claim,
+)
+from grete.protocol.commit import encode_commit
 from grete.protocol.errors import DecodeError
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
+from grete.state.commits import last_commit
 from tasks.word_count import job
 from tests.cli.test_run import grete
 
@@ -66,7 +78,7 @@ def append(ran: Path, value: bytes | None) -> int:
     return sent[-1].offset
 
 
-COMMANDS = ("checkpoints", "state scan", "state sizes", "changelog verify", "run")
+COMMANDS = ("checkpoints", "plan", "state scan", "state sizes", "changelog verify", "run")
 
 
 @pytest.mark.parametrize("value", [b"", None, b"\xff\xfe hello", b'{"a":1}', b"\x28" + 40 * b"\0"])
@@ -84,6 +96,45 @@ def test_foreign_bytes_in_a_changelog_are_named_by_every_command(
             assert code == 4, (command, error)
             assert error.startswith(f"grete: GRETE-H012: {CHANGELOG}, offset {offset}: "), command
             assert "restore the topic, or start the job under another name" in error
+        found = looked_at(ran)
+        assert f"GRETE-H012: {CHANGELOG}, offset {offset}: " in found
+        assert "restore the topic, or start the job under another name" in found
+    finally:
+        restore(log_file, before)
+
+
+def looked_at(ran: Path) -> str:
+    """Return what the doctor says of the only task whose changelog keeps it from a start, which is an error."""
+    report = Report()
+    embedded.look(report, job, ran / ".grete" / "word-count")
+    (error,) = [finding for finding in report.findings if finding.level != "ok"]
+    assert (error.level, error.what, error.where) == ("error", "changelog", "count-words-0")
+    return f"{error.value}; {error.remedy}"
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "state scan"])
+def test_a_commit_that_no_graph_of_the_job_has_made_is_told_as_such(
+    command: str, ran: Path, typed: Typed, log_file: Path
+) -> None:
+    """It may be of code that was called with apply, or of a stranger: both are said, with what was found and where."""
+    before = log_file.read_bytes()
+    log = JobDirectory(ran / ".grete" / "word-count").open_log(create=False)
+    last, end = last_commit(log, CHANGELOG), log.bounds(CHANGELOG)[1]
+    seq = decode_changelog_header(log.read(CHANGELOG, end - 1, 1)[0].value or b"").seq + 1
+    log.close()
+    assert last is not None
+    forged = msgspec.structs.replace(
+        last.commit, fingerprint=0xF0, checkpoint_id=2**61, previous=last.commit.checkpoint_id
+    )
+    append(ran, encode_commit(ChangelogHeader(ChangelogType.COMMIT, forged.generation, seq, 0), forged))
+    try:
+        code, error = typed(*command.split(), JOB, *["counts"] * command.endswith("scan"))
+        assert code != 0
+        assert "something else wrote" in error
+        if command != "state scan":
+            assert f"{CHANGELOG} (checkpoint {2**61}, generation {forged.generation})" in error
+            assert "made under a graph of fingerprint 00000000000000f0, and this job has had" in error
+            assert "made under a graph of fingerprint 00000000000000f0" in looked_at(ran)
     finally:
         restore(log_file, before)
 

@@ -209,7 +209,7 @@ def test_a_worker_that_compared_before_is_fenced_and_refused_behind_it(
         for wiring in all_wirings(job):
             at = last_commit(log, wiring.changelog)
             assert at is not None
-            with pytest.raises(ConfigError, match="was made by another graph of the job"):
+            with pytest.raises(ConfigError, match="was made under a graph of fingerprint"):
                 check_commit(wiring, at.commit)
 
 

@@ -38,7 +38,7 @@ def doctor(
     if settings.snapshot_url:
         snapshots.look(report, job, settings.snapshot_url)
     if not hosts:
-        embedded.look(report, place)
+        embedded.look(report, job, place)
     else:
         from grete.cli.doctor.kafka import Doctor
 

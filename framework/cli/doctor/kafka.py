@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigEntry, ConfigResource, ResourceType
 
 from grete.api.job import Job
+from grete.cli.doctor import changelogs
 from grete.cli.doctor.report import Report
 from grete.errors import ConfigError, FrameworkError
 from grete.logs.kafka import KafkaReader
@@ -25,7 +26,7 @@ from grete.logs.patience import Patience
 from grete.logs.topic_identity import CREATED_AGAIN, created_again
 from grete.protocol.ids import TopicPartition
 from grete.settings import MiB
-from grete.state.commits import all_wirings, ends_of, last_commit
+from grete.state.commits import all_wirings
 
 ANSWER_S_MAX = 10.0  # a broker that is well answers within milliseconds
 CONNECT_S_MAX = 3.0  # of one broker
@@ -257,14 +258,10 @@ class Doctor:
     def _look_at_log(self, log: KafkaReader, there: set[str]) -> None:
         """Compare clocks by the newest commits, and the positions of the job with what its inputs still hold."""
         newest = 0
-        names = {w.changelog: w.name for w in all_wirings(self._job) if w.changelog.topic in there}
-        for changelog, bounds in ends_of(log, names):
-            last = last_commit(log, changelog, bounds)
-            if last is None:
-                continue
+        for wiring, last in changelogs.look(self._report, self._job, log):
             newest = max(newest, last.append_time_ms)
             for at in last.commit.external:
-                self._position(log, names[changelog], TopicPartition(at.topic, at.partition), at.offset)
+                self._position(log, wiring.name, TopicPartition(at.topic, at.partition), at.offset)
         inputs = (each for wiring in all_wirings(self._job) for each in wiring.external if each.topic in there)
         for partition, found in log.open_transactions(inputs).items():
             text = told(partition, found)

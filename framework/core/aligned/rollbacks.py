@@ -36,8 +36,9 @@ class Rollbacks:
             return None
         ours = ", ".join(f"{each:#x}" for each in sorted(self.fingerprints))
         return (
-            f"it ran with another graph of the job: its fingerprint is {marker.fingerprint:#x}, this code's {ours}. "
-            "Start all workers with one code: the one that has every stage that was ever added"
+            f"it announces itself under a graph of fingerprint {marker.fingerprint:#x}, and this code knows {ours}. "
+            "If a worker runs other code of this job, start all with one: the one that has every stage that was ever "
+            "added. Else something else wrote to the topic: take its right to write away"
         )
 
     def commit(self) -> tuple[ProducerRollbacks, ...]:
