@@ -1,1 +1,1 @@
-"""What is measured, and how to repeat it: ``make bench``."""
+"""Benchmarks, and the way to repeat them: ``make bench``."""

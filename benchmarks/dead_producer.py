@@ -1,4 +1,4 @@
-"""What goes on while a producer is dead: ``make bench EXPERIMENT=dead_producer [LOG=…] [SECONDS_EACH=4] [WRITE=1]``.
+"""Progress of a job with a dead producer: ``make bench EXPERIMENT=dead_producer [LOG=…] [SECONDS_EACH=4] [WRITE=1]``.
 
 Two partitions, a worker each, on two machines as far as the job can tell. Lines come into both, a stage sends each to
 both tasks of the next, and those number what they get. A second branch copies lines and reads no other task. Worker 0
@@ -107,7 +107,7 @@ MODES = {  # as the page names them → BENCH_MODE
 
 @dataclass
 class Seen:
-    """What a reader outside has seen. Lines are numbered from 0; all times are those of the monotonic clock, in s."""
+    """The observations of an outside reader. Lines are numbered from 0; times are of the monotonic clock, in s."""
 
     sent: list[float] = field(default_factory=list)
     latest: dict[tuple[str, int, int], float] = field(default_factory=dict)  # (topic, partition, line) → first seen

@@ -1,4 +1,4 @@
-"""What an idle job takes of the processor: ``python -m benchmarks.idle [partitions=64] [seconds=60] [rests=30,360]``.
+"""Processor time of an idle job: ``python -m benchmarks.idle [partitions=64] [seconds=60] [rests=30,360]``.
 
 `grete up --processes 2` of two stages, with a checkpoint interval of a second, on a Kafka broker of its own. No record
 ever comes. ``rests``: how many seconds after all tasks run it is looked at, each time for ``seconds``. Linux only.

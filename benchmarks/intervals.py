@@ -1,4 +1,4 @@
-"""What a checkpoint interval costs: ``make bench EXPERIMENT=intervals [LOG=…] [ROUNDS=2] [WRITE=1]``.
+"""The cost of a checkpoint interval: ``make bench EXPERIMENT=intervals [LOG=…] [ROUNDS=2] [WRITE=1]``.
 
 A deterministic job lets its outputs go before their checkpoint, so an interval of ten minutes is to be as good as one
 of 100 ms. The job is that of the latency experiment. A run need not last as long as its interval: all of its outputs

@@ -1,4 +1,4 @@
-"""How fast Spark reads changelogs: ``format("changelog")`` over state of many keys, all partitions at once."""
+"""The speed of Spark's changelog reads: ``format("changelog")`` over state of many keys, all partitions at once."""
 
 import random
 import time

@@ -13,7 +13,7 @@ def test_skips():
 
 
 def test_a_skip_is_a_failure(pytester: pytest.Pytester) -> None:
-    """What did not run is not known to work, on any machine: the run says why it did not, and fails."""
+    """A test that did not run proves nothing, on any machine: the run names its reason, and fails."""
     pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text())
     pytester.makepyfile(SKIPPING)
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")

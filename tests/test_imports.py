@@ -1,4 +1,4 @@
-"""What an import loads: import-linter reads the source, this runs it.
+"""Imports of an import: import-linter reads the source, this runs it.
 
 The contracts in pyproject.toml judge what a module itself imports; here we see that what comes with it stays light.
 """

@@ -1,4 +1,4 @@
-"""Which Pythons Grete runs on: all that say it agree, and `make` takes the one that is asked for."""
+"""The versions of Python: all places that name them agree, and `make` takes the one that is asked for."""
 
 import json
 import os
@@ -24,7 +24,7 @@ PAGES = ("README.md", "CONTRIBUTING.md", "docs/start/word-count.md")
 
 
 def test_the_least_version_is_one_everywhere() -> None:
-    """What pip checks, what types and style are checked for, what `make` looks for, and what a new project asks for."""
+    """pip, mypy, ruff, `make` and a new project name the same least version."""
     major, minor = LEAST.split(".")
     asked = f">={LEAST}"
     assert PYPROJECT["project"]["requires-python"] == asked

@@ -200,5 +200,5 @@ def test_a_diagram_that_is_not_mermaid_fails_the_build() -> None:
     ],
 )
 def test_links_and_lists_are_led_to_the_site(page: str, text: str, site: str) -> None:
-    """What GitHub shows from the repository leads to the same place on the site."""
+    """A link in the repository leads to the same place on the site."""
     assert links.for_site(text, page) == site

@@ -138,7 +138,7 @@ def cores_asked_for(text: str) -> list[int]:
 
 
 def test_no_code_asks_which_core_it_has() -> None:
-    """What a driver or a worker must know of a core is in its port, framework/core/ports.py, whatever the mode."""
+    """Drivers and workers use a core's port, framework/core/ports.py, whatever its mode."""
     found = [
         f"{path.relative_to(ROOT)}:{line}"
         for path in tracked("framework/*.py", "tasks/*.py")

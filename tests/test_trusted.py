@@ -1,4 +1,4 @@
-"""What another user could change is not used; what a job keeps and says is for its own user."""
+"""Files that another user could change are not used; a job's own files and lines are for its user only."""
 
 import os
 import shutil
@@ -81,7 +81,7 @@ def test_options_that_run_code_are_taken_from_an_own_file_only(name: str, tmp_pa
 
 
 def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path: Path) -> None:
-    """What it leads to would be emptied, and get a number of a process."""
+    """The target of the link is neither emptied nor written."""
     kept = tmp_path / "kept"
     kept.write_text("mine")
     (tmp_path / "supervisor.lock").symlink_to(kept)

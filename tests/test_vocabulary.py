@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.trees import tree_of
 from tests.test_tidy import ROOT, lines, tracked
 
 pytestmark = pytest.mark.check  # reads all sources: a change is looked at before it is sent
@@ -42,6 +43,13 @@ QUOTING = (
 # On a line that names it, the words of another system are right; so is the title of a section of a seed.
 OTHERS = re.compile(r"Flink|Kafka Streams|^\| exactly once between stages by|^# From: seed")
 LINK = re.compile(r"\]\([^)]*\)")  # the names of decision records are as old as they are
+# A docstring that begins so is a noun clause, or a sentence without its subject.
+CLAUSE = re.compile(r"(What|Who|Whom|Whose|Which|How|When|Where|Why)(ever)?\b")
+SAY_INSTEAD = (
+    "begin a docstring with a noun phrase (module, class: 'Limits of …', 'The answer of a call: …'), with a verb "
+    "(function: 'Return the number of …'), or with the statement that a test proves ('A scan sees …')"
+)
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 PARTS = re.compile(r"_|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -173,6 +181,27 @@ def test_all_of_it_is_searched() -> None:
 def test_names_are_split_into_words(line: str, words: str) -> None:
     """A banned word is found as a part of a name, too."""
     assert in_words(line) == words
+
+
+def clauses(tree: ast.Module) -> Iterator[str]:
+    """Yield the first line of each docstring that begins with a question word."""
+    for node in ast.walk(tree):
+        text = ast.get_docstring(node) if isinstance(node, DOCUMENTED) else None
+        if text and CLAUSE.match(text):
+            yield text.partition("\n")[0]
+
+
+def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
+    """A docstring names its subject first, so that it can be read alone, in an index or in a log of a failed test."""
+    found = [f"{path.relative_to(ROOT)}: {text}" for path in tracked("*.py") for text in clauses(tree_of(path))]
+    assert not found, "\n".join([f"{SAY_INSTEAD}:", *found])
+
+
+def test_a_question_word_is_noticed() -> None:
+    """Modules, classes, methods and functions count; a text that only contains the word does not."""
+    before = '"""What a job is."""\nclass A:\n    """How it ends."""\n    def b(self):\n        """Whoever asks."""\n'
+    assert list(clauses(ast.parse(before))) == ["What a job is.", "How it ends.", "Whoever asks."]
+    assert list(clauses(ast.parse('"""The way to see what is there."""\ndef f():\n    """Whether it is."""'))) == []
 
 
 def names_given(tree: ast.Module, module: str) -> Iterator[tuple[str, str]]:

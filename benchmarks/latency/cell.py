@@ -37,7 +37,10 @@ Result = dict[str, Any]
 
 @dataclass
 class Plan:
-    """What to run. ``mode``: or a peer; ``kills``: when to kill a worker, in s after the first document that counts."""
+    """The plan of a run.
+
+    ``mode``: or a peer; ``kills``: times to kill a worker, in s after the first document that counts.
+    """
 
     log: str
     mode: str = "at-least-once"

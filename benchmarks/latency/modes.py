@@ -1,4 +1,4 @@
-"""What is compared: each mode with the settings that make it."""
+"""The modes that are compared, each with the settings that make it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -28,7 +28,7 @@ Allowed = Literal["once", "repeats", "losses"]
 
 
 class Seen:
-    """What has come, against what must come. ``latest`` and ``firsts``: s; 0 where nothing came yet."""
+    """The outputs that have come, against the expected ones. ``latest`` and ``firsts``: s; 0 where nothing came yet."""
 
     def __init__(self, texts: list[str], partitions: int, allowed: Allowed = "once") -> None:
         """Work out the index of these documents."""

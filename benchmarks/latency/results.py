@@ -38,7 +38,7 @@ class Cell(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a run leaves: where it was, each cell's figures, and what was not measured, and why."""
+    """The results of a run: its machine, each cell's figures, and the cells left out, with the reasons."""
 
     where: str
     results: list[tuple[Cell, Result]]

@@ -18,6 +18,6 @@ def served() -> Iterator[Registry]:
 
 @pytest.fixture
 def registry(served: Registry) -> Iterator[SchemaRegistry]:
-    """How a job knows it."""
+    """Yield the declaration of the registry in a job."""
     with closing(SchemaRegistry(served.url)) as declared:
         yield declared

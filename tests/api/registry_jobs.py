@@ -1,4 +1,4 @@
-"""What the tests of a schema registry share: a few schemas, and a job that copies its input."""
+"""Shared parts of the schema registry tests: a few schemas, and a job that copies its input."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -72,7 +72,7 @@ def test_what_a_job_passes_on_has_the_branch_that_came(serde: Serde[Any]) -> Non
     ids=["array", "map", "root", "by reference", "record and map", "one record"],
 )
 def test_a_branch_comes_back_wherever_the_union_is(schema: Any, value: Any) -> None:
-    """Where there is one record to be, a value has no mark, as ever."""
+    """A value has no mark where the union has a single record."""
     for serde in both(msgspec.json.encode(schema).decode()):
         assert serde.decode(serde.encode(value)) == value
 

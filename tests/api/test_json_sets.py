@@ -63,7 +63,7 @@ INNER = '{"tags":["a","b"],"hits":{}}'
     ids=["dataclass", "struct", "list", "named tuple", "tuples", "no set"],
 )
 def test_version_1_sorts_sets_and_dicts_keep_their_order(type_: Any, value: Any, text: str) -> None:
-    """Wherever the set is; what has none is written as it always was, and all of it comes back."""
+    """A set at any place comes back; values without one are written as before."""
     assert first_serde(json(type_)).encode(value) == text.encode()
     assert json(type_).decode(text.encode()) == value
 

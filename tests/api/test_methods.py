@@ -95,7 +95,7 @@ def test_an_inherited_method_is_looked_at_too() -> None:
 
 
 def test_a_decorator_that_does_the_work_is_allowed() -> None:
-    """What it wraps may yield: it is the decorator that is called, and it sends."""
+    """A decorated generator is allowed if the decorator itself does the sending."""
 
     def sends(function: Callable[..., Iterator[int]]) -> Callable[..., None]:
         @functools.wraps(function)

@@ -27,7 +27,7 @@ def test_a_record_is_new_once() -> None:
 
 
 def test_the_reader_goes_on_from_what_it_had_seen() -> None:
-    """What was kept with the consumer's results is enough to go on."""
+    """A reader continues from the state that was kept with the consumer's results."""
     once = Once()
     once.is_new("out", 0, headers(1, 1))
     again = Once(once.seen)

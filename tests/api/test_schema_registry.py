@@ -129,7 +129,7 @@ def test_subjects_are_named_by_topic_or_record(served: Registry) -> None:
 
 
 def test_older_records_are_read_by_the_topics_schema(registry: SchemaRegistry) -> None:
-    """Whichever schema wrote a record, its id says so, and Avro's resolution makes one of the topic's own."""
+    """The id of a record names the schema that wrote it, and Avro resolves it to the topic's own."""
     before, now = (Topic("hits", key=utf8, value=registry.avro(schema)) for schema in (V1, V2))
     assert now.value.decode(before.value.encode({"n": 1})) == {"n": 1, "who": "?"}
 

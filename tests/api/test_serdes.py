@@ -126,7 +126,7 @@ def test_long_values_are_cut_in_errors() -> None:
 
 @pytest.mark.parametrize("schema", ["{", {"type": "record"}, {"type": "nothing"}, "[]["])
 def test_bad_schemas_are_refused_at_once(schema: Any) -> None:
-    """What is not an Avro schema is a ConfigError where it is declared."""
+    """A text that is no Avro schema is a ConfigError at the declaration."""
     with pytest.raises(ConfigError, match="avro: not a schema"):
         avro(schema)
 

@@ -55,7 +55,7 @@ print(plain.dumps([describe_serde(s) for s in (json(Node), json(dict[str, set[in
 
 
 def test_two_processes_describe_a_serde_alike() -> None:
-    """Whatever the order of sets and the places of objects in memory."""
+    """The description of a serde does not depend on the order of sets or on addresses in memory."""
     texts = {
         subprocess.run(
             [sys.executable, "-c", NODE], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
@@ -120,7 +120,7 @@ VALUES: list[tuple[str, Any, Any, str]] = [
 
 @pytest.mark.parametrize(("before", "now", "told"), [case[1:] for case in VALUES], ids=[case[0] for case in VALUES])
 def test_values_that_could_not_be_read_are_told(before: Any, now: Any, told: str) -> None:
-    """What a definition holds is JSON: it is compared after a way through text."""
+    """A change that makes stored values unreadable is told; the definition is compared after a way through JSON."""
     described = plain.loads(plain.dumps(describe_serde(before)))
     changes = value_changes(described, describe_serde(now))
     assert bool(changes) == bool(told)
@@ -147,7 +147,7 @@ def test_a_type_that_holds_itself_is_compared() -> None:
 
 
 def test_a_codec_without_a_schema_is_its_name() -> None:
-    """Who changes what a codec of his own writes gives it another name."""
+    """A codec without a schema is compared by its name, so a changed codec needs a new name."""
     make: Callable[[str], Codec[str]] = lambda name: Codec(name, (str.encode, bytes.decode))  # noqa: E731  # one line
     assert value_changes(describe_serde(make("words-1")), describe_serde(make("words-2"))) == [
         "was words-1 and is words-2"

@@ -299,7 +299,7 @@ def test_the_definition_has_the_version() -> None:
 
 
 def test_what_has_two_forms_is_named() -> None:
-    """Whatever version the job has: `grete plan` tells it."""
+    """The stores and outputs with two forms are named, whatever version the job has."""
     job = Job("all", stages=[Everything])
     named = in_two_ways(job.stages[0])
     job.write_by(FIRST)

@@ -77,7 +77,7 @@ SIZE: Result = {"same_host_s": 0.51, "other_host_s": 1.52, "state_mib": 3.456, "
 
 
 def test_a_cell_is_kept_when_it_has_ended_and_not_run_again(tmp_path: Path) -> None:
-    """What one run has kept the next one finds, and only that; another directory is another commit's."""
+    """A later run finds the cells that one run has kept, and only those; another directory is another commit's."""
     cells = all_cells()
     kept = Kept(tmp_path / "a", cells)
     kept.keep(cells[0], row_of(cells[0], RESULT))

@@ -56,7 +56,7 @@ def test_a_peers_index_is_accepted() -> None:
     ],
 )
 def test_a_peers_wrong_record_makes_its_run_invalid(word: bytes, text: bytes, why: str) -> None:
-    """What a peer writes is compared with the index that the reader works out by itself."""
+    """A peer's output is compared with the index that the reader computes."""
     with pytest.raises(SystemExit, match=why):
         Seen(TEXTS, 2).take(0, word, text, 1.0)
 

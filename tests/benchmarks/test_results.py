@@ -114,7 +114,7 @@ def test_a_latency_run_is_kept_with_its_commit() -> None:
 
 
 def test_a_table_on_the_terminal_is_the_one_in_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is printed is kept, title and columns included."""
+    """A printed table is kept, title and columns included."""
     printed = Printed("", "n", title="Counting")
     printed.add_row("a", "1,234")
     assert show(printed) == Table("Counting", ["", "n"], [["a", "1,234"]])

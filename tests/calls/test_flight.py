@@ -94,7 +94,7 @@ def counts(name: str) -> Body:
 
 
 def test_records_take_effect_in_their_order() -> None:
-    """However their calls return; steps between them have their turn in between."""
+    """Records take effect in their order, however their calls return; steps between them have their turn in between."""
     bench = Bench()
     bench.add("a", asks("a"))
     bench.records.then(lambda: bench.done.append("step"))
@@ -168,7 +168,7 @@ def test_a_scan_sees_the_own_writes_and_is_a_read_of_its_range(reverse: bool) ->
 
 
 def test_changes_that_no_record_can_have_missed_are_forgotten() -> None:
-    """However long some record is in flight at each moment: memory is bounded."""
+    """Memory is bounded, even if some record is in flight at each moment."""
 
     def writes(name: str) -> Body:
         async def body(bench: Bench) -> None:
@@ -264,7 +264,7 @@ def test_another_number_of_calls_than_recorded_halts() -> None:
     ],
 )
 def test_what_cannot_be_beside_an_async_process_is_refused(members: dict[str, Any], text: str) -> None:
-    """When the job is built."""
+    """The job's build refuses declarations that do not fit an async process."""
 
     async def process(self: Any, record: Any) -> None:
         """Do nothing."""
@@ -282,6 +282,6 @@ def test_what_cannot_be_beside_an_async_process_is_refused(members: dict[str, An
     ],
 )
 def test_unfit_calls_are_refused(make: Callable[[], object], text: str) -> None:
-    """When they are declared."""
+    """The declaration of an unfit call is refused."""
     with pytest.raises(Exception, match=text):
         make()

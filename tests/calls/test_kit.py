@@ -218,7 +218,7 @@ class Side(Task):
 
 @pytest.mark.parametrize("mode", ["aligned", "deterministic"])
 def test_calls_of_a_record_run_side_by_side_and_timers_wait_for_its_turn(mode: Mode) -> None:
-    """What a record schedules is set when it takes effect; event time moves in the order of records."""
+    """A timer is set when its record takes effect; event time moves in the order of records."""
     kit = Kit(Job("asks", [Side], mode=mode))
     for number, what in enumerate(("a", "b")):
         kit.feed(asked, what, what, timestamp=1_000 + 100 * number)

@@ -183,7 +183,7 @@ def test_what_cannot_be_applied_is_refused(ran: Path, tmp_path: Path, changes: C
 
 
 def test_a_deterministic_job_drops_stores_and_keeps_its_graph(tmp_path: Path) -> None:
-    """What it makes again after a crash must be what it sent before."""
+    """A deterministic job keeps its graph: its replay after a crash must equal its earlier outputs."""
     mode = ("partitions=2)", 'partitions=2, mode="deterministic")')
     run(code(tmp_path, mode), tmp_path / "job", "pear", "fig")
     asked = f"--directory={tmp_path / 'job'}"

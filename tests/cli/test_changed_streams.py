@@ -1,4 +1,4 @@
-"""What flows between two stages, and the timers that wait, when a job's code is deployed again with changes."""
+"""Records between stages and waiting timers, when a job's code is deployed again with changes."""
 
 from pathlib import Path
 from typing import Any

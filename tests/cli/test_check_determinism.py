@@ -132,7 +132,7 @@ job = Job("writing", [Write], mode="deterministic")
 
 
 def test_verify_applies_nothing_to_files_and_tables(tmp_path: Path) -> None:
-    """What a reader has moved away does not come back, and a database that is gone or another one is not opened."""
+    """Files that a reader has moved away do not come back, and a missing or replaced database is not opened."""
     (tmp_path / "job.py").write_text(SINKS)
     (tmp_path / "input.txt").write_text("to be or\nnot to be\n")
     with contextlib.closing(sqlite3.connect(tmp_path / "words.db")) as database:

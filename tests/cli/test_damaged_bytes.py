@@ -165,7 +165,7 @@ def test_the_last_generation_that_a_message_can_have_is_refused(ran: Path, typed
 def test_each_entry_of_the_metadata_that_is_damaged_is_named(
     value: bytes, ran: Path, typed: Typed, log_file: Path
 ) -> None:
-    """Whatever a start has pinned: nothing but an error of ours comes of it."""
+    """Each damaged entry of the metadata ends a command with an error of Grete's, and nothing else."""
     before = log_file.read_bytes()
     log = JobDirectory(ran / ".grete" / "word-count").open_log(create=False)
     keys = [key for key, _ in log.read_metadata("word-count").meta_items("")]
@@ -198,7 +198,7 @@ def test_a_letter_of_somebody_else_does_no_harm() -> None:
 
 
 def test_bytes_that_nothing_could_place_are_a_halt() -> None:
-    """Wherever they are met: the command line and a worker end by it."""
+    """Damaged bytes at any place end the command line and a worker."""
     found = named(DecodeError("frame: 3 bytes, need 25"))
     assert isinstance(found, Halted)
     assert found.code is HaltCode.BYTES_DAMAGED
@@ -208,7 +208,7 @@ def test_bytes_that_nothing_could_place_are_a_halt() -> None:
 
 
 def test_a_directory_of_another_user_is_named_by_every_command(ran: Path, typed: Typed) -> None:
-    """Whose it is, who asks, and what to do: exit code 2, and no traceback."""
+    """The error names the owner, the caller and the remedy: exit code 2, and no traceback."""
     place, root = ran / ".grete", os.geteuid() == 0
     for command in COMMANDS:
         words = [*command.split(), JOB, *["counts"] * command.endswith("scan")]

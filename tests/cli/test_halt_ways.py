@@ -1,4 +1,4 @@
-"""What a halt tells a person to do is done here, or in a test that the table names: the job goes on as it should."""
+"""The advice of each halt is followed here, or in a test that the table names, and the job continues."""
 
 import re
 import shutil
@@ -200,7 +200,7 @@ def test_a_directory_that_is_deleted_starts_over(scene: Scene) -> None:
 
 
 def test_a_spool_that_was_moved_away_begins_again(tmp_path: Path) -> None:
-    """What the damaged one still held is not in the log; the new one takes records."""
+    """A new spool takes records; the records in the damaged one are not in the log."""
     (tmp_path / "t.db").write_bytes(b"no database" * 1_000)
     with pytest.raises(Halted, match="GRETE-H020"):
         Spool(tmp_path / "t.db", "t", 1 << 20)

@@ -201,7 +201,7 @@ def test_a_deterministic_task_is_compared_byte_by_byte(tmp_path: Path) -> None:
 
 
 def test_joins_in_aligned_mode(tmp_path: Path) -> None:
-    """What comes out is looked for in the log; a difference there is told, and is no failure."""
+    """Outputs are looked up in the log; a difference there is told, and is no failure."""
     grete("run", "tasks.interval_join", "--input=orders=-", "--keys", cwd=tmp_path, stdin="1\ttea\n2\tsalt\n")
     grete("run", "tasks.interval_join", "--input=payments=-", "--keys", "--drain", cwd=tmp_path, stdin="1\tann\n")
     grete("incident", "tasks.interval_join", "--at=0", "-o", "join.zip", "--no-code", cwd=tmp_path)

@@ -71,7 +71,7 @@ def directory(code: str, tmp_path: Path) -> Path:
 def test_a_command_closes_its_log(
     code: str, directory: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it does what was asked."""
+    """A command that succeeds closes its log."""
     with all_closed(monkeypatch):
         assert ends(code, directory, *command) is None
 

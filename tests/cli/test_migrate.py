@@ -102,7 +102,7 @@ def test_keys_are_in_the_partition_that_their_records_come_to(directory: Path, t
 
 
 def test_an_equal_state_only_changes_the_pin(tmp_path: Path) -> None:
-    """Where each key has its one form already, no entry is written; the job has one key for equal ones from then on."""
+    """No entry is written if each key has its one form already; from then on equal keys are one key."""
     plain = ("price, by_hour = json(Decimal), json(dict[int, int])", "price, by_hour = json(Decimal), int64")
     hours = ("hours = {7: self.hours.get(key, {}).get(7, 0) + 1, 3: 0}", "hours = count")
     code_ = code(tmp_path, plain, hours)
@@ -232,7 +232,7 @@ def test_readers_are_told_what_is_of_before(directory: Path, tmp_path: Path) -> 
 
 
 def test_changes_are_the_old_keys_and_the_new_ones(directory: Path, tmp_path: Path) -> None:
-    """Who follows a store by its bytes loses the entry of before, and gets the one of now."""
+    """A reader of a store's raw changes sees a delete of the old key and a put of the new one."""
     code_, found = code(tmp_path), list[tuple[bytes, bytes | None]]()
     before, after = load_job(code_), load_job(code_)
     with closing(EmbeddedReader(directory / "log.db")) as log:

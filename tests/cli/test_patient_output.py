@@ -57,7 +57,7 @@ def test_a_job_ends_although_its_prints_are_not_taken(kind: str, tmp_path: Path)
 
 
 def test_what_was_left_out_is_said_once_there_is_room() -> None:
-    """What a pipe and the memory take comes in order; a line says how many are missing behind it."""
+    """Lines that fit into the pipe and the memory come in order; then a line gives the number of missing ones."""
     reader, writer = os.pipe()
     output = PatientOutput(writer)
     for number in range(3_000):

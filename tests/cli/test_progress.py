@@ -61,7 +61,7 @@ def test_a_sink_in_trouble_is_told_once_and_its_end_too() -> None:
 
 
 def test_late_records_are_told_at_once_then_once_a_minute_and_at_the_end() -> None:
-    """What windows drop is said where people look, with what to do; not at each record."""
+    """Records that windows drop are reported on the screen with what to do, but not at each record."""
     screen, out = shown(terminal=False)
     screen.dropped({"late": {"count-0": 0}}, {})
     screen.dropped({"late": {"count-0": 0}}, {}, finally_=True)

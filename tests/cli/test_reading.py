@@ -173,7 +173,7 @@ def test_a_command_that_reads_makes_nothing_where_no_job_has_run(tmp_path: Path)
 
 
 def test_a_reader_has_no_method_that_writes() -> None:
-    """What a reading command holds cannot make a topic, send, claim or trim, by any name that a log has for it."""
+    """The log of a reading command has no method that makes a topic, sends, claims or trims."""
 
     def methods(of: type) -> set[str]:
         return {name for base in of.__mro__ if base is not object for name in vars(base) if not name.startswith("_")}

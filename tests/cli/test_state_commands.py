@@ -255,7 +255,7 @@ def _newest(reference: str, directory: Path) -> int:
 
 
 def test_a_replay_rebuilds_the_stores(tmp_path: Path) -> None:
-    """What was lost on disk comes back from the changelogs, of any retained checkpoint; workers go on from it."""
+    """Changelogs restore lost stores at any retained checkpoint, and workers continue from there."""
     two, directory, elsewhere = code(tmp_path, "two.py"), tmp_path / "job", tmp_path / "elsewhere"
     old = run(two, directory, ("a", "x y"), ("b", "x"))
     checkpoint_id = _newest(two, directory)

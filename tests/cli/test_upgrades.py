@@ -271,7 +271,7 @@ def test_a_topic_for_readers_outside_stays_one(directory: Path, tmp_path: Path) 
 
 
 def test_another_output_topic_is_taken(directory: Path, tmp_path: Path) -> None:
-    """What is no longer written stays; the new one has what comes."""
+    """The former topic keeps its records; the new one gets the next."""
     changed = code(tmp_path, ('Topic("totals"', 'Topic("sums"'))
     run(changed, directory, "pear")
     assert grete("topic", "read", changed, "sums", f"--directory={directory}").split() == ["0", "0", "pear", "3"]

@@ -120,7 +120,7 @@ def test_later_calls_bring_what_is_new(tmp_path: Path) -> None:
 
 
 def test_trouble_is_the_callers_or_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What came before it is there once; a program that follows goes on when the source answers again."""
+    """Records before the error are there once; a program that follows continues when the source answers again."""
     job, path = job_of("s"), tmp_path / "lines"
     monkeypatch.setattr("grete.clients.source.AGAIN_S", 0.001)
     put(path, 30)

@@ -189,7 +189,7 @@ def test_other_serdes_may_write_bytes(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_read_while_the_log_is_away(tmp_path: Path, away: list[bool]) -> None:
-    """What was read is in the spool; the feed ends when the log has it."""
+    """Lines from the pipe are in the spool; the feed ends when the log has them."""
     lines = Topic("numbers", key=utf8, value=utf8)
     reader, end = os.pipe()
     with Writer(job, lines, directory=tmp_path / "job") as writer:

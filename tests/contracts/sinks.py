@@ -1,4 +1,4 @@
-"""Where outputs go that are not a log, under test: a declaration, and what a stranger finds there."""
+"""The sinks under test that are no log: a declaration, and the content that a stranger finds there."""
 
 import sqlite3
 from collections.abc import Callable
@@ -16,7 +16,7 @@ DDL = "CREATE TABLE numbers (task TEXT NOT NULL, number BIGINT NOT NULL)"
 
 
 class Numbered(msgspec.Struct):
-    """What the tests' tasks write."""
+    """The row that the tests' tasks write."""
 
     task: str
     number: int

@@ -27,7 +27,7 @@ IN = TopicPartition("in", 0)
 
 
 class Appends(Protocol):
-    """Where a Producer can write."""
+    """A log for a Producer to write to."""
 
     def append(self, partition: TopicPartition, *values: bytes) -> int:
         """Append messages; return the offset of the last."""
@@ -63,7 +63,7 @@ class Log:
 
 
 class Producer:
-    """What another task appends to its streams: incarnations, records, markers, numbered as the protocol asks."""
+    """Another task as a producer: incarnations, records, markers, numbered as the protocol asks."""
 
     def __init__(
         self, log: Appends, producer: int, *partitions: TopicPartition, fingerprint: int = JOB.fingerprint()

@@ -45,7 +45,7 @@ def test_a_bulk_write_counts_once_its_outcome_is_written() -> None:
 
 
 def test_a_bulk_write_that_is_invalid_leaves_nothing() -> None:
-    """What comes next builds on the checkpoint before it, and may be lower than the bulk write's (1.8)."""
+    """The next checkpoint builds on the one before the bulk write, and may be lower than the bulk write's (1.8)."""
     messages, run = bulk_write_after_two_checkpoints()
     after = Writer(3)
     tail = [run.outcome(counts=False), after.claim(), after.data(), after.commit(3, previous=2)]
@@ -160,7 +160,7 @@ def test_a_start_refuses_a_bulk_write_in_doubt() -> None:
 
 
 def test_a_copy_of_the_outcome_answers_the_question() -> None:
-    """Where a copy is, no other changelog is read (1.8)."""
+    """A copy of the outcome makes a read of another changelog unnecessary (1.8)."""
     messages, run = bulk_write_after_two_checkpoints()
     _, actions = started([*messages, run.outcome(counts=True)])
     assert [type(action) for action in actions] == [do.AppendChangelog]

@@ -147,7 +147,7 @@ def test_a_graph_that_lost_something_is_refused(job: Topology, text: str) -> Non
 
 
 def test_a_removed_external_input_is_refused() -> None:
-    """What was read of it is in the state: the graph that forgets it is refused, naming it (1.2)."""
+    """A graph without an external input that is in the state is refused, naming the input (1.2)."""
     task = Scenario(Log(), SOURCE).start()
     with pytest.raises(ConfigError, match=rf"external input {IN.topic}\[0\]"):
         Scenario(task.log, wire(replace(JOB, external_inputs={}), 0, 0)).start()

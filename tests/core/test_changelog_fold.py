@@ -195,7 +195,7 @@ def test_a_damaged_commit_halts_with_its_place() -> None:
 
 
 def test_a_new_generation_makes_invalid_the_open_tail() -> None:
-    """What the old one had not committed, and all that it still writes, is rolled back (C2)."""
+    """Uncommitted messages of the old generation, and all its later ones, are rolled back (C2)."""
     old, new = Writer(1), Writer(2, rollback_history=(RollbackEntry(1, 0), RollbackEntry(2, 1)))
     messages = [old.claim(), old.data(), old.commit(1), old.data(b"lost")]
     messages += [new.claim(), new.data(b"new"), old.commit(2), new.commit(3)]
@@ -319,7 +319,7 @@ def test_the_fold_finds_what_the_definition_says(events: list[tuple[str, int, in
 @settings(max_examples=60)
 @given(EVENTS, st.integers(0, 100))
 def test_validity_never_changes_once_read(events: list[tuple[str, int, int]], cut: int) -> None:
-    """What a reader of a prefix found is what every later reader finds there: log order alone decides (C2)."""
+    """A later reader finds valid what a reader of a prefix found valid: log order alone decides (C2)."""
     messages = history(events)
     prefix = messages[: cut % (len(messages) + 1)]
     assert fold(messages)[1][: len(fold(prefix)[1])] == fold(prefix)[1]

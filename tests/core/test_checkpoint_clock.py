@@ -43,7 +43,7 @@ def closed(task: Scenario) -> list[int]:
     steps=st.lists(st.integers(0, 5_000), max_size=20),
 )
 def test_checkpoints_grow_and_lie_on_the_interval(interval: int, anchor: int, mono: int, steps: list[int]) -> None:
-    """Whenever a checkpoint is due, its number is greater, a multiple of the interval and not in the future (A1)."""
+    """The number of a due checkpoint is greater, a multiple of the interval and not in the future (A1)."""
     clock = CheckpointClock(interval)
     clock.anchor(anchor, mono)
     open_checkpoint = clock.boundary(mono) + 1
@@ -286,7 +286,7 @@ def test_the_genesis_pins_start_offsets_before_anything() -> None:
 
 
 def test_a_crash_after_the_genesis_keeps_its_offsets() -> None:
-    """What was pinned stays pinned, although the topic has been trimmed or has grown since (A2)."""
+    """Pinned offsets stay pinned after the topic was trimmed or has grown (A2)."""
     log = Log()
     task = Scenario(log, SOURCE)
     task.hold.add(do.ApplyFrozen)
@@ -322,7 +322,7 @@ def test_a_new_external_topic_begins_where_its_log_does() -> None:
 
 
 def test_an_external_input_trimmed_beyond_the_position_halts() -> None:
-    """What has not been read must be there: else records would be passed over in silence (K3)."""
+    """Unread records must be in the log: else they would be skipped in silence (K3)."""
     task = source()
     task.tick(100)
     task.log.start[IN] = 1

@@ -1,4 +1,4 @@
-"""What a commit holds, and the rewrite that keeps the changelog bounded (A7, K2, K3)."""
+"""The content of a commit, and the rewrite that bounds the changelog (A7, K2, K3)."""
 
 import pytest
 from hypothesis import given, settings
@@ -134,7 +134,7 @@ def test_a_round_moves_base_and_round_start() -> None:
 
 
 def test_round_starts_are_thinned_out() -> None:
-    """However short rounds are, few starts are remembered over the history, and trimming is a 32nd of it late (K2)."""
+    """Few round starts are remembered, however short rounds are, and trimming is a 32nd of the history late (K2)."""
     rewrite = ChangelogRewrite()
     before: int | None = None
     for offset in range(1, 1_000):
@@ -170,7 +170,7 @@ def test_the_rewrite_goes_on_where_the_last_commit_says_after_a_restart() -> Non
 
 
 def test_the_changelog_is_trimmed_before_a_round_start_when_the_next_round_ends() -> None:
-    """When the round that began at S is committed, what is before S goes; the commit at S itself stays (K2)."""
+    """A committed round that began at S trims all before S; the commit at S itself stays (K2)."""
     task, a0, a1 = running(changelog_retention_ms=0)
     advance(task, 1, a0, a1, names=("x",))
     assert task.log.start[CHANGELOG] == 0
@@ -181,7 +181,7 @@ def test_the_changelog_is_trimmed_before_a_round_start_when_the_next_round_ends(
 
 
 def test_history_is_respected() -> None:
-    """What is younger than the history setting stays, for as-of reads; it goes when it has become old enough (K2)."""
+    """Commits younger than the retention stay, for as-of reads; older ones are trimmed (K2)."""
     task, a0, a1 = running(changelog_retention_ms=250)
     starts = []
     for checkpoint_id in range(1, 7):

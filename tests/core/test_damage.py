@@ -1,4 +1,4 @@
-"""What cannot be read is a halt with its place; what else is raised on the way passes as it is."""
+"""Damaged bytes are a halt with their place; other errors pass unchanged."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_a_message_is_named_by_its_place() -> None:
 
 
 def test_an_entry_is_named_by_its_key() -> None:
-    """Whatever its decoder raises, but for an error that says by itself what to do."""
+    """The halt names the entry, whatever its decoder raises, unless the error itself says what to do."""
     for error in (ValueError("no JSON"), KeyError("format"), AssertionError()):
         with (
             pytest.raises(Halted, match=r"GRETE-H024: the entry 'graph' of the job's metadata cannot be read"),

@@ -1,4 +1,4 @@
-"""What a decision says of its rows, a release of its outputs, and what a successor makes of it (D2, D5)."""
+"""Digests of decisions and releases, and their use by a successor (D2, D5)."""
 
 from zlib import crc32
 

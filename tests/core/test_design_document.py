@@ -112,7 +112,7 @@ def test_step_7_v1_holds_exactly_the_records_of_v1() -> None:
 
 
 def test_step_8_v2_holds_the_records_of_v1_and_v2() -> None:
-    """When checkpoint 2 is committed, the state is all of checkpoints 1 and 2, each record once."""
+    """The state at the commit of checkpoint 2 is all of checkpoints 1 and 2, each record once."""
     task, n1, n2 = figure_2()
     n1.mark(V2)
     n2.mark(V2)

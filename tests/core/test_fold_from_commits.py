@@ -276,10 +276,10 @@ def as_log(log: Changelog, start: int = 0) -> tuple[MemoryLog, TopicPartition]:
 @example([("claim", 0, 0), ("claim", 0, 1), ("commit", 0, 1), ("repeat", 0, 3)])  # rolled back, and its commit again
 @example([("claim", 0, 0), ("claim", 0, 1), ("commit", 0, 0), *[("claim", 0, 0)] * 2, ("commit", 1, 0)])  # a proof
 def test_a_look_back_from_the_end_agrees(events: list[tuple[str, int, int]]) -> None:
-    """How far a look back goes before it judges does not matter, nor where the log was trimmed (C2, K2).
+    """A look back finds the same, however far it goes and wherever the log was trimmed (C2, K2).
 
-    But that a commit which does not count may prove to it alone that a bulk write's commit counts. And it takes a copy
-    of a commit behind a later claim for the commit: no log here makes one, as producers number what they send.
+    One exception: a commit which does not count may prove to it alone that a bulk write's commit counts. And it takes
+    a copy of a commit behind a later claim for the commit: no log here makes one, as producers number what they send.
     """
     log = written(events)
     assume(not log.has_late_copy)

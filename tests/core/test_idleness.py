@@ -55,7 +55,7 @@ def mark(task: Scenario, checkpoint_id: int, *producers: Producer) -> None:
     ("frozen", "checkpoint_id", "left_out"), [(2_000, 2_999, True), (2_000, 3_000, False), (2_999, 3_000, False)]
 )
 def test_idle_tasks_commit_at_multiples_of_the_idle_interval(frozen: int, checkpoint_id: int, left_out: bool) -> None:
-    """Whenever each of them was busy last, they have checkpoints in common."""
+    """Idle sources have checkpoints in common, whenever each of them was busy last."""
     idleness = Idleness(100, 1_000, awaited=False, grows=False)
     idleness.news = False
     assert idleness.leave_out(frozen, checkpoint_id) == left_out
@@ -198,7 +198,7 @@ def test_an_idle_source_closes_what_others_close() -> None:
 
 
 def test_an_idle_source_that_may_not_be_told_goes_by_its_timer() -> None:
-    """What it has put off is closed at once (A1)."""
+    """The checkpoints that it has put off are closed at once (A1)."""
     task = resting()
     task.tick(150)
     observe(task, 0, sees_next=False)
@@ -255,7 +255,7 @@ def test_a_source_that_no_task_reads_leaves_checkpoints_out(*, aligned: bool) ->
 
 
 def test_a_timer_that_has_fired_is_news() -> None:
-    """What it has written is committed at the next checkpoint."""
+    """The writes of a timer are committed at the next checkpoint."""
     task = alone()
     task.open_bytes = 10
     task.tick(100)

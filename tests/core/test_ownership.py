@@ -71,7 +71,7 @@ def test_an_own_message_before_its_place_halts() -> None:
 
 
 def test_a_gap_that_ends_before_the_own_message_halts() -> None:
-    """What was between is lost, perhaps a newer claim: an acknowledged message that is not there (decision 0011)."""
+    """An acknowledged message in the gap is lost, perhaps a newer claim (decision 0011)."""
     task = ready_to_commit()
     end = len(task.log.rows[CHANGELOG])
     [asked] = task.core.step(on.ChangelogAppended(end + 1, 0, 0, fenced=False))

@@ -1,4 +1,4 @@
-"""Which partitioner the keys of one partition of an input show, and how many keys that takes."""
+"""Recognition of the partitioner from the keys of one partition, and the number of keys that takes."""
 
 from collections.abc import Callable
 from hashlib import blake2b

@@ -1,4 +1,4 @@
-"""What drivers and workers ask of a core is answered by both, each in the terms of its mode."""
+"""The cores' common port: both answer drivers and workers, each in the terms of its mode."""
 
 from functools import partial
 

@@ -75,7 +75,7 @@ def test_the_nonce_tells_own_and_foreign_claims_apart() -> None:
 
 
 def test_damage_in_the_gap_halts_with_its_place() -> None:
-    """What cannot be read cannot be judged: neither own nor foreign (C3, 1.2)."""
+    """A damaged message halts the task: it cannot be told whether it is its own (C3, 1.2)."""
     task = ready_to_commit()
     offset = task.log.append(CHANGELOG, b"\x19damaged")
     with pytest.raises(Halted, match=rf"j\.b\.changelog\[0\],? offset {offset}: .* the changelog is damaged") as told:

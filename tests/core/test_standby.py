@@ -1,4 +1,4 @@
-"""What a standby asks for: a judgement of its store as at a start, then each commit that counts, in order (R7)."""
+"""The requests of a standby: judge its store as at a start, then each commit that counts, in order (R7)."""
 
 import re
 
@@ -72,7 +72,7 @@ def test_a_store_goes_on_from_its_position() -> None:
     ids=["generation", "checkpoint", "no commit", "nonce"],
 )
 def test_a_store_of_something_else_is_wiped(other: ChangelogPosition) -> None:
-    """What it names is another message, or none: it restores (R1)."""
+    """A position that names another message or none makes the standby restore (R1)."""
     core = StandbyCore("b-0", CHANGELOG)
     core.begin(other, (0, 8))
     assert core.row(ChangelogRow(other.offset, 0, chain()[other.offset])) == [WipeStore(), ReadChangelog(0)]

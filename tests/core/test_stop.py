@@ -71,7 +71,7 @@ def test_a_stop_while_starting_is_remembered() -> None:
 
 
 def test_an_inner_task_waits_for_its_alignment() -> None:
-    """What is in its open write batch is committed when the markers arrive; then it exits (R6)."""
+    """The open write batch is committed when the markers arrive; then the task exits (R6)."""
     task, a0, a1 = running()
     a0.send(1, "x")
     task.read()

@@ -1,4 +1,4 @@
-"""How a task is wired into its job: the alignment's set, the outputs, the changelog (A6, 1.2)."""
+"""Wiring of a task in its job: the alignment's set, the outputs, the changelog (A6, 1.2)."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def test_a_task_reads_its_own_partition_of_external_topics() -> None:
 
 
 def test_a_task_reads_all_partitions_of_a_broadcast_topic() -> None:
-    """However many it has; of the others its own, and the order is that of the declarations (A2d)."""
+    """A task reads all partitions of a broadcast topic, its own of others, in the order of declarations (A2d)."""
     job = replace(JOB, broadcast={0: {"more": 2}}, bootstrap={0: frozenset({"more"})})
     more = tuple(TopicPartition("more", p) for p in range(2))
     assert wire(job, 0, 2).external == (TopicPartition("in", 2), *more)

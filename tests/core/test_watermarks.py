@@ -45,7 +45,7 @@ def test_a_watermark_takes_no_number() -> None:
 
 
 def test_an_early_watermark_waits_for_its_checkpoint() -> None:
-    """What is early is applied in its place when its checkpoint opens, not before: its records are early, too (A4)."""
+    """An early watermark is applied when its checkpoint opens, not before: its records are early, too (A4)."""
     task, a0, a1 = running()
     a0.send(1, "x")
     a0.mark(1)
@@ -100,7 +100,7 @@ def test_a_watermark_alone_can_begin_to_skip() -> None:
 
 
 def test_a_rolled_back_watermark_is_dropped() -> None:
-    """What its producer has taken back says nothing (R3)."""
+    """A watermark that its producer has rolled back has no effect (R3)."""
     task, a0, _ = running()
     late = Producer(task.log, A0)
     late.generation = 1
@@ -229,7 +229,7 @@ def test_event_time_goes_only_where_it_is_used() -> None:
 
 
 def test_of_two_streams_only_the_one_towards_timers_is_told() -> None:
-    """Which streams need watermarks is a fact of the graph."""
+    """The graph alone decides which streams carry watermarks."""
     streams = (Stream("j.a.t.b", 0, 1, 1, "t"), Stream("j.a.t.c", 0, 2, 1, "t"))
     job = Topology(
         "j", (Stage("a", 0, 1), Stage("b", 1, 1), Stage("c", 2, 1)), streams, {0: ("in",)}, timed=frozenset({2})

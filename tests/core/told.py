@@ -10,7 +10,7 @@ from tests.verification.simulation.step_text import action_text, event_text
 
 
 class Listener(Protocol):
-    """Who collects the lines."""
+    """The collector of the lines."""
 
     lines: list[str]
     seen: set[type]  # events and actions

@@ -81,7 +81,7 @@ def test_a_record_and_the_next_end_in_one_step(modes: tuple[Mode, Mode]) -> None
 
 @MODES
 def test_a_timer_by_the_clock_behind_a_drain_reaches_the_windows(modes: tuple[Mode, Mode]) -> None:
-    """What it sends opens a window behind the end of all inputs; it closes at once, as those before the end."""
+    """A record sent behind the end of all inputs opens a window, which closes at once, as those before the end."""
     kit = Kit(sums(modes))
     at = kit.now_ms + 3600 * SECOND
     kit.feed(IN, "alarm", at, timestamp=START)

@@ -128,7 +128,7 @@ def test_a_partition_that_lags_is_not_idle_and_one_that_comes_back_counts(mode: 
 
 @EXACTLY_ONCE
 def test_a_dead_producer_is_not_idle(mode: Mode) -> None:
-    """What a dead task would still send is not late when it sends it: consumers wait for it."""
+    """Consumers wait for a dead producer, so its next records are not late."""
     kit = _kit(counting("count", mode=mode))
     source = topic_of(kit.job, "in")
     for partition in range(2):
@@ -148,7 +148,7 @@ def test_a_dead_producer_is_not_idle(mode: Mode) -> None:
 
 @EXACTLY_ONCE
 def test_windows_behind_windows_with_grace_drop_nothing(mode: Mode) -> None:
-    """What a window sends is older than event time by its grace: consumers are told a time that allows for it."""
+    """A window's results are older than event time by its grace, and consumers get a watermark that allows for it."""
     kit = _kit(windows_in_a_row("row", mode))
     source = topic_of(kit.job, "in")
     for tick in range(240):

@@ -1,4 +1,4 @@
-"""What each source has reached, and what time it is then (E1, E2, E4)."""
+"""Event time from the progress of each source (E1, E2, E4)."""
 
 from dataclasses import replace
 
@@ -66,7 +66,7 @@ def test_an_idle_source_does_not_count_until_its_next_record() -> None:
 
 
 def test_if_all_are_idle_time_is_the_highest_reached() -> None:
-    """Which of them became idle last must not matter."""
+    """The time does not depend on which source became idle last."""
     for order in ((FROM_P, FROM_Q), (FROM_Q, FROM_P)):
         time = EventTime([], [FROM_P, FROM_Q])
         read(time, FROM_P, 100)
@@ -86,7 +86,7 @@ def test_a_lower_watermark_changes_nothing() -> None:
 
 
 def test_a_saved_state_comes_back_and_old_states_hold_time_up() -> None:
-    """What is in the state is restored; time never falls below what was saved; unknown sources begin again."""
+    """A saved state is restored; time never falls below the saved one; unknown sources begin again."""
     time = EventTime([A, B], [FROM_P])
     time.watermark(A, 100, idle=True)
     time.watermark(B, 90, idle=False)
@@ -118,7 +118,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_time_agrees_with_a_model(steps: list[tuple[str, TimeSource, object]]) -> None:
-    """Whatever comes, time is the minimum of a plain reading of the rule, never goes back, and survives a restart."""
+    """Time is the minimum of a plain reading of the rule, never goes back, and survives a restart."""
     time = EventTime([A, B], [FROM_P, FROM_Q])
     reached, idle, now = dict.fromkeys(SOURCES, BEFORE_ALL), set[TimeSource](), BEFORE_ALL
     for kind, source, value in steps:

@@ -1,4 +1,4 @@
-"""Which time a record has (``time=``), how far behind it event time is, and what a task can read of it."""
+"""The time of a record (``time=``): the lag of event time behind it, and reads of it by a task."""
 
 from typing import Any
 

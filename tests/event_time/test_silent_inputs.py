@@ -90,7 +90,7 @@ def test_a_job_keeps_the_time_that_it_began_with(tmp_path: Path) -> None:
 
 
 def test_a_new_job_keeps_the_default_without_bootstrap(tmp_path: Path) -> None:
-    """What is read first may change at any start: the table goes on to tell no time."""
+    """The bootstrap flag may change at any start, and the table still tells no time."""
     assert start(tmp_path, count_job(bootstrap=True)).stages[0].topics_timed() == {"names": "none"}
     assert start(tmp_path, count_job()).stages[0].topics_timed() == {"names": "none"}
     assert count_job().stages[0].topics_timed() == {}

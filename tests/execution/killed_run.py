@@ -23,7 +23,7 @@ ON = pytest.mark.parametrize("on", ["embedded", pytest.param("kafka", marks=pyte
 
 
 class KilledRun(NamedTuple):
-    """What a run has left outside. ``died``: what the supervisor has told."""
+    """The outputs of a run. ``died``: the deaths that the supervisor has told."""
 
     fed: int
     rows: list[LogRow]

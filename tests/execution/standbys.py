@@ -53,13 +53,13 @@ class StandbyHost:
 
     @property
     def held(self) -> ChangelogPosition | None:
-        """What the store says that it is the state of."""
+        """Return the changelog position of the store."""
         position = self.store.changelog_position()
         return None if position is None else decode_changelog_position(position)
 
     @property
     def state(self) -> State:
-        """What the store holds."""
+        """Return the content of the store."""
         return {(number, key): value for number in NAMES for key, value in self.store.scan(number, b"", None)}
 
 

@@ -193,7 +193,7 @@ def test_a_stop_does_not_wait_for_timers_that_nothing_is_behind(monkeypatch: pyt
 
 @pytest.mark.parametrize("guarantee", ["at-most-once", "none"])
 def test_a_graceful_stop_does_not_wait_for_the_interval(guarantee: str) -> None:
-    """What is held asks for the commit that lets it run: the timer may be an hour away."""
+    """Held records ask for the commit that releases them: the timer may be an hour away."""
     settings = with_texts(Settings(checkpoint_interval_ms=3_600_000), {"processing_guarantee": guarantee})
     kit = Kit(Job("concatenating", [Concat]), settings=settings)
     kit.process()
@@ -305,7 +305,7 @@ def test_a_stopped_job_moves_to_other_numbers_of_partitions() -> None:
 
 
 def test_what_no_log_tells_is_refused() -> None:
-    """Which records were skipped: an audit would call them differences, an incident would begin behind its record."""
+    """No log has the skipped records: an audit would call them differences, an incident begin behind its record."""
     job = Job("concatenating", [Concat, Show])
     settings = Settings(processing_guarantee="at-most-once")
     with pytest.raises(ConfigError, match="runs at-most-once: a crash skips records"):

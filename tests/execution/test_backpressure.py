@@ -1,4 +1,4 @@
-"""When a source looks how far its consumers are behind, and when they report it (B1)."""
+"""Backpressure of a source: its looks at its consumers, and their reports of progress (B1)."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -217,7 +217,7 @@ def test_sources_keep_to_the_bound_and_stop_for_nothing_else(
 
 @given(st.integers(1, 6), st.integers(1, 1_000))
 def test_markers_alone_stop_no_source(sources: int, messages_max: int) -> None:
-    """However low the setting is, a consumer may be many markers of each source behind."""
+    """A consumer may be many markers of each source behind, however low the setting is."""
     job = Job(sources, messages_max)
     for _ in range(LAG_PER_PRODUCER):
         for source in range(sources):

@@ -145,7 +145,7 @@ def test_a_large_row_is_an_advance() -> None:
 
 
 def test_data_and_rewrite_are_of_the_frozen_checkpoint() -> None:
-    """What user code writes meanwhile belongs to the next checkpoint, rewritten keys included (K2, A8)."""
+    """Writes of user code after the freeze belong to the next checkpoint, rewritten keys included (K2, A8)."""
     _, overlay = task_state()
     write(overlay, [(1, b"clean", b"old"), (1, b"dirty", b"old")])
     finish(overlay)
@@ -254,7 +254,7 @@ def test_the_changelog_from_a_round_start_is_the_whole_state(
 
 
 def test_the_changelog_without_history_is_bounded_by_the_state() -> None:
-    """What two rounds hold, all that is kept, stays within four times the state and the overhead of its rows (K2)."""
+    """Two rounds stay within four times the state and the overhead of its rows, and no more is kept (K2)."""
     budget = RewriteBudget()
     _, overlay = task_state()
     write(overlay, [(1, b"%03d" % number, bytes(100)) for number in range(300)])

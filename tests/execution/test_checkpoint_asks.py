@@ -65,7 +65,7 @@ class Keep(Task):
 def test_with_an_interval_of_ten_minutes_no_task_reaches_its_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: type[Task]
 ) -> None:
-    """What the last of three stages would hold is many times its bound; the job goes on, and nothing is lost.
+    """The last of three stages gets many times its bound between checkpoints; the job continues without loss.
 
     Its outputs are what the source has sent; its changes of state are ten times that, so it must ask.
     """

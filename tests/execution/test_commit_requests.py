@@ -150,7 +150,7 @@ class Schedules(Asks):
 
 @pytest.mark.parametrize("task", [Puts, Sends, Schedules])
 def test_on_commit_changes_nothing(task: type[Asks]) -> None:
-    """What it does belongs to no record, so it is refused, and undone."""
+    """Writes of on_commit belong to no record, so they are refused, and undone."""
     kit = kit_of(task)
     kit.feed(orders, "a", "ask 1")
     with pytest.raises(TaskError, match=r"on_commit raised TaskError: on_commit has changed a store or timer, or has"):

@@ -1,4 +1,4 @@
-"""What a task does when its changelog or an input was trimmed, cut, damaged or claimed by another (C1, K3, R1)."""
+"""The reaction of a task to a changelog or an input that was trimmed, cut, damaged or claimed (C1, K3, R1)."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.execution.driving import STORE, Driven, driven
 
 
 def test_the_predecessor_is_fenced() -> None:
-    """When another process has claimed, the log refuses the next commit, and the store is not touched (C3, C5)."""
+    """The log refuses the next commit after another process's claim, and the store is not touched (C3, C5)."""
     task, a0, a1 = driven()
     Driven(data=task.data, disk=MemoryDisk(), nonce=b"another process!").start()
     a0.send(1, "x")

@@ -259,7 +259,7 @@ def test_what_was_seen_is_part_of_the_definition() -> None:
 
 @pytest.mark.parametrize("kind", _KINDS)
 def test_the_kit_shows_and_checks_it(kind: str) -> None:
-    """What an input remembers is one of the job's stores: it is in the text, and compared behind each crash."""
+    """An input's memory is one of the job's stores: it is in the text, and compared after each crash."""
     kit = Kit(job_of(kind))
     for _ in range(2):
         kit.feed(clicks, "a", {"id": "1", "session": "s", "number": 1})

@@ -40,7 +40,7 @@ def repeated(partition: int) -> list[ExternalRecord]:
 
 @pytest.mark.parametrize(("kind", "mode"), [("id", "aligned"), ("sequence", "deterministic")])
 def test_killed_workers_take_each_number_once(tmp_path: Path, kind: str, mode: Mode) -> None:
-    """What was seen is state: a worker that is killed has neither lost a number nor taken one twice."""
+    """A killed worker neither loses a number nor takes one twice, as the numbers seen are state."""
     file = tmp_path / "job.py"
     file.write_text(
         f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"

@@ -45,7 +45,7 @@ def job_of(kind: str, mode: Mode) -> Job:
 
 
 class Outside:
-    """What writes to the topic: sessions that number, and a network that repeats, delays and sometimes stalls."""
+    """The writers of the topic: sessions that number, and a network that repeats, delays and sometimes stalls."""
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
@@ -110,7 +110,7 @@ def play(kind: str, mode: Mode, seed: int) -> tuple[bool, int]:
 @pytest.mark.parametrize("mode", ["aligned", "deterministic"])
 @pytest.mark.parametrize("kind", ["id", "sequence"])
 def test_each_record_counts_once_in_any_world(kind: str, mode: Mode) -> None:
-    """Whatever comes again, late or out of order, and whatever crashes; and most worlds have something to drop."""
+    """Repeated, late and reordered records count once, whatever crashes; and most worlds have something to drop."""
     played = [play(kind, mode, seed) for seed in SEEDS]
     assert [seed for seed, (right, _) in zip(SEEDS, played, strict=True) if not right] == []
     assert sum(repeats for _, repeats in played) > 10 * len(SEEDS)
@@ -140,7 +140,7 @@ class _Forgetful:
 
 
 def not_rolled_back(patch: pytest.MonkeyPatch) -> None:
-    """What was seen is kept beside the state."""
+    """Keep the numbers seen outside of the state."""
     made = Deduplicator.__init__
 
     def make(self: Deduplicator, *arguments: Any) -> None:

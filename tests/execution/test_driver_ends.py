@@ -111,7 +111,7 @@ def test_a_sinks_outputs_become_visible_with_the_commit() -> None:
 
 
 def test_a_rollback_drops_what_a_sink_held_back() -> None:
-    """What was never made visible needs no taking back (S1, R4)."""
+    """A held output that was never visible needs no undo (S1, R4)."""
     task, producers = sink()
     producers[0].send(1, "rolled back")
     task.run()

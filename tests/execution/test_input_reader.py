@@ -72,7 +72,7 @@ def test_partitions_take_turns() -> None:
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=4), st.integers(1, 300))
 def test_every_message_comes_once_in_order(counts: list[int], batch_bytes_max: int) -> None:
-    """Whatever the batch size, each partition is read from its position to its end."""
+    """Each partition is read from its position to its end, whatever the batch size."""
     rows = {TopicPartition(f"t{index}", 0): count for index, count in enumerate(counts)}
     into, _ = reader(rows, batch_bytes_max)
     found = drain(into)
@@ -82,7 +82,7 @@ def test_every_message_comes_once_in_order(counts: list[int], batch_bytes_max: i
 
 
 def test_after_a_seek_nothing_stale_follows() -> None:
-    """What was read ahead is read again from the sought offset, and nothing before it (R5)."""
+    """A seek drops rows read ahead: they are read again from the sought offset, and nothing before it (R5)."""
     into, _ = reader({P: 5}, batch_bytes_max=1_000)
     assert len(drain(into)) == 5
     into.seek(P, 2)
@@ -154,7 +154,7 @@ def test_what_is_held_is_dropped_at_a_seek() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 50), max_size=12), min_size=2, max_size=4), st.integers(1, 40))
 def test_sorted_partitions_are_merged(times: list[list[int]], batch_bytes_max: int) -> None:
-    """Whatever the batch size, sorted partitions come out as one sorted sequence, each record once."""
+    """Sorted partitions come out as one sorted sequence, each record once, whatever the batch size."""
     stamps = {TopicPartition(f"t{index}", 0): sorted(each) for index, each in enumerate(times)}
     into, _ = in_order(stamps, batch_bytes_max)
     found = [at for _, batch in runs(into) for at in batch]
@@ -173,7 +173,7 @@ def test_unsorted_partitions_keep_their_own_order(times: list[list[int]], batch_
 
 
 def test_a_higher_priority_is_read_first_and_equal_ones_by_time() -> None:
-    """Whatever their timestamps: of the two that have none, the older rows come first, as ever."""
+    """Priority goes before time: of the two inputs without a priority, the older rows come first."""
     last = TopicPartition("last", 0)
     into, _ = in_order({Q: [5, 9], P: [50, 60], last: [1, 7], R: [6]}, priorities={"p": 2, "last": -1})
     assert runs(into) == [("p", [50, 60]), ("q", [5]), ("r", [6]), ("q", [9]), ("last", [1, 7])]
@@ -204,7 +204,7 @@ def test_an_input_that_waits_for_one_of_a_higher_priority_has_rows_at_hand() -> 
 def test_no_row_comes_while_one_of_a_higher_priority_is_there(
     inputs: list[tuple[int, list[int]]], more: list[tuple[int, int]], batch_bytes_max: int
 ) -> None:
-    """Whatever comes meanwhile: each row once, in the order of its partition."""
+    """Rows come by priority, once each, in the order of their partition, also those that arrive meanwhile."""
     partitions = [TopicPartition(f"t{index}", 0) for index in range(len(inputs))]
     priority = {partition: inputs[index][0] for index, partition in enumerate(partitions)}
     stamps = {partition: inputs[index][1] for index, partition in enumerate(partitions)}

@@ -68,7 +68,7 @@ def undisturbed(world: str) -> tuple[list[object], Counter[type[do.Action]]]:
 
 
 def test_every_action_but_three_is_asked_for() -> None:
-    """What no world asks for could be in any order.
+    """All actions but three occur in the worlds, so that their order is tested.
 
     An outcome is looked for only behind a bulk write, an input becomes idle only where timers are, and only files and
     tables get outputs by ReleaseToSinks.

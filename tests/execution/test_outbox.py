@@ -88,7 +88,7 @@ def test_each_output_has_its_directory(tmp_path: Path) -> None:
 
 
 def test_outputs_made_while_a_checkpoint_commits_belong_to_the_next(tmp_path: Path) -> None:
-    """What is sent after the freeze waits for its own checkpoint (A8)."""
+    """An output sent after the freeze waits for its own checkpoint (A8)."""
     rig = Rig(job(tmp_path))
     feed(rig, "a")
     rig.freeze()
@@ -120,7 +120,7 @@ def test_a_crash_after_the_commit_loses_and_repeats_nothing(tmp_path: Path, *, a
 
 
 def test_a_rollback_takes_uncommitted_outputs_back(tmp_path: Path) -> None:
-    """What was not committed never becomes a file, and its replay is not mixed with it (R4)."""
+    """An uncommitted output never becomes a file, and its replay is not mixed with it (R4)."""
     rig = Rig(job(tmp_path))
     feed(rig, "a")
     rig.commit()

@@ -55,7 +55,7 @@ def test_a_step_under_way_at_a_rollback_ends_first_and_its_result_is_dropped() -
 
 
 def test_a_step_that_fails_after_a_rollback_is_no_trouble_of_the_new_plan() -> None:
-    """What the old plan's step raises is dropped, too: nothing waits for it."""
+    """An error of the old plan's step is dropped: nothing waits for it."""
     begun, go_on, attempts = threading.Event(), threading.Event(), count()
 
     def old() -> None:

@@ -1,4 +1,4 @@
-"""What was sent and is not yet acknowledged: the watermark (A7), and when to give up (B1, C4)."""
+"""Sends without an acknowledgement: the watermark (A7), and the bound of waiting (B1, C4)."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a method of a task returns is dropped, so a task that returns something is stopped at the first record."""
+"""A task whose method returns a value is stopped at the first record, as the value would be lost."""
 
 import asyncio
 import warnings

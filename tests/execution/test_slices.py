@@ -24,7 +24,7 @@ RECORDS, KEYS = 4_000, 60
 
 
 def test_a_commit_takes_turns_with_input() -> None:
-    """However much is dirty, no more than two slices of it go before a frame of the next checkpoint (A8)."""
+    """At most two slices go before a frame of the next checkpoint, however many keys are dirty (A8)."""
     task, a0, a1 = driven()
     for first in range(0, 10_000, 500):
         a0.send(1, *(f"key {first + number}" for number in range(500)))
@@ -70,7 +70,7 @@ def run(directory: Path, mode: str, where: str, count: int) -> int:
     ],
 )
 def test_a_kill_between_two_slices_loses_and_repeats_nothing(tmp_path: Path, mode: str, where: str, count: int) -> None:
-    """Whatever was sent or applied of a checkpoint: state is right, and each output is there once."""
+    """A kill at any slice of a checkpoint leaves the right state, and each output once."""
     rand, directory = random.Random(count), tmp_path / "job"
     directory.mkdir()
     names = [f"name {rand.randrange(KEYS)}" for _ in range(RECORDS)]

@@ -104,7 +104,7 @@ def test_what_comes_during_the_catch_up_is_not_left_out() -> None:
 
 
 def test_it_is_not_ready_before_its_store_has_a_position() -> None:
-    """What a restore has read is lost at its end until then: a task that started there would read all again (R1)."""
+    """A restore without a position is lost at its end: a task that started there would read all again (R1)."""
     host, messages = StandbyHost(), chain()
     host.append(*messages)
     assert host.standby.progress.behind == -1
@@ -153,7 +153,7 @@ def test_it_goes_on_where_its_store_is() -> None:
 
 
 def test_overtaken_by_a_trim_it_restores() -> None:
-    """What comes next is gone: the store is wiped, and what the changelog has now is the whole state (K2)."""
+    """A standby whose next message was trimmed wipes its store and restores from the present changelog (K2)."""
     host, writer = StandbyHost(), Writer(1)
     messages = [writer.claim(), writer.commit(0), writer.data(b"old"), writer.commit(1, previous=0)]
     host.append(*messages)

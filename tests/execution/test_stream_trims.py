@@ -7,7 +7,7 @@ A, B = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
 def test_without_retention_trims_are_due_at_once() -> None:
-    """What is committed is needed by no task."""
+    """A committed record is trimmed at once: no task needs it."""
     trims = StreamTrims(0)
     assert [trims.due(A, offset, 0.0) for offset in (3, 9)] == [3, 9]
 

@@ -121,7 +121,7 @@ def test_timers_rollback() -> None:
 
 
 def test_a_dead_letter_takes_its_timers_with_it() -> None:
-    """What a failed record set or cancelled is undone, and its timestamp does not move stream time."""
+    """Timers that a failed record set or cancelled are undone, and its timestamp does not move stream time."""
     rig = Rig(JOB)
     assert run(rig, ("set 20 kept", 1), ("cancel 20 kept fail", 2), ("set 15 gone fail", 3), ("fail", 99)) == []
     assert run(rig, ("", 50)) == [("kept", 20)]
@@ -237,7 +237,7 @@ def few() -> Iterator[None]:
 @given(COMMANDS, st.sets(st.integers(0, 30)))
 @pytest.mark.usefixtures("few")
 def test_timers_agree_with_a_model(commands: list[tuple[str, int, str]], restarts: set[int]) -> None:
-    """Whatever is set and cancelled, and wherever the task restarts, what fires is what a sorted set would give."""
+    """The timers that fire equal those of a sorted set, through any sets, cancels and restarts."""
     rig, model, now = Rig(JOB), set[tuple[int, str]](), 0
     for step, (command, at, key) in enumerate(commands):
         now += at // 10

@@ -210,7 +210,7 @@ def test_links_and_special_files_are_never_opened(log: EmbeddedLog, root: Path) 
 
 
 def test_caches_jobs_and_foreign_packages_are_left_out(log: EmbeddedLog, root: Path) -> None:
-    """What is no document: also the job's own directory, or it would feed on its logs forever."""
+    """The job's own directory is no document, or the job would feed on its logs forever."""
     for name in ("__pycache__", ".git", ".grete", "site-packages", "of-the-job"):
         (root / "sub" / name).mkdir()
         (root / "sub" / name / "x.txt").write_text("x")

@@ -189,7 +189,7 @@ def test_a_file_that_is_read_otherwise_begins_a_session(log: EmbeddedLog, tmp_pa
 
 
 def test_a_file_that_grows_while_it_is_fed_keeps_its_session(log: EmbeddedLog, tmp_path: Path) -> None:
-    """What comes while a file is read is numbered before it is fed, also the end of a line that had only begun."""
+    """Lines that arrive during a read are numbered before they are fed, also the end of an incomplete line."""
     path = tmp_path / "lines.tsv"
     path.write_text("a\t1\nb\t")
 
@@ -279,7 +279,7 @@ def test_a_folder_feed_that_ends_anywhere_leaves_the_topic_right(
 
 
 def test_a_folder_feed_repeats_one_batch_with_its_numbers() -> None:
-    """Wherever a feed of an unchanged folder ends, and however often: each document is new once."""
+    """Each document of an unchanged folder is new once, wherever and however often a feed ends."""
     for crash_in in range(60):
         with TemporaryDirectory() as folder:
             root, log = Path(folder), SplitLog()

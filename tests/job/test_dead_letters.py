@@ -1,4 +1,4 @@
-"""What is read of a dead letter, and which of them were sent again."""
+"""The fields of a dead letter, and the letters that were sent again."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def test_the_records_own_headers_are_those_before_the_letters() -> None:
 
 
 def test_a_record_of_another_writer_is_no_letter() -> None:
-    """Who else writes to the topic is left alone."""
+    """A record of another writer to the topic is left alone."""
     assert letter_of(AT, row()) is None
     assert letter_of(AT, row(("trace", b"1"))) is None
 

@@ -102,7 +102,7 @@ def test_directories_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_job_keeps_its_partitions_and_its_guarantee(tmp_path: Path) -> None:
-    """What is in the log was written under them."""
+    """A job's log is bound to the partitions and the guarantee under which it was written."""
     job_directory = JobDirectory(tmp_path / "job")
     log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)

@@ -52,7 +52,7 @@ def test_a_broadcast_input_may_have_any_number_of_partitions(tmp_path: Path, cou
 
 
 def test_a_missing_broadcast_input_is_made_with_the_jobs_number(tmp_path: Path) -> None:
-    """Where it does not exist; on a log of others it is to be made first, with a number that works."""
+    """A missing broadcast topic is made; on a foreign log the user makes it, with a number of partitions that works."""
     whole = type("Whole", (Both,), {"orders": Input(ORDERS, broadcast=True)})
     log, job = EmbeddedLog(tmp_path / "log.db"), Job("j", stages=[whole], partitions=3)
     assert ("orders", 3, True) in missing_topics(job, log)

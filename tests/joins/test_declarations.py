@@ -119,7 +119,7 @@ CHANGED = [
 
 @pytest.mark.parametrize(("before", "now", "text"), CHANGED)
 def test_a_changed_join_is_refused(before: Any, now: Any, text: str) -> None:
-    """What was, what is, what is open and the way; through the text that is stored."""
+    """The refusal names the old and the new declaration, the open rows and the way, from the stored text."""
     definition = decode_definition(encode_definition(define(job_of(before), {})))
     assert changes_of_job(definition, job_of(before)) == []
     changes = changes_of_job(definition, job_of(now))
@@ -172,7 +172,7 @@ def test_what_is_stored_keeps_its_bytes() -> None:
 
 
 def test_the_history_of_a_versioned_store_may_change() -> None:
-    """What is kept is right for any; what is gone is not known."""
+    """Kept versions are right for any history, and dropped ones are unknown, so the history may change."""
     assert changes_of_job(define(as_of(5), {}), as_of(9)) == []
     changes = changes_of_job(define(as_of(5), {}), as_of(9, value=int64))
     assert [change.what for change in changes] == ["versioned store price/prices: its value: was utf8 and is int64"]

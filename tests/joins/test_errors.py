@@ -1,4 +1,4 @@
-"""What becomes of a result of a join if ``on_join`` fails."""
+"""Results of a join for which ``on_join`` fails."""
 
 from typing import Any
 

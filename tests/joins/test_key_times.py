@@ -1,4 +1,4 @@
-"""What joins and versioned stores know of a key's times in memory is what their stores have."""
+"""Joins and versioned stores know in memory the times that their stores have for a key."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

@@ -150,7 +150,7 @@ def test_a_peers_case(case: Case, mode: Mode) -> None:
 
 
 def test_each_difference_has_a_reason() -> None:
-    """What is ours alone, and what was left out, says why; and most is the same."""
+    """Each difference and each omission has a reason, and most cases are the same."""
     differing = [case for case in CASES if "ours" in case.facts]
     assert all(case.facts.get("differs") for case in differing)
     assert [case.name for case in CASES if "differs" in case.facts and "ours" not in case.facts] == []

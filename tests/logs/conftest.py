@@ -22,7 +22,7 @@ from tests.suite.tiers import NEEDS_NOTHING
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a log may be made."""
+    """Return the path of a log that does not exist yet."""
     return tmp_path / "job" / "log.db"
 
 

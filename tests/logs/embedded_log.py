@@ -1,4 +1,4 @@
-"""What the tests of the embedded log share."""
+"""Shared helpers of the embedded log's tests."""
 
 from grete.logs.embedded import EmbeddedLog
 from grete.protocol.ids import TopicPartition

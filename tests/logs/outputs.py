@@ -1,4 +1,4 @@
-"""What a plain consumer sees of an output topic."""
+"""An output topic, read by a plain consumer."""
 
 import time
 

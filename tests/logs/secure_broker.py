@@ -38,7 +38,7 @@ Entry = tuple[ResourceType, str, AclOperation]  # of an access list
 
 @dataclass
 class SecureBroker:
-    """Where it listens, and what a client needs. ``admin`` may do anything: it comes by the plain listener."""
+    """A broker's listeners, and a client's options. ``admin`` may do anything: it comes by the plain listener."""
 
     bootstrap: str  # SASL_SSL, by the address that the certificate names
     other_name: str  # the same listener by a name that the certificate does not have

@@ -30,7 +30,7 @@ def test_kafka_is_opened_by_its_address(kafka_broker: Broker, tmp_path: Path) ->
     "url", ["", "kafka", "kafka://", "kafka://host", "kafka://host:1,", "kafka://u:" + "pass@host:1", "x"]
 )
 def test_other_names_are_refused(url: str, tmp_path: Path) -> None:
-    """Whatever is neither is a ConfigError that says how to write it, without a password that was put there."""
+    """Any other address is a ConfigError that says how to write it, without the password in it."""
     with pytest.raises(ConfigError, match=r"write embedded or kafka://host:port") as caught:
         open_log(url, tmp_path)
     assert "pass@" not in str(caught.value)

@@ -88,7 +88,7 @@ def test_processes_append_without_loss_when_one_is_killed(log: EmbeddedLog, spaw
 
 
 def test_a_kill_inside_of_a_transaction_leaves_nothing(log: EmbeddedLog, spawn: Callable[..., Appender]) -> None:
-    """What was not committed is gone with its process, and the writer lock is free again."""
+    """An uncommitted transaction is gone with its process, and the writer lock is free again."""
     writer = spawn("hang", batch=500)
     assert listen(writer) == "inside"
     assert log.bounds(SHARED) == (0, 0)

@@ -1,4 +1,4 @@
-"""What is Kafka's own: seeks, transactions of others, topic settings, and when things become known."""
+"""Kafka's own behaviour: seeks, transactions of others, topic settings, and delays of visibility."""
 
 import os
 import random
@@ -231,7 +231,7 @@ def test_a_delivery_ends_a_wait(connect: Connect, topic: str) -> None:
 
 
 def test_a_message_ends_a_wait_without_answers(connect: Connect, topic: str) -> None:
-    """Who waits for no delivery is woken by messages alone; the deliveries come with the next polls."""
+    """A message alone ends a wait without deliveries; deliveries come with the next polls."""
     log = connect()
     partition = filled(log, topic, 1)
     assert [row.offset for row in read_to(log, partition, 0, 1)] == [0]

@@ -1,4 +1,4 @@
-"""What a broker refuses for its content: the record is named, with its topic and the setting that decides."""
+"""Records that a broker refuses are named, with their topic and the setting that decides."""
 
 import os
 import time
@@ -39,7 +39,7 @@ job = Job("NAME", stages=[Keep])
 
 
 def test_each_error_of_a_produce_request_is_classified() -> None:
-    """What a broker may answer to it, of Kafka 4.1: refused for good, ours to repair, or passing; none is a guess."""
+    """Each answer of Kafka 4.1 to a produce request is a refusal, ours to repair, or passing; none is a guess."""
     expected: dict[type[FrameworkError], set[str]] = {
         Refused: {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP"},
         ConfigError: {

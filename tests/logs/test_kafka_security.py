@@ -53,7 +53,7 @@ WRONG = {
 def test_a_refused_client_is_told_what_to_set(
     secure: SecureBroker, what: str, connect: Callable[..., object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who cannot come in gets a ConfigError that names the option, and no password is shown, whatever is printed."""
+    """A client without access gets a ConfigError that names the option, and no password is shown in any output."""
     changes, expected = WRONG[what]
     options = secure.options(**{name: text.format(certificates=secure.certificates) for name, text in changes.items()})
     options = {name: text for name, text in options.items() if text}

@@ -1,4 +1,4 @@
-"""What somebody does to a topic under a job, and brokers that cannot do what we need: said, and never read over."""
+"""Topics that are changed under a job, and brokers that lack a feature: the error says so, and nothing is skipped."""
 
 import logging
 import os

@@ -36,7 +36,7 @@ def changelog(name: str) -> TopicPartition:
 
 @pytest.fixture
 def out(name: str) -> TopicPartition:
-    """Where a sink writes."""
+    """Return the partition that a sink writes."""
     return TopicPartition(f"{name}.out", 0)
 
 

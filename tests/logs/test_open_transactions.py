@@ -48,7 +48,7 @@ def test_what_needs_all_of_an_input_is_refused(data: MemoryLogData) -> None:
 
 
 def test_ends_are_known_once_all_before_them_can_be_read(data: MemoryLogData) -> None:
-    """What is sent while this waits is behind them; who waits for what is said."""
+    """Messages sent during the wait are behind the ends; the wait names the transaction that it waits for."""
     said: list[str] = []
 
     def say(text: str) -> None:

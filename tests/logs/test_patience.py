@@ -1,4 +1,4 @@
-"""How long a log that does not answer is waited for, and what is said meanwhile, on a clock of the test's."""
+"""The bounds of waiting for a silent log, and the lines meanwhile, on a clock of the test's."""
 
 from grete.logs.patience import Patience
 

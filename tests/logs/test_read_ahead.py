@@ -1,4 +1,4 @@
-"""What is fetched of a partition and kept for other tasks of the process that read it, too."""
+"""Rows of a partition that were fetched for one task are kept for the process's other tasks."""
 
 from itertools import accumulate
 

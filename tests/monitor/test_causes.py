@@ -1,4 +1,4 @@
-"""What is wrong with a job is said in words, with what to do; and six broken jobs are found out by their numbers."""
+"""A job's problems are told in words, with what to do; the numbers of six broken jobs reveal the cause."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ WAIT_S = 400
 
 
 class Told(NamedTuple):
-    """What /status.json is to say of a broken job: words, where, a part of the value, and one of the remedy."""
+    """The expected finding of /status.json: words, where, a part of the value, and one of the remedy."""
 
     what: str
     where: str

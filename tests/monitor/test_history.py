@@ -1,4 +1,4 @@
-"""What is kept of a job's last hours, by the time of its views."""
+"""A job's history of the last hours, by the time of its views."""
 
 from typing import Any
 

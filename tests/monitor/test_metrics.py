@@ -35,7 +35,7 @@ def scraped(metrics: JobMetrics, accept: str = "text/plain") -> Samples:
 
 @pytest.mark.parametrize("accept", FORMATS)
 def test_a_task_is_measured(accept: str) -> None:
-    """What a task has said comes with its job, stage and partition, in either format."""
+    """A task's report becomes metrics with its job, stage and partition, in either format."""
     shown = view({"add-up-0": status()})
     found = scraped(JobMetrics(lambda: shown), accept)
     assert found["grete_checkpoint_age_seconds", TASK] == 1.5

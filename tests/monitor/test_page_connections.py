@@ -1,4 +1,4 @@
-"""What asks the page for more than some has a bound, and holds up nothing else."""
+"""The page bounds the requests of each client, and a slow one delays nothing else."""
 
 import contextlib
 import socket

@@ -1,4 +1,4 @@
-"""What the page's server answers, and what it refuses: without a browser."""
+"""The answers of the page's server, and its refusals: without a browser."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""What a real process of `grete up` or `grete worker` serves."""
+"""The HTTP pages of a real process of `grete up` or `grete worker`."""
 
 import json
 import os
@@ -80,7 +80,7 @@ def test_up_serves_a_job_and_shows_a_kill(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_worker_serves_its_own_tasks(tmp_path: Path) -> None:
-    """What it has restored and processed is there without a supervisor."""
+    """A worker serves its tasks' restored and processed counts without a supervisor."""
     log = word_log(tmp_path / "job")
     say(log, "to be", "or not")
     log.close()

@@ -125,7 +125,7 @@ def test_a_release_cut_behind_a_long_topic_is_refused() -> None:
 
 
 def test_digests_of_releases_and_decisions_fit() -> None:
-    """What does not fit, or not together, is not written; a last offset below the first is not read (D2, D5)."""
+    """Digests that do not fit, or do not match, are not written; a last offset below the first is not read (D2, D5)."""
     header = HEADERS[ChangelogType.OUTPUT_RELEASE]
     with pytest.raises(ValueError, match="1 seqs, 2 digests"):
         encode_output_release(header, OutputRelease(((TopicPartition("t", 0), 1),), (1, 2)))

@@ -237,7 +237,7 @@ def test_a_digest_of_outputs_does_not_depend_on_the_cut() -> None:
 
 
 def test_a_digest_of_rows_covers_every_column() -> None:
-    """What changes in a row of an input, its offset too, changes the digest; no byte passes between cells (D2)."""
+    """A change in any column of a row, its offset too, changes the digest; no byte passes between cells (D2)."""
     rows: list[list[Any]] = [[3, 5], [10, 10], [b"k", None], [b"", b"ab"], [None, b"c"]]
     before = digest_rows(*rows)
     assert before == zlib.crc32(bytes.fromhex(

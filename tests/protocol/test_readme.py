@@ -108,7 +108,7 @@ def test_a_table_has_the_fields_that_are_written(title: str) -> None:
 
 @pytest.mark.parametrize("title", FIELDS)
 def test_a_table_names_the_fields_as_the_code_does(title: str) -> None:
-    """Who reads the page finds each field in the code by its name."""
+    """Each field of the page has the code's name."""
     other = NAMES.get(title, {})
     assert sorted(other.get(name := snake(row.field), name) for row in layout(title)) == sorted(FIELDS[title])
 
@@ -136,7 +136,7 @@ def test_the_types_are_those_of_the_code(title: str, types: type[MessageType | C
 
 
 def test_the_free_types_and_sizes_are_those_of_the_code() -> None:
-    """Who adds a message takes a type that is free; the headers and the changelog position have the sizes said."""
+    """The page names the types that are free, and the sizes of the headers and the changelog position."""
     text = README.read_text()
     free = sorted(set(range(8)) - set(MessageType))
     assert set(range(8, 16)) == set(ChangelogType)

@@ -254,7 +254,7 @@ class Scene:
 
 
 class Looked:
-    """What looks have shown."""
+    """The findings of repeated looks."""
 
     def __init__(self) -> None:
         self.begun: list[AuditBegun] = []

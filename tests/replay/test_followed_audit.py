@@ -138,7 +138,7 @@ def test_records_between_stages_are_compared(tmp_path: Path, sends: str, begun: 
 def test_a_changed_entry_of_a_deterministic_task_is_told(
     tmp_path: Path, text: str, places: list[tuple[int, str, str]]
 ) -> None:
-    """Whatever its inputs are: their order, the results of calls and the times of timers are recorded."""
+    """A changed entry is found for all inputs: their order, the calls' results and the timers' times are recorded."""
     scene, looked = Scene(tmp_path, text), Looked()
     with scene.running() as local:
         scene.fed_and_drained(local, 60)
@@ -215,7 +215,7 @@ def test_a_share_of_a_job_that_is_not_keyed_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_log_of_another_job_is_another_beginning(tmp_path: Path) -> None:
-    """What was compared of a job that is gone says nothing of the one that has its name."""
+    """The comparison of a former job says nothing about a new job of the same name."""
     first, looked = Scene(tmp_path / "first"), Looked()
     with first.running() as local:
         first.fed_and_drained(local, 60)

@@ -63,7 +63,7 @@ def job_writing(target: str, sink_delivery: str) -> Job:
 
 
 class Point:
-    """Where to act, once."""
+    """A place in the code that acts once."""
 
     def __init__(self, name: str, act: str) -> None:
         self.name, self.act = name, act

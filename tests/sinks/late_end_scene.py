@@ -43,7 +43,7 @@ job = Job("{name}", stages=[Count], partitions=1{mode})
 
 
 class Found(NamedTuple):
-    """What is wrong with the outputs: inputs of which there is none, or several, and keys whose counts do not go on."""
+    """The errors in the outputs: inputs that are missing or repeated, and keys whose counts have gaps."""
 
     lost: tuple[str, ...]
     twice: tuple[str, ...]

@@ -17,7 +17,7 @@ LIMIT_S = 180.0
 
 
 class Ledger:
-    """What was booked, in its order: [key, body]."""
+    """The booked outputs, in their order: [key, body]."""
 
     def __init__(self, plan: dict[str, str | int]) -> None:
         self.plan, self.requests = plan, 0

@@ -37,7 +37,7 @@ class Service:
 
     @property
     def bodies(self) -> list[bytes]:
-        """What was taken, in its order."""
+        """Return the bodies taken, in their order."""
         return [body for _, body in self.taken]
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ def test_a_checkpoint_is_a_file_of_lines(tmp_path: Path) -> None:
 
 
 def test_drafts_of_a_crash_are_deleted_and_no_others(tmp_path: Path) -> None:
-    """What this task has left half written goes; drafts of other tasks and checkpoints of ours stay."""
+    """A task's own unfinished drafts are deleted; drafts of other tasks and finished checkpoints stay."""
     sink = FilesSink(str(tmp_path))
     sink.open(OWNER)
     sink.begin(1)
@@ -84,7 +84,7 @@ def test_a_full_disk_is_transient(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_file_is_on_the_disk_before_its_name_and_its_name_before_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is applied is deleted from the state: neither bytes nor names may wait for a sync that never comes."""
+    """Applied outputs are deleted from the state, so bytes and names must be synced before."""
     done = list[str]()
     sync, rename, link = os.fsync, Path.rename, os.link
 
@@ -153,7 +153,7 @@ def test_a_directory_takes_one_job_until_its_files_are_moved(tmp_path: Path, str
 
 
 def test_an_earlier_life_that_wrote_nothing_is_in_nobodys_way(tmp_path: Path) -> None:
-    """Whose files have all been taken away is followed by the job that was started afresh, and says so itself."""
+    """A job whose files were all taken away may be followed by a new one; the former one is refused then."""
     first, second = FilesSink(str(tmp_path)), FilesSink(str(tmp_path))
     first.open(OWNER)
     apply(first, 1000, b"a")

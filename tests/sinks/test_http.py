@@ -88,7 +88,7 @@ def test_a_request_has_the_key_of_its_output(service: Service) -> None:
 
 
 def test_after_trouble_it_goes_on_behind_the_last_answer(service: Service) -> None:
-    """What was answered in this process is not sent again; the output that was not comes next."""
+    """An output that was answered in this process is not sent again; the next one is the one that failed."""
     sink = sink_of(service)
     sink.begin(1)
     service.faults = [200, 200, 503]

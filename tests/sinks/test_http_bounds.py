@@ -1,4 +1,4 @@
-"""What a service, or the place of a secret, does wrong: it has bounds, and no secret is shown."""
+"""Faults of a service, or of a secret's source, have bounds, and no secret is shown."""
 
 import socket
 import threading

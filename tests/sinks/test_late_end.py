@@ -56,7 +56,7 @@ def test_a_late_end_splits_no_transaction(late: tuple[Broker, LateEndLine], mode
 
 
 def test_a_late_end_splits_no_command(late: tuple[Broker, LateEndLine]) -> None:
-    """What `grete dlq redrive` and a source of a client write together stays together, each record once."""
+    """Records written together by `grete dlq redrive`, or by a client's source, stay together, each once."""
     broker, line = late
     name = f"t{os.urandom(6).hex()}"
     at, notes = TopicPartition(f"{name}.in", 0), TopicPartition(f"{name}.notes", 0)

@@ -92,7 +92,7 @@ def test_rows_and_their_checkpoint_are_one_transaction(shop: str) -> None:
 
 @pytest.mark.parametrize(("wished", "had"), [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")])
 def test_a_commit_is_durable_whatever_the_role_has(shop: str, wished: str, had: str) -> None:
-    """What is applied is deleted from the state: a crash of the server must not take it back. More is left as it is."""
+    """Applied outputs are deleted from the state, so they must survive a server crash. A stronger setting is kept."""
     name = urlsplit(shop).path.lstrip("/")
     database(shop, f'ALTER DATABASE "{name}" SET synchronous_commit = {wished}')
     connection = PostgresDialect(shop).connect()

@@ -69,7 +69,7 @@ def test_an_end_between_any_two_statements_shows_all_or_nothing(
 
 
 def test_names_are_taken_as_they_are(tmp_path: Path) -> None:
-    """Whatever table and columns are called: a quote in a name ends no name, and begins no statement."""
+    """A quote in the name of a table or column neither ends the name nor begins a statement."""
     path, column = tmp_path / "odd.db", 'odd ""; drop'
     database(path, 'CREATE TABLE "of ""all""" ("odd """"; drop" INTEGER PRIMARY KEY, item TEXT)')
     target = Table(str(path), 'of "all"', json, columns={"id": column, "item": "item"}, key=[column])

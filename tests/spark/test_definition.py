@@ -1,4 +1,4 @@
-"""What Spark reads and writes fits the definition of the job, and executors have the ids that its state has."""
+"""Spark reads and writes by the job's definition, and executors have the ids of its state."""
 
 import pickle
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_executors_write_by_the_version_of_the_job(tmp_path: Path) -> None:
 
 
 def test_keys_from_a_table_are_written_as_the_job_writes_them(tmp_path: Path) -> None:
-    """Whatever spelling a DataFrame has: else no task would find them, nor Spark their partition."""
+    """A key from a DataFrame gets the job's spelling: else neither a task nor Spark would find it."""
     job = load_job(reference := code(tmp_path, ('"counts", key=utf8', '"counts", key=json(float)')))
     for version, cells in ((NEWEST, [b"5", b"5", b"0", None]), (FIRST, [b"5.0", b"5.0", b"-0.0", None])):
         job.write_by(version)

@@ -58,7 +58,7 @@ def page_text(name: str) -> str:
 
 @pytest.mark.parametrize(("page", "least"), [("spark", 8), ("changes", 6)])
 def test_the_tests_that_the_page_names_are_there(page: str, least: int) -> None:
-    """What is said to be shown is shown."""
+    """Each test that the page names exists."""
     known = {
         name
         for path in (ROOT / "tests").rglob("test_*.py")

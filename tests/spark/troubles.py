@@ -1,4 +1,4 @@
-"""What befalls an attempt in an executor, once: called from there, by a job's code or by what feeds a writer."""
+"""Faults of an attempt in an executor, once each: called by a job's code or by a writer's input."""
 
 import os
 import signal

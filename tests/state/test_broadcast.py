@@ -83,7 +83,7 @@ WAYS = "put broadcast= back as it was; or start a job of another name, which rea
 def test_reading_a_topic_otherwise_is_refused(
     place: JobDirectory, log: EmbeddedLog, before: bool, had: str, has: str
 ) -> None:
-    """What a job has run with is pinned; put back, it starts (A2d)."""
+    """The way in which a job has read a topic is pinned; with the former code it starts again (A2d)."""
     prepare(job_of(broadcast=before), log, place, SETTINGS)
     bind(log, "j")
     said = rf"stage 'bill' has read topic 'prices' {had}, and this code reads it {has}: {WAYS}"

@@ -85,7 +85,7 @@ def whole(log: Log, cells: dict[bytes, bytes]) -> BulkWrite:
 
 
 def test_a_bulk_write_gives_all_tasks_one_checkpoint(log: Log) -> None:
-    """What is rewritten replaces, what is added is added; each checkpoint stays readable (1.8)."""
+    """A rewritten store is replaced, an added entry is added; each checkpoint stays readable (1.8)."""
     first = whole(log, {b"a": b"1", b"b": b"2"})
     assert state(log) == everywhere({b"a": b"1", b"b": b"2"})
     second = begin(log, job, SETTINGS)
@@ -299,7 +299,7 @@ def test_messages_of_a_bulk_write_are_valid_for_every_reader(log: Log) -> None:
 
 
 def test_a_trimmed_head_takes_old_checkpoints_with_it(log: Log) -> None:
-    """What was trimmed is refused by name, not guessed; what is whole behind it stays readable (K2, R1)."""
+    """A trimmed checkpoint is refused by name, not guessed; whole ones behind it stay readable (K2, R1)."""
     first, second = whole(log, {b"a": b"1"}), whole(log, {b"a": b"2"})
     for task in second.tasks:
         log.trim(task.changelog, task.begin - 1)
@@ -309,7 +309,7 @@ def test_a_trimmed_head_takes_old_checkpoints_with_it(log: Log) -> None:
 
 
 def test_two_claims_of_one_generation_are_told_apart(log: Log) -> None:
-    """Who came second in the log claims again; the first one's messages are invalid from then on (C1, C2)."""
+    """The second claimant in the log claims again; from then on the first one's messages are invalid (C1, C2)."""
     wiring = all_wirings(job)[0]
     one, two = claim(log, wiring), claim(log, wiring)
     same = ChangelogHeader(ChangelogType.CLAIM, two.generation, 0, 0)

@@ -1,4 +1,4 @@
-"""What tasks keep of event time when their state moves, for how long, and which moves are refused (0079)."""
+"""Floors of event time after a move: their lifetime, and the moves that are refused (0079)."""
 
 import pytest
 

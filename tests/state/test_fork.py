@@ -1,4 +1,4 @@
-"""Which second jobs a fork refuses, before it looks at any log."""
+"""Second jobs that a fork refuses before it opens any log."""
 
 from pathlib import Path
 

@@ -92,7 +92,7 @@ def test_a_checkpoint_that_an_idle_task_has_left_out_can_be_read() -> None:
 
 
 def test_a_task_that_is_behind_holds_the_common_checkpoint_up() -> None:
-    """What its producers have sent it, and it has not committed, is missing in it: no checkpoint holds that yet."""
+    """A common checkpoint holds no record that a producer has sent and the task has not committed."""
     kit = busy_in_one_partition(Route, Keep)
     kit.crash("keep", 0)
     before = [snapshot.commit.checkpoint_id for snapshot in snapshots(kit._log, kit.job)]

@@ -102,7 +102,7 @@ def test_keys_behind_a_stream_that_keeps_no_past_are_refused() -> None:
 
 
 def test_keys_behind_a_stream_that_is_kept_are_found_in_it() -> None:
-    """What is left of the stream shows which keys its records have, and which are the task's own."""
+    """The retained stream tells the keys of its records from the task's own keys."""
     kept = run(ByShop, Behind, stream_retention_ms=3_600_000).moved(2)
     assert sum(key == b"shop3" for number in range(2) for _, key in kept.state(number, 1)) == 1
     with pytest.raises(ConfigError, match=r"store behind/kept: no record .* has the key b'shop0/tea'"):

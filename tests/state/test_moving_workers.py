@@ -162,7 +162,7 @@ def fork(scene: Scene, second: Second, found: list[Snapshot], log: JobLog | None
 
 
 def test_a_fork_beside_a_live_job_loses_nothing(scene: Scene, tmp_path: Path) -> None:
-    """What the first job commits after the checkpoint was read, and before the claim, is input of the second one."""
+    """Commits of the first job between the checkpoint's read and the claim are input of the second one."""
     second = second_of(scene, tmp_path)
     scene.order(1, 2)
     with scene.started() as local:

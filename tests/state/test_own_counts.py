@@ -100,7 +100,7 @@ def test_a_deterministic_job_is_not_sent_to_a_command_that_refuses_it(place: Job
 
 
 def test_a_number_of_its_own_that_is_the_jobs_changes_nothing(place: JobDirectory, log: EmbeddedLog) -> None:
-    """What counts is how many tasks there are, not where the number is written."""
+    """The number of tasks counts, not the place where it is declared."""
     prepare(job_of(3, None), log, place, SETTINGS)
     prepare(job_of(3, 3), log, place, SETTINGS)
 
@@ -118,7 +118,7 @@ def test_a_worker_has_the_tasks_of_its_number() -> None:
 
 
 def test_a_rescale_without_a_stage_that_follows_the_job_asks_for_one(place: JobDirectory, log: EmbeddedLog) -> None:
-    """Which stage is meant, the number alone does not say."""
+    """A number alone does not name the stage, so the command asks for one."""
     own = Job("j", [type("Split", (Split,), {"partitions": 2}), Count])
     prepare(own, log, place, SETTINGS)
     with pytest.raises(ConfigError, match=r"each stage of job 'j' has a number.*--stage, one of split, count"):

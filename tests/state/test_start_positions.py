@@ -1,4 +1,4 @@
-"""Where a job begins to read an input: settled once, at its first start, on both logs and in both modes."""
+"""The start positions of a job's inputs: settled at its first start, on both logs and in both modes."""
 
 import logging
 import os

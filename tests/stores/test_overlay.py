@@ -110,7 +110,7 @@ def test_undo_takes_back_a_delete(base: MemoryStore) -> None:
 
 
 def test_a_write_batch_larger_than_the_cache_leaves_no_outdated_reads(base: MemoryStore) -> None:
-    """What was read before and does not fit any more is read again, not remembered."""
+    """A value that the cache has no room for is read again, not remembered."""
     names = [b"%03d" % i for i in range(50)]
     base.write([(1, key, b"old") for key in names])
     overlay = overlay_of(base, read_cache_bytes_max=100 * (ENTRY_BYTES + 6))

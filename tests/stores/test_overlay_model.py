@@ -245,7 +245,7 @@ class OverlayMachine(RuleBasedStateMachine):
 
     @invariant()
     def open_bytes_are_never_too_low(self) -> None:
-        """What is dirty is accounted for: the bound cannot be passed unseen (A9)."""
+        """The dirty bytes are never underestimated: the bound cannot be passed unseen (A9)."""
         least = sum(len(key) + len(self.current.get((store, key), b"")) + ENTRY_BYTES for store, key in self.dirty)
         assert self.overlay.open_bytes >= least
 

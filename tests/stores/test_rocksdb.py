@@ -222,7 +222,7 @@ def test_all_column_families_have_the_same_options_at_every_start(tmp_path: Path
 
 
 def test_memtables_and_blocks_of_all_stores_are_charged_to_one_cache(tmp_path: Path) -> None:
-    """What stores write, and what they read, shows in the one budget of the process."""
+    """Stores' writes and reads are both charged to the one budget of the process."""
     memory = RocksMemory(64 << 20)
     stores = [RocksStore(tmp_path / f"task-{i}", NAMES, memory) for i in range(4)]
     used = memory.used()

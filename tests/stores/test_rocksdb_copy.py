@@ -48,7 +48,7 @@ def copied(directory: Path, to: Path, memory: RocksMemory, at_least: int) -> Ite
 
 
 class Written:
-    """What the first store holds at a position, if nothing was wiped; positions only grow."""
+    """The expected content of the first store at a position, if it was not wiped; positions only grow."""
 
     def __init__(self) -> None:
         self.entries: dict[bytes, bytes] = {}

@@ -72,7 +72,7 @@ def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_transient_and_loses_nothing(tmp_path: Path) -> None:
-    """What was put before a failed put is still there, and the next put that fits works."""
+    """A failed put loses no earlier payload, and the next put that fits works."""
     spill = FileSpill(tmp_path)
     first = spill.put(b"x" * 1000)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -29,7 +29,7 @@ def built(directory: Path, file_bytes: int = 20_000) -> Path:
 
 
 def test_a_store_that_takes_the_files_holds_their_state_and_nothing_else(tmp_path: Path) -> None:
-    """Whatever was there before is gone; the files stay, so that it can be done again."""
+    """The former content is gone; the files stay, so that they can be taken again."""
     directory = built(tmp_path)
     memory = RocksMemory(16 << 20)
     store = RocksStore(tmp_path / "task", NAMES, memory)

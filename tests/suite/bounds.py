@@ -1,4 +1,4 @@
-"""How long ``make check`` and ``make test`` may take, on a quiet machine of two cores.
+"""Bounds of the duration of ``make check`` and ``make test``, on a quiet machine of two cores.
 
 No test takes the time: a machine is as fast as what runs beside it. What a whole run took is kept, by
 ``make times WRITE=1``, and the test functions that came since count as the others do.
@@ -20,7 +20,7 @@ TIMES = Path(__file__).with_name("times.csv")  # of each module, at the last run
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """What a command took from its first line to its last."""
+    """The duration of a command, from its first line to its last."""
 
     command: Command
     seconds: float

@@ -25,7 +25,7 @@ _CONNECT = sqlite3.connect
 
 @dataclass(slots=True)
 class _Noticed:
-    """What was noticed since the last look."""
+    """The facts noticed since the last look."""
 
     test: str = "before all tests"  # the one that runs
     judged: bool = True

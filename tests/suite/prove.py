@@ -34,7 +34,7 @@ LAST_LINES = 30  # shown of a turn that found something
 
 
 class Covered(msgspec.Struct):
-    """What the turns of one part were."""
+    """The turns of one part."""
 
     turns: int = 0  # that came to their end
     cut: int = 0  # by the end of the time

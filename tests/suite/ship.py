@@ -50,7 +50,7 @@ ON_BROKER = [
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What came of a line."""
+    """The result of a line."""
 
     outcome: Outcome
     why: str = ""
@@ -194,7 +194,7 @@ class Audited(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What it prints."""
+    """The report that it prints."""
 
     dependencies: list[Audited]
 

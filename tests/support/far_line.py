@@ -16,7 +16,7 @@ CHUNKS_MAX = 1_000  # of a connection that are on their way: who sends more wait
 
 
 class Delay(NamedTuple):
-    """How long a byte is on its way: ``ms``, up to ``jitter_ms`` less or more."""
+    """The delay of a byte: ``ms``, up to ``jitter_ms`` less or more."""
 
     ms: float = 0.0
     jitter_ms: float = 0.0
@@ -26,7 +26,7 @@ NEAR = Delay()
 
 
 class Clock(Protocol):
-    """What the time is."""
+    """A clock that can be waited for."""
 
     def now_s(self) -> float:
         """Return it."""
@@ -48,8 +48,7 @@ class LoopClock:
 
 
 class Arrivals:
-    """When what one direction of a connection sends arrives: later than it was sent, and never before what was sent
-    earlier."""
+    """Arrival times of one direction of a connection: after the send, and never before an earlier send's arrival."""
 
     def __init__(self, delay: Callable[[], Delay], rng: random.Random) -> None:
         """``delay`` returns that of now."""

@@ -44,7 +44,7 @@ _starting: list[Callable[[], None]] = []  # what starts the servers, before the 
 
 
 class _Served(NamedTuple):
-    """Where a server listens, the environment that it was started with, and its session."""
+    """The address of a server, the environment that it was started with, and its session."""
 
     name: str
     environment: dict[str, str]
@@ -52,7 +52,7 @@ class _Served(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """What to start. ``targets``: the numbers that the files get in the new process, in the order they are sent."""
+    """A request to start a program. ``targets``: the numbers of the sent files in the new process, in their order."""
 
     program: str
     arguments: list[str]

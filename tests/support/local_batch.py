@@ -22,7 +22,7 @@ from grete.settings import Settings
 
 @dataclass
 class TaskResult:
-    """What became of one task's history."""
+    """The result of one task's history."""
 
     state: list[StateRow] = field(default_factory=list)
     external: list[ExternalRecord] = field(default_factory=list)

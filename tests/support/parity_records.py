@@ -1,4 +1,4 @@
-"""What the jobs of ``parity`` are fed: a history, and what comes behind it."""
+"""The input of ``parity``'s jobs: a history, and the records behind it."""
 
 from collections.abc import Sequence
 

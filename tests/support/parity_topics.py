@@ -1,4 +1,4 @@
-"""What the tasks of ``parity`` read and write."""
+"""The topics of ``parity``'s tasks."""
 
 from grete import Topic, int64, utf8
 

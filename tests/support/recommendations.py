@@ -16,14 +16,14 @@ GOOD = {"sunny", "cloudy"}
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """What the weather will be at a place, as foretold at ``issued`` (ms)."""
+    """The weather of a place, as foretold at ``issued`` (ms)."""
 
     weather: str
     issued: int
 
 
 class Stay(msgspec.Struct, frozen=True):
-    """Where a user is. ``visit`` numbers the visits of a user, from 1."""
+    """The place of a user. ``visit`` numbers the visits of a user, from 1."""
 
     place: str
     visit: int

@@ -12,7 +12,7 @@ Told = Sequence[tuple[str, News]]  # place, what was told
 
 
 class Batch:
-    """What there is after the rounds so far. ``guests``: place → user → (visit, answered)."""
+    """The state after the rounds so far. ``guests``: place → user → (visit, answered)."""
 
     def __init__(self) -> None:
         """Begin with nothing."""

@@ -1,4 +1,4 @@
-"""What a fork server starts is a process as any other."""
+"""A process that a fork server starts is like any other."""
 
 import json
 import os

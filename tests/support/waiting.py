@@ -1,4 +1,4 @@
-"""How tests wait: each wait says what it waits for, and its bound counts what the machine had to give, not seconds."""
+"""Waiting in tests: each wait names its condition, and its bound counts the machine's time, not seconds."""
 
 import linecache
 import os

@@ -20,7 +20,7 @@ def test_large_payments_pass() -> None:
 
 
 def test_a_refused_record_says_why() -> None:
-    """What the task raises for and what cannot be decoded are set aside, with the error; the job goes on."""
+    """Records for which the task raises, and undecodable ones, are set aside with the error; the job continues."""
     kit = Kit(job)
     kit.feed(payments, "p1", Payment("eve", -5))
     kit.feed(AS_TEXT, "p2", "not JSON")

@@ -45,7 +45,7 @@ def test_exactly_once_is_identical_after_kills(folder: Path) -> None:
 
 
 def test_at_least_once_shows_the_damage(folder: Path) -> None:
-    """What was sent and not committed is sent again, and counted twice."""
+    """An output that was sent and not committed is sent again, and counted twice."""
     out = grete(
         "--dir",
         "docs",

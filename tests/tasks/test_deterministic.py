@@ -40,7 +40,7 @@ def test_an_alert_leaves_before_the_commit_and_stays_the_same() -> None:
 @pytest.mark.parametrize("stage", [ByUser, Watch])
 @pytest.mark.parametrize("seed", range(3))
 def test_crashes_raise_no_second_alert(stage: type[ByUser] | type[Watch], seed: int) -> None:
-    """Whatever dies, ann's alert is there once."""
+    """There is one alert for ann after any crash."""
     kit = fed()
     kit.process()
     kit.crash(stage, other_host=bool(seed % 2))

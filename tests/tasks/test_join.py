@@ -49,7 +49,7 @@ def test_a_rollback_repeats_no_shipment() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_each_order_is_shipped_once(seed: int) -> None:
-    """Whatever dies, with or without its disk, and whichever of the two comes first."""
+    """Each order is shipped once after any crash, with or without the disk, whichever of the two comes first."""
     kit = Kit(job)
     for number in range(12):
         kit.feed(orders, f"{number}", Order(f"c{number % 4}", f"item {number}"))

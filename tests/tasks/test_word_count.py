@@ -39,7 +39,7 @@ def test_a_crash_changes_nothing(other_host: bool) -> None:
 
 
 def test_a_crash_at_any_step_changes_nothing() -> None:
-    """Whenever it dies, and with whatever disk it comes back, the output is the same."""
+    """The output is the same after a crash at any moment, with or without the disk."""
     kit = Kit(job)
     counted(kit)
     kit.check_crashes(at_most=50)

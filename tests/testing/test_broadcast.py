@@ -93,7 +93,7 @@ def test_each_task_has_all_that_a_stage_sends(first: Mode, second: Mode, seed: i
 
 
 def test_at_least_once_each_task_has_the_whole_table() -> None:
-    """How a topic is read does not depend on the guarantee."""
+    """The way to read a topic does not depend on the guarantee."""
     kit = fed(Kit(Job("billing", [Bill], partitions=3), processing_guarantee="at-least-once"))
     kit.run(crashes=6, seed=2)
     assert set(kit.pairs(bills)) == set(BILLED)

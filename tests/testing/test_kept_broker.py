@@ -16,7 +16,7 @@ from tasks.inverted_index import documents, job
 
 @pytest.mark.kafka
 def test_a_kept_broker_goes_on_with_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in it when its last user leaves is there for the next one, at whatever address.
+    """A kept broker's data is there for the next user, at whatever address.
 
     Made from jars, it also leaves the classes of its Java, and the next one starts with them.
     """

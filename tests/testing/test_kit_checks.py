@@ -72,7 +72,7 @@ def test_steps_and_process_take_the_same_way() -> None:
 
 
 def test_a_task_that_dies_between_two_steps_is_started_by_the_next() -> None:
-    """What the round had left for the dead process is not done by it."""
+    """The next step does not do the rest of the dead process's round."""
     kit = fed(aligned)
     kit.feed(lines, "k", "a")
     task = kit.step()
@@ -140,7 +140,7 @@ def test_an_attribute_that_counts_is_found() -> None:
 
 
 def test_a_test_may_say_what_must_not_change() -> None:
-    """Where something else may, such as numbers of an order, only what is named is compared."""
+    """Only the named results are compared, so that others, such as numbers of an order, may differ."""
     kit = Kit(Job("forgetful", stages=[Forgetful]))
     kit.feed(lines, "k", "a")
     kit.advance(300)

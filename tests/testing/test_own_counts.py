@@ -104,7 +104,7 @@ def test_stages_with_numbers_of_their_own_give_what_equal_ones_give(mode: Mode, 
 
 
 def test_at_least_once_stages_have_numbers_of_their_own() -> None:
-    """How many tasks a stage has does not depend on the guarantee."""
+    """The number of tasks of a stage does not depend on the guarantee."""
     kit = fed(Kit(Job("billing", STAGES, partitions=3), processing_guarantee="at-least-once"))
     kit.run()
     assert kit.state(Sum.last) == EXPECTED

@@ -70,7 +70,7 @@ def test_the_order_does_not_depend_on_the_guarantee(guarantee: Any) -> None:
 
 
 def test_a_replay_takes_the_records_in_the_order_that_was_decided() -> None:
-    """What was at hand then is not known any more; the input decisions have the order (D2)."""
+    """A replay follows the input decisions, as the rows then at hand are not known any more (D2)."""
     kit = Kit(Job("handling", [Handle], mode="deterministic"), settings=Settings(checkpoint_interval_ms=50))
     for number in range(5):
         kit.feed(readings, "r", number)
@@ -125,7 +125,7 @@ def test_a_stream_between_stages_has_no_priority() -> None:
 
 @pytest.mark.parametrize("priority", ["high", 1.5, True, None])
 def test_a_priority_is_a_number(priority: Any) -> None:
-    """What is no int is refused where it is declared."""
+    """The declaration of a priority that is no int is refused."""
     wrong = type("Wrong", (Handle,), {"alerts": Input(alerts, priority=priority)})
     with pytest.raises(GraphError, match=r"input 'alerts': priority=.*: need an int; the highest is read first"):
         Job("j", [wrong])

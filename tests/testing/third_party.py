@@ -9,7 +9,7 @@ from grete.ports import Write
 
 
 class Disk:
-    """What outlives a store."""
+    """The data that survives a store."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[int, bytes], bytes] = {}
@@ -84,7 +84,7 @@ class DictStore:
 
 
 class Place:
-    """Where a sink's rows go."""
+    """The place of a sink's rows."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, int]] = []

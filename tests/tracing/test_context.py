@@ -23,7 +23,7 @@ HEADER = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     ],
 )
 def test_a_header_is_read_as_w3c_says(value: bytes, found: TraceContext | None) -> None:
-    """What is not valid is no context; what is written is read again."""
+    """An invalid header gives no context; an encoded context decodes to itself."""
     assert context_of([("a", b"b"), ("traceparent", value)]) == found
     if found is not None:
         assert context_of([("traceparent", found.encode())]) == found

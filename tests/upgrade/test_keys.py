@@ -180,7 +180,7 @@ def test_a_fork_has_the_version_of_its_state(before: Path) -> None:
 
 
 def test_a_new_job_has_one_key_for_equal_ones(tmp_path: Path) -> None:
-    """Whatever spelling comes: one entry, in the partition of its key, and one key for readers outside."""
+    """Keys of any spelling are one entry, in the partition of their key, and one key for readers outside."""
     run(tmp_path, "job")
     directory = tmp_path / "job"
     assert sorted(stored(directory, "hours")) == SECOND["hours"]

@@ -37,7 +37,7 @@ def test_seeds_that_have_found_something_are_clean(seed: int) -> None:
     "seed", [6, 9, 20001631, 20000300, 20018091, 720085, 448167069798, 30000128, 934514951567, 40000000]
 )
 def test_deterministic_seeds_that_have_found_something_are_clean(seed: int) -> None:
-    """What is outside is state (6), and timers fire before a first progress message (9): decision 0015.
+    """External content is state (6), and timers fire before a first progress message (9): decision 0015.
 
     Zombies come back (720085): decision 0021. A log loses a watermark, which has no number (448167069798): 0029.
     A task commits before the records come again whose results it has from the log (30000128): 0056.

@@ -1,4 +1,4 @@
-"""What the simulator asks of a reader whose damaged log has lost watermarks: all but what nothing can notice (0029)."""
+"""The check of a reader after watermarks were lost to a damage: all but those that nothing can notice (0029)."""
 
 from grete.core.deterministic.merge_channel import ALL
 from grete.core.events import Advance

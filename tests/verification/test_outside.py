@@ -14,7 +14,7 @@ def test_each_mistake_can_be_made() -> None:
 
 
 def test_each_mistake_was_made_as_it_is_written() -> None:
-    """What became of it is known, and is what the list says: nine of ten die, the others say why they live."""
+    """The outcome of each mistake is the list's: nine of ten die, the others say why they live."""
     kept, made = results.read(), mutants()
     assert [name for name, each in made.items() if name not in kept or not kept[name].is_of(each)] == []
     assert set(kept) == set(made)

@@ -143,7 +143,7 @@ def test_a_mistake_does_not_show_where_the_world_is_kinder(name: str) -> None:
 
 
 def test_an_alignment_of_the_own_number_shows_only_where_numbers_differ() -> None:
-    """Where each stage has one task, its producers are as many, so the mistake is none (A6)."""
+    """The mistake changes nothing if each stage has one task, as its producers are as many (A6)."""
     name = "alignment_of_the_own_number"
     assert run_seed(known_kills()[name], name).violation is not None
     assert str(run_seed(known_kills()[name], name, Cut(tasks=1)).violation) == "None"
@@ -249,7 +249,7 @@ def test_a_failure_is_made_small_and_says_how_to_repeat_it() -> None:
 
 
 def test_shrinking_keeps_the_invariant_and_loses_faults() -> None:
-    """What is left breaks the same invariant with less, and is the same run each time."""
+    """The smaller run breaks the same invariant, and is the same each time."""
     found = run_seed(20, "generation_kept")
     smaller = shrink(found, "generation_kept")
     assert found.violation is not None
@@ -332,7 +332,7 @@ def test_a_batch_ends_when_its_time_is_over() -> None:
     ],
 )
 def test_bad_arguments_are_refused(arguments: tuple[str, ...]) -> None:
-    """What makes no sense ends with 2 and what is needed, not with a traceback."""
+    """Bad arguments end with 2 and the reason, not with a traceback."""
     refused = simulate(*arguments)
     assert refused.exit_code == 2
     assert "need" in refused.output

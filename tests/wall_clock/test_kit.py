@@ -72,7 +72,7 @@ def test_each_timer_fires_once_through_crashes(mode: Mode, behind: bool, seed: i
 @MODES
 @BEHIND
 def test_after_an_outage_of_an_hour_each_fires_once(mode: Mode, behind: bool) -> None:
-    """What fell due while nothing ran fires at the start, in the order of its times: also more than one slice."""
+    """Timers due during an outage fire at the start, in the order of their times: also more than one slice."""
     kit = Kit(reminding(mode, behind=behind))
     for number in range(2_500):
         kit.feed(ORDERS, f"k{number:04}", "order")

@@ -87,7 +87,7 @@ def test_a_session_that_takes_others_in_says_which() -> None:
 def test_results_come_every_so_often_if_there_is_something_new(
     window: WindowStore[str, list[str]], expected: list[Result]
 ) -> None:
-    """When time has passed a multiple, with what the window holds then; none where the final result follows."""
+    """A result comes when time has passed a multiple, with the window's content; none where the final one follows."""
     found = run(window, (1, "1"), (29, "2"), (35, "3"), (95, "4"), (1_000, "end"))
     assert [result for result in found if result.value != "end"] == expected
 

@@ -82,6 +82,6 @@ def test_code_that_blocks_is_named_once_with_its_stack(tmp_path: Path, more: str
 
 
 def test_a_stack_without_user_code_blocks_nothing() -> None:
-    """What Grete itself waits for, and code that no task's execution has called, is not said."""
+    """Waits of Grete itself, and code that no task's execution has called, are not reported."""
     assert user_stack(sys._getframe()) is None
     assert user_stack(None) is None

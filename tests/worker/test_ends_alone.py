@@ -132,7 +132,7 @@ def test_a_task_that_fails_ends_alone(tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 def test_a_task_that_fails_ends_alone_on_kafka(tmp_path: Path, kafka_broker: Broker) -> None:
-    """Where a sink's changelog and outputs are in transactions, of an id that the task's next life takes over."""
+    """On Kafka the task's next life takes over the transactional id of the changelog and the outputs."""
     check("alone", tmp_path, LogAddress(f"kafka://{kafka_broker.bootstrap}"))
 
 

@@ -1,4 +1,4 @@
-"""What a person reads who is called at night: the lines of a worker, and what a supervisor shows of its end."""
+"""The lines of a worker, and a supervisor's report of its end, for a person who is called at night."""
 
 import json
 import logging
@@ -140,7 +140,7 @@ def test_loggers_that_a_thread_of_the_job_makes_meanwhile_stop_no_start() -> Non
     before = set(loggers)
 
     class Busy(logging.Logger):
-        """Where it is switched on, another logger is made."""
+        """A logger that makes another one when it is switched on."""
 
         @property
         def disabled(self) -> bool:

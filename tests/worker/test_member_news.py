@@ -1,4 +1,4 @@
-"""What a screen says about members: a few changes at once, a storm of them in a few lines."""
+"""A screen's lines about members: a few changes at once, a storm of them in a few lines."""
 
 import time
 

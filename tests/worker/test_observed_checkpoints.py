@@ -1,4 +1,4 @@
-"""What the sources of a process are told of the checkpoints that others close (A1)."""
+"""Checkpoints that others close, as a process tells them to its sources (A1)."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a standby opens ahead for the worker that takes its place."""
+"""Resources that a standby opens ahead for the worker that takes its place."""
 
 import os
 from collections.abc import Iterator

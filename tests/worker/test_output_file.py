@@ -33,7 +33,7 @@ def test_a_large_file_is_rotated_and_no_line_is_missed(tmp_path: Path) -> None:
 
 
 def test_a_print_on_a_full_disk_is_no_error_of_the_record(tmp_path: Path) -> None:
-    """What is printed is left out; each record is processed, also where a failing one would be dropped."""
+    """A failed print is left out; each record is processed, also where a failing one would be dropped."""
     (tmp_path / "count.py").write_text(
         """
 import os, sys

@@ -77,7 +77,7 @@ def test_the_prewarmed_worker_takes_the_place_of_a_killed_worker(
 
 @pytest.mark.usefixtures("started_by_exec")  # likewise
 def test_a_prewarmed_worker_whose_supervisor_is_gone_ends() -> None:
-    """However the supervisor ended, the kernel closes its end of the pipe."""
+    """The kernel closes the supervisor's end of the pipe after any end of the supervisor."""
     command = [sys.executable, "-m", "grete.worker.process_main"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=LIMIT_S, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")

@@ -1,4 +1,4 @@
-"""What `grete run` and `grete up` count: records of this run, on a log whose offsets are not all records."""
+"""The counts of `grete run` and `grete up`: records of this run, on a log whose offsets are not all records."""
 
 import os
 import time
@@ -108,7 +108,7 @@ def rows(*offsets: int) -> list[LogRow]:
 
 
 def test_holes_belong_to_the_commit_that_passes_them() -> None:
-    """What was read since is not yet part of it; what a rollback reads again counts once."""
+    """Holes read after a commit are not yet part of it; a hole that a rollback reads again counts once."""
     holes = InputHoles()
     holes.read(INPUT, 5, rows(5, 6))
     assert holes.committed(0).get(INPUT, 0) == 0

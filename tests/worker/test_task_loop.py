@@ -78,7 +78,7 @@ def test_any_other_error_leaves_the_loop(error: FrameworkError) -> None:
 
 
 def test_a_task_leaves_until_its_sends_are_answered() -> None:
-    """What it had sent arrives in any case: a new life that begins before would not see it."""
+    """Sends of the old life arrive in any case, so a new life must wait for them."""
     world = World()
     first = world.tasks[0]
     pending: Any = first.parts.pending_sends

@@ -92,7 +92,7 @@ def test_a_graceful_stop_commits_what_was_processed(tmp_path: Path) -> None:
 
 
 def test_a_worker_ends_with_its_supervisor(tmp_path: Path) -> None:
-    """When no process reads its status any more it stops, so that a successor finds the state free."""
+    """A worker whose status pipe has no reader stops, so that a successor finds the state free."""
     directory = tmp_path / "job"
     word_log(directory)
     with WorkerUnderTest(directory) as worker:

@@ -129,7 +129,7 @@ def test_records_of_the_next_checkpoint_are_processed_during_a_commit() -> None:
 
 
 def test_outputs_after_the_freeze_carry_the_next_checkpoint() -> None:
-    """What was sent before the freeze is of V, what is sent after it of V + 1, also before V's marker (A8)."""
+    """An output before the freeze belongs to V, a later one to V + 1, even before V's marker (A8)."""
     task, a0, _ = committing()
     a0.send(2, "y")
     task.read()
@@ -178,7 +178,7 @@ def three_checkpoints(uncommitted_state_bytes_max: int) -> Scenario:
 
 
 def test_near_its_bound_a_write_batch_is_closed_between_checkpoints() -> None:
-    """When the write batch is half full, the commit is of the greatest drained checkpoint (A9).
+    """At half the bound of the write batch, the greatest drained checkpoint is committed (A9).
 
     It does not wait for the alignment's.
     """
@@ -193,7 +193,7 @@ def test_far_from_its_bound_all_checkpoints_are_one_commit() -> None:
 
 
 def test_a_checkpoint_is_never_cut() -> None:
-    """However small the bound, a checkpoint is drained whole before it is closed (A9, A6)."""
+    """A checkpoint is drained whole before it is closed, however small the bound is (A9, A6)."""
     task, a0, a1 = running(uncommitted_state_bytes_max=2)
     a0.send(2, "a")
     a0.send(2, "b")
@@ -205,7 +205,7 @@ def test_a_checkpoint_is_never_cut() -> None:
 
 
 def test_nothing_waiting_is_lost_when_a_write_batch_is_closed_early() -> None:
-    """What lies beyond the early close stays in its buffer and is part of the next checkpoints (A9, 1.8 A6)."""
+    """Records beyond the early close stay in their buffer and belong to the next checkpoints (A9, 1.8 A6)."""
     task = three_checkpoints(uncommitted_state_bytes_max=38)
     assert task.state == ["1a", "1b", "2a", "2b", "3a", "3b"]
     markers = [header.checkpoint_id for header in task.sent(OUT[0]) if header.type is MessageType.MARKER]

@@ -57,7 +57,7 @@ def test_no_markers_are_sent_or_heeded() -> None:
 
 
 def test_a_producers_rollback_marker_leads_to_repeats_not_to_a_rollback() -> None:
-    """What was processed stays; what the producer makes again is processed again (1.5)."""
+    """Processed records stay processed; the producer's repeats are processed again (1.5)."""
     task, a0, _ = local()
     a0.send(1, "x")
     task.read()

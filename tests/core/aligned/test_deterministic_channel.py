@@ -92,7 +92,7 @@ def test_the_last_commit_has_what_time_has_passed_over_since() -> None:
 
 
 def test_a_watermark_is_taken_in_its_place_and_once() -> None:
-    """What a successor tells again is known, also that its producer was idle; so after a restart (E3)."""
+    """A watermark that a successor repeats changes nothing, nor does its idleness; so after a restart (E3)."""
     task, a0, a1 = alone()
     a0.send(("x", 100, A0))
     a0.watermarks((5_000, 10), (10_000, 20))

@@ -44,7 +44,7 @@ def test_frames_come_out_by_checkpoint_then_by_arrival(frames: list[tuple[int, i
 
 @given(FRAMES, st.integers(0, 200), st.integers(0, 400), st.integers(1, 7))
 def test_bytes_are_accounted_exactly(frames: list[tuple[int, int]], memory: int, bound: int, rolled_back: int) -> None:
-    """Whatever is added, popped and dropped, the buffer knows its bytes and keeps to both budgets (A5)."""
+    """The buffer knows its bytes after any adds, pops and drops, and keeps to both budgets (A5)."""
     buffer = EarlyBuffer(memory, bound)
     for checkpoint_id, size in frames:
         if buffer.fits(size):

@@ -1,4 +1,4 @@
-"""What a task admits, in which order, and what is loss (A3, A4, R5)."""
+"""Admission of records by a task: their order, and the detection of loss (A3, A4, R5)."""
 
 import pytest
 from hypothesis import given
@@ -230,7 +230,7 @@ def test_a_checkpoint_id_far_ahead_of_the_logs_clock_is_counted() -> None:
 
 
 def test_a_message_before_the_position_halts() -> None:
-    """What a client had prefetched before a seek must not come through (R5)."""
+    """A message prefetched before a seek must not be delivered after it (R5)."""
     task, a0, _ = running()
     a0.send(1, "x")
     task.read()

@@ -106,7 +106,7 @@ def test_a_rollback_waits_for_the_commit_in_flight() -> None:
 
 
 def test_a_rollback_empties_the_early_buffer() -> None:
-    """What waited in it is read again from the stream, and processed once (R4, A5)."""
+    """Records that waited in the buffer are read again from the stream, and processed once (R4, A5)."""
     task, a0, a1 = running()
     a1.send(2, "early")
     a0.send(1, "rolled back")
@@ -241,7 +241,7 @@ def test_a_channel_stops_skipping_if_all_it_skipped_is_rolled_back() -> None:
 
 
 def test_a_channel_keeps_skipping_if_some_of_it_counts() -> None:
-    """What was skipped at or below R still has to be read: the seq stays until the seek back (R4)."""
+    """Records skipped at or below R still have to be read: the seq stays until the seek back (R4)."""
     task, a0, a1 = running(early_bytes_max=0)
     a0.send(1, "x")
     a0.send(2, "skipped")

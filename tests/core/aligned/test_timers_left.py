@@ -41,7 +41,7 @@ def test_a_checkpoint_with_a_frame_that_waits_does_not_close() -> None:
 
 
 def test_a_stop_does_not_wait_for_the_timers() -> None:
-    """What waits for them, and what they have done since the last commit, comes again at the next start (R6)."""
+    """Records that wait for timers, and the timers' work since the last commit, come again at the next start (R6)."""
     task, _, _ = waiting()
     task.step(on.Stop())
     assert task.exit == do.Exit("stopped at checkpoint 1")

@@ -27,7 +27,7 @@ Seen = tuple[str, int, int]  # name, t in µs, source id
 
 
 class Writer:
-    """What a producer upstream appends to one partition: frames with logical time and digests, progress messages."""
+    """An upstream producer of one partition: frames with logical time and digests, progress messages."""
 
     def __init__(self, log: Log, producer: int, partition: TopicPartition = T) -> None:
         self.log = log

@@ -1,4 +1,4 @@
-"""What calls have returned is in the log before anything that was made of it leaves the task (D8)."""
+"""Results of calls are in the log before anything that depends on them leaves the task (D8)."""
 
 from grete.core import actions as do
 from grete.core.changelog_fold import ChangelogFold

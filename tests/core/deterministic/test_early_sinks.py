@@ -1,4 +1,4 @@
-"""When outputs to files and tables may leave ahead of the commit, stepped by hand (D5)."""
+"""The release of outputs to files and tables ahead of the commit, stepped by hand (D5)."""
 
 import pytest
 

@@ -47,7 +47,7 @@ def test_what_was_gathered_leaves_when_nothing_follows() -> None:
 
 
 def test_a_checkpoint_does_not_wait_for_more() -> None:
-    """When one is due nothing is taken, so nothing would follow (D4)."""
+    """No record is taken while a checkpoint is due, so nothing would follow (D4)."""
     task = sink()
     committed = task.core.frozen
     task.take("a", more=True)

@@ -28,7 +28,7 @@ def merged(task: Logical) -> list[tuple[int, list[tuple[int, int, bool]], int]]:
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.booleans()), min_size=1, max_size=6))
 def test_messages_say_what_was_told(told: list[tuple[int, bool]]) -> None:
-    """However idle and active alternate: the flag of a message belongs to the last of it."""
+    """The flag of a message belongs to its last watermark, however idle and active alternate."""
     advances = [on.Advance(number, watermark, idle) for number, (watermark, idle) in enumerate(told)]
     found = []
     for message in map(decode_watermark, messages(advances, 1, 2, 3, 4)):
@@ -182,7 +182,7 @@ def test_the_end_of_an_input_is_logged_and_replayed() -> None:
 
 
 def test_a_commit_takes_notes_with_it() -> None:
-    """What is committed is not replayed, and the position in the input stays (D4)."""
+    """Committed notes are not replayed, and the position in the input stays (D4)."""
     task = timed()
     task.take("x")
     task.step(on.InputIdle(IN, task.mono_ms * 1_000))

@@ -129,7 +129,7 @@ def channels(draw: st.DrawFn) -> Frames:
 
 @given(frames=channels(), turns=st.lists(st.booleans(), max_size=20), together=st.booleans())
 def test_the_order_does_not_depend_on_arrival(frames: Frames, turns: list[bool], together: bool) -> None:
-    """However frames are cut and whichever comes first, records are processed in the order of their keys (D1)."""
+    """Records are processed in the order of their keys, however frames are cut and whichever comes first (D1)."""
     task, *writers = inner(early_memory_bytes_max=1 << 20)
     left = [list(each) for each in frames]
     for turn in [*turns, *[False] * 12, *[True] * 12]:

@@ -9,7 +9,7 @@ from tests.core.streams import A0, SINK, Log
 
 
 def test_sequenced_outputs_leave_without_the_changelog() -> None:
-    """What a task with channels makes leaves at once; nothing is appended for it (D5)."""
+    """Outputs of a task with channels leave at once; nothing is appended for them (D5)."""
     log = Log()
     (b0, partition), (b1, _) = SINK.channels
     Writer(log, b1, partition).progress(10_000)

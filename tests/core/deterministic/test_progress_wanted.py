@@ -38,7 +38,7 @@ def test_a_source_that_learns_of_a_time_passes_it_at_once() -> None:
 
 
 def test_what_is_observed_is_announced_within_the_lease_only() -> None:
-    """What is told from beside is no reason to announce what a successor may give (D2)."""
+    """An observed time beyond the lease is not announced: a successor may still produce such times (D2)."""
     task = source()
     [lease] = [
         decode_time_lease(v).t for _, v in task.log.rows[SOURCE.changelog] if v[0] & 15 == ChangelogType.TIME_LEASE

@@ -1,4 +1,4 @@
-"""What happens to a deterministic task seldom: a log in doubt, a successor, inputs of several streams, a full batch."""
+"""Rare events of a deterministic task: a log in doubt, a successor, inputs of several streams, a full batch."""
 
 from dataclasses import replace
 
@@ -214,7 +214,7 @@ def test_a_message_before_the_position_halts() -> None:
 
 
 def test_a_channel_that_skips_passes_over_what_comes_behind() -> None:
-    """What does not fit is read again from where the skipping began, so nothing behind it is taken before (D1)."""
+    """Skipped frames are read again from the first of them, so no later frame is taken before (D1)."""
     task, a0, a1 = inner(early_memory_bytes_max=1)
     for name, t in (("x", 100), ("y", 110), ("z", 120)):
         a0.send((name, t, A0))

@@ -20,7 +20,7 @@ def sink() -> tuple[Logical, Writer]:
 
 
 def test_outputs_leave_at_once_one_release_at_a_time() -> None:
-    """What is made while a release is on its way gathers for the next one; no commit is waited for (D5)."""
+    """Outputs made during a release wait for the next one; they wait for no commit (D5)."""
     task, b0 = sink()
     task.hold = {do.AppendChangelog}
     b0.send(("x", 100, A0))

@@ -63,7 +63,7 @@ def test_processing_does_not_wait_for_decisions() -> None:
 
 
 def test_a_checkpoint_is_frozen_between_batches() -> None:
-    """When a checkpoint is due, no batch is taken until those on their way are done.
+    """A due checkpoint stops new batches until those in flight are done.
 
     So a commit is never put off for ever.
     """
@@ -105,7 +105,7 @@ def test_a_successor_replays_what_was_decided(same_host: bool) -> None:
 
 
 def test_an_invalid_decision_is_not_replayed() -> None:
-    """What a zombie decides behind its successor's claim does not count (D2, C2)."""
+    """A zombie's decision behind its successor's claim does not count (D2, C2)."""
     task = source()
     task.hold = {do.AppendChangelog}
     task.take("x")
@@ -117,7 +117,7 @@ def test_an_invalid_decision_is_not_replayed() -> None:
 
 
 def test_a_commit_takes_decisions_with_it() -> None:
-    """What a commit includes is not replayed, what was decided behind it is (D2, D4)."""
+    """Records in a commit are not replayed; decisions behind it are (D2, D4)."""
     task = source()
     task.take("x")
     task.tick(100)
@@ -152,7 +152,7 @@ def test_nothing_is_committed_before_all_is_replayed() -> None:
 
 
 def test_a_successor_starts_above_the_lease() -> None:
-    """Whatever its predecessor has announced by progress messages, nothing new comes at or below it (D2)."""
+    """No new record comes at or below a time that the predecessor has announced by progress messages (D2)."""
     task = source()
     task.tick(5)
     [lease] = [

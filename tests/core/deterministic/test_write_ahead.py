@@ -95,7 +95,7 @@ def kinds(task: Sink) -> list[str]:
 
 
 def test_outputs_leave_while_a_part_is_sent() -> None:
-    """What is made between two slices of a large checkpoint is released between them; the commit closes them all."""
+    """Outputs made between two slices of a large checkpoint are released between them; the commit closes them all."""
     task, b0 = sink()
     process(task, b0, 100, "a", "b", "c", "d")
     task.hold = {do.WriteData}
@@ -154,7 +154,7 @@ def test_a_crash_between_slices_leaves_the_last_commit(same_host: bool) -> None:
 
 
 def test_a_full_write_batch_waits_for_the_part() -> None:
-    """What is frozen and what is open are bounded each: no input is taken in before the part is sent (A9)."""
+    """The frozen part and the open part are each bounded: no input is taken before the part is sent (A9)."""
     task, b0 = sink(uncommitted_state_bytes_max=80)
     task.hold = {do.WriteData}
     process(task, b0, 100, "a", "b", "c", "d", "e")
@@ -176,7 +176,7 @@ def test_a_part_that_was_sent_is_committed_though_nothing_more_comes() -> None:
 
 
 def test_parts_and_what_is_open_beside_them_keep_to_the_bound() -> None:
-    """What was sent ahead and what was left at the freeze are in memory until they are committed: no input (A9)."""
+    """Parts sent ahead and the rest at the freeze stay in memory until the commit: no input (A9)."""
     task, b0 = sink(uncommitted_state_bytes_max=80)
     task.hold = {do.WriteData}
     process(task, b0, 100, "a", "b", "c", "d", "e")

@@ -322,7 +322,7 @@ def require_it_converges(
 
 @pytest.mark.parametrize("members", [2, 5])
 def test_moves_of_a_leave_are_its_partitions(members: int) -> None:
-    """When one of several members dies, its partitions move, and no others."""
+    """The death of one of several members moves its partitions, and no others."""
     world = World(10)
     for _ in range(members):
         world.join()

@@ -69,7 +69,7 @@ def test_one_that_joins_does_not_lead_before_it_has_seen_the_others() -> None:
 
 
 def test_one_that_left_is_not_waited_for() -> None:
-    """Where each member has said that it leaves, the next one leads at once."""
+    """The next member leads at once after each other member has announced its leave."""
     topic = Topic()
     topic.other(1)
     topic.add(Leave(member="o", session="o-1"))
@@ -240,7 +240,7 @@ def test_what_moves_on_still_waits_for_who_runs_it() -> None:
 
 
 def test_a_row_that_cannot_be_read_is_left_out() -> None:
-    """What a newer build writes changes nothing here, but where the reader is."""
+    """A row by a newer build changes nothing but the reader's position."""
     topic = Topic()
     topic.member.row(7, None)
     assert topic.member.view.position == 8

@@ -64,7 +64,7 @@ def test_a_leaving_member_hands_over_one_at_a_time() -> None:
 
 
 def test_a_leave_is_over_in_time() -> None:
-    """Where standbys take too long to catch up, the bound of a leave gives away all that is left, all together."""
+    """A leave at its bound gives away all remaining partitions together, even if no standby has caught up."""
     world = World(6, warms=True)
     first, second = world.join(), world.join()
     world.run(600)
@@ -79,7 +79,7 @@ def test_a_leave_is_over_in_time() -> None:
 
 
 def test_at_its_bound_a_leave_hands_over_to_a_standby_that_is_ready() -> None:
-    """Where one of the others has the state it gets the partition, whatever the counts: they are made even later."""
+    """A standby with the state gets the partition, whatever the counts; they are evened out later."""
     world = World(6, warms=True, standby_replicas=1)
     first, _, _ = world.join(), world.join(), world.join()
     world.run(900)

@@ -23,7 +23,7 @@ START_STEPS, STOP_STEPS, WARM_STEPS = 3, 3, 12  # of a worker
 
 @dataclass
 class SimWorker:
-    """What one member hosts of one partition. ``due``: the step at which the state is over."""
+    """The state of one partition at a member. ``due``: the step at which the state is over."""
 
     state: PartitionState
     due: int = 0

@@ -64,7 +64,7 @@ def test_packed_workers_share_the_partitions() -> None:
 
 @pytest.mark.parametrize("gap_s", [STEP_S, 1.5])
 def test_a_frozen_worker_is_found_in_time(gap_s: float) -> None:
-    """However seldom a starved supervisor looks: it is killed and starts again, and a person is told."""
+    """A supervisor that seldom looks still kills the worker and starts it again, and a person is told."""
     made = machine(0, 1)
     made.gap_s = gap_s
     made.workers[1].frozen = True

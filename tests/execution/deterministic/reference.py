@@ -1,4 +1,4 @@
-"""What the job of words.py must send, from what its sources have decided alone (D2)."""
+"""The expected outputs of the job of words.py, from its sources' decisions alone (D2)."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -127,7 +127,7 @@ def test_what_the_check_cannot_read_stops_no_worker(
 
 
 def test_a_worker_with_random_hashes_is_refused(tmp_path: Path) -> None:
-    """Where sets of texts have another order in each process, a deterministic job does not start."""
+    """A deterministic job does not start in a process that randomizes the order of sets of texts."""
     (tmp_path / "loose_module.py").write_text(MODULE)
     script = (
         "from loose_module import job\n"

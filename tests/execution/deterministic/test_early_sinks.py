@@ -19,7 +19,7 @@ EARLY = Settings(sink_delivery="early", checkpoint_interval_ms=LONG_MS)
 
 
 class Row(msgspec.Struct):
-    """What the tests' tasks write."""
+    """The row that the tests' tasks write."""
 
     number: int
     word: str
@@ -256,7 +256,7 @@ def test_checkpoints_that_wait_go_before_early_releases(tmp_path: Path) -> None:
 
 
 def test_early_releases_cannot_go_back_to_checkpoints(place: Place) -> None:
-    """What left ahead of a commit would come again with the next one: the start says which setting to put back."""
+    """Outputs released ahead of a commit would come twice: the start names the setting to put back."""
     kit = Kit(job_writing(place.target), settings=Settings(sink_delivery="early", checkpoint_interval_ms=50))
     kit.feed(LINES, None, "a b")
     kit.run()

@@ -102,7 +102,7 @@ def test_a_source_waits_while_another_holds_its_records_back() -> None:
 
 
 def test_much_input_is_committed_before_its_interval() -> None:
-    """What a task has read of streams since its commit is bounded, in bytes: then it commits, and they are trimmed."""
+    """A task that has read a bounded number of bytes since its commit commits, and its streams are trimmed."""
     settings = Settings(checkpoint_interval_ms=600_000, untrimmed_bytes_max=5_000)
     kit = Kit(Job("much", [Split, Count], 1, "deterministic"), settings=settings)
     kit.advance(1_000)

@@ -123,7 +123,7 @@ def _record(text: str, seq: int = 0) -> ExternalRecord:
 def test_the_range_that_is_named_holds_the_difference(
     texts: list[str], checked: set[int], cuts: list[int], wrong: int | None
 ) -> None:
-    """Whatever releases have said and however outputs are cut: without a difference nothing is raised, else a range.
+    """A replay without a difference raises nothing, however releases and outputs are cut; else it names a range.
 
     What lies behind the last release is not visible, so it may be other than before.
     """

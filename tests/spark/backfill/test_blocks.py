@@ -44,7 +44,7 @@ def split(seed: int, places: list[tuple[str, int]]) -> list[Any]:
 
 @pytest.mark.parametrize("partitions", [1, 3, 40])
 def test_blocks_are_the_rows_of_each_partition_in_the_order_of_the_files(partitions: int) -> None:
-    """What Spark does in between, a shuffle and a sort of few large rows, is done here by hand."""
+    """Blocks are computed here by hand, in place of Spark's shuffle and its sort of few large rows."""
     splits = [split(1, SPLITS[:2]), split(2, SPLITS[2:])]
     expected: dict[int, list[Any]] = {}
     for row in sorted((r for s in splits for b in s for r in b.to_pylist()), key=lambda r: (r["_path"], r["_block"])):

@@ -1,4 +1,4 @@
-"""What runs in executors, without Spark: one task over the batches that it would be given."""
+"""The executors' code without Spark: one task over the batches that it would be given."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,7 +97,7 @@ def test_a_row_of_an_offset_that_was_there_is_left_out() -> None:
 
 
 def test_a_row_that_is_no_record_becomes_a_letter() -> None:
-    """Where the task declares dead letters, a malformed row is one, with its reason; the others go on."""
+    """A malformed row becomes a dead letter with its reason, if the task declares them; the other rows follow."""
     batch = archive([1, None, 2], refused=[None, "the line is not JSON", None])
     found = given(run_stage(plan_of(SUMS, 0, from_rows=True), 0, 1, [batch]))
     (letter,) = found[OUTPUT]

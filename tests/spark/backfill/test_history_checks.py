@@ -1,4 +1,4 @@
-"""What files would make a wrong state of is an error with its numbers, unless it is said to be meant."""
+"""Files that would make a wrong state are an error with numbers, unless an option accepts them."""
 
 import json
 import random

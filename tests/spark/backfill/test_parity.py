@@ -80,7 +80,7 @@ class Side(ParityJob):
 
 
 class Compared(NamedTuple):
-    """What the two jobs of a mode have made, and what an audit says of the second one, which was damaged then."""
+    """The results of a mode's two jobs, and an audit of the second one after it was damaged."""
 
     live: tuple[State, Outputs]
     built: tuple[State, Outputs]

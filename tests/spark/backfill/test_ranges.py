@@ -1,4 +1,4 @@
-"""How far a backfill goes: nothing is missing between files, log and the live job, and nothing is in two of them."""
+"""The range of a backfill: files, log and the live job cover each offset exactly once."""
 
 import re
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_each_offset_is_in_one_place(
 def test_a_gap_or_a_step_back_is_refused(
     ends: Ends, until: Until, log: tuple[int, int], reached: int | None, message: str
 ) -> None:
-    """What would be missing, or sent twice, is an error that gives the offsets."""
+    """Offsets that would be missing, or sent twice, are an error that names them."""
     with pytest.raises(ConfigError, match=message):
         found(ends, until, log=log, reached=reached)
 
@@ -158,7 +158,7 @@ def test_the_log_of_before_a_rescale_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_audit_of_a_log_without_its_beginning_is_refused() -> None:
-    """What was trimmed cannot be recomputed: the error names the offset, and the archive as what to give."""
+    """A trimmed beginning cannot be recomputed: the error names the offset, and asks for the archive."""
     data = MemoryLogData(lambda: 0)
     memory = MemoryLog(data)
     memory.create_topic("sentences", 1, plain=True)

@@ -1,4 +1,4 @@
-"""What the jobs must give, computed by Spark over the whole input at once. No code of a job is imported here.
+"""The expected results of the jobs, computed by Spark over the whole input. No code of a job is imported here.
 
 ``fed`` has the input: topic, partition, offset, key, value (as text; none: nothing that can be decoded), at (ms). A
 query is one kind of result; its rows are compared in any order.

@@ -44,7 +44,7 @@ job = _Job(job.name, [each for each in _stages if each is not _Task], partitions
 
 
 class Finished(NamedTuple):
-    """What a run gave, by kind of result; how long it took from its start; ``late``: records dropped as late."""
+    """The results of a run, by kind; its duration from its start; ``late``: records dropped as late."""
 
     results: dict[str, Rows]
     seconds: float
@@ -53,7 +53,7 @@ class Finished(NamedTuple):
 
 
 class Outputs:
-    """What readers see of a job that has ended."""
+    """The outputs of an ended job, as readers see them."""
 
     def __init__(self, local: LocalJob, reference: str) -> None:
         self._local, self._reference = local, reference

@@ -84,7 +84,7 @@ def made_of(rows: list[Any], checkpoint_id: int = 1 << 62) -> Counts:
 
 
 class Reader:
-    """What Spark does with a reader, in this process."""
+    """Spark's calls of a reader, in this process."""
 
     def __init__(self, code: Path, directory: Path, form: str = "changelog", **more: str) -> None:
         own = {"store": "counts", "startingCheckpoint": "earliest"} if form == "changelog" else {}

@@ -186,7 +186,7 @@ def unmarked(log: JobLog, changelog: TopicPartition, into: EmbeddedLog) -> None:
 
 
 def test_what_an_older_release_has_written_is_refused_where_it_is_in_doubt(history: Path, log: EmbeddedLog) -> None:
-    """Where no row can be of the rewrite, the changes are there; else the error names the checkpoint (0068)."""
+    """Changes are returned where no row can be of the rewrite; else the error names the checkpoint (0068)."""
     marked, told, refused = JobDirectory(history).open_log(create=False), 0, list[str]()
     found = positions(marked)
     for wiring in wirings_of(job, STAGE):

@@ -1,4 +1,4 @@
-"""Which column a serde becomes, and that its cells come back."""
+"""The column of each serde, and a round trip of its cells."""
 
 from typing import Any
 

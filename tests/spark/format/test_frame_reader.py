@@ -1,4 +1,4 @@
-"""Which frames of a stream a reader outside counts, as the tasks behind it do."""
+"""The frames of a stream that count for an outside reader: the same as for the stream's tasks."""
 
 from pathlib import Path
 

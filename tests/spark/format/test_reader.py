@@ -62,7 +62,7 @@ def test_a_fold_of_the_changelogs_is_the_state_then_and_now(finished: FinishedJo
 
 
 def test_a_checkpoint_that_not_all_tasks_committed_is_refused_with_the_nearest(finished: FinishedJob) -> None:
-    """What no task committed cannot be read; the error says what can."""
+    """A checkpoint that some task lacks is refused; the error names the nearest ones."""
     log = JobDirectory(finished.directory).open_log(create=False)
     common = set.intersection(
         *({at.commit.checkpoint_id for at in commits(log, w)} for w in all_wirings(job) if not w.is_source)

@@ -190,7 +190,7 @@ def test_what_cannot_be_written_is_refused(spark: "SparkSession", job_directory:
 
 @pytest.mark.parametrize("serde_column", ["key", "value"])
 def test_columns_survive(serde_column: str) -> None:
-    """What is written as a column is read as it was, nulls included, for each kind of serde."""
+    """A column's values come back unchanged, nulls included, for each kind of serde."""
     from grete.api.serdes import bytes_serde, int64, json, ordered_int64, utf8
 
     for serde, values in (

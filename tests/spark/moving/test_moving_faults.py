@@ -40,7 +40,7 @@ def until_committed(moving: Moving, local: LocalJob) -> None:
 
 
 class Raced(SparkMover):
-    """When all is written, and nothing committed, a live worker comes."""
+    """A move in which a live worker appears after all is written, and before the commit."""
 
     job: Moving
 

@@ -38,7 +38,7 @@ class Link(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What leaves the job, keyed by account: a link, and the account's chain with it."""
+    """An output of the job, keyed by account: a link, and the account's chain with it."""
 
     link: Link
     nonce: int

@@ -36,7 +36,7 @@ HASTE_S_MAX, ALIVE_S_MAX = 1.2, 0.5  # from one kill to the next; from all worke
 
 
 class Run(NamedTuple):
-    """What one run was."""
+    """The result of one run."""
 
     seed: int
     kills: int

@@ -44,7 +44,7 @@ NEWS = 20  # lines told of that, of the supervisor and of each worker
 
 
 class Ran(NamedTuple):
-    """What was done to a job, and what is wrong with it."""
+    """The faults of a job's run, and the errors found."""
 
     shape: Shape
     faults: Counter[str]

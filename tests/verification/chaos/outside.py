@@ -1,4 +1,4 @@
-"""What is outside of the job: who feeds it, and an independent consumer of what leaves it."""
+"""The outside of the job: its feeder, and an independent consumer of its outputs."""
 
 import hashlib
 import os

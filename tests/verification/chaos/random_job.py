@@ -28,7 +28,7 @@ class Amount(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Total(msgspec.Struct, array_like=True, frozen=True):
-    """How many records a key had, and their sum. ``last``: the number of the last one."""
+    """The number of a key's records, and their sum. ``last``: the number of the last one."""
 
     count: int = 0
     amount: int = 0
@@ -36,7 +36,7 @@ class Total(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Shape(NamedTuple):
-    """What the seed has drawn."""
+    """The shape of a job, as the seed has drawn it."""
 
     seed: int
     stages: int
@@ -144,7 +144,7 @@ def _totals(name: str) -> Store[str, Total]:
 
 
 class Recount:
-    """What must come of records, without the framework."""
+    """The expected results of records, without the framework."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape

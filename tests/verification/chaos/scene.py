@@ -1,4 +1,4 @@
-"""What all scenarios need: the chain job on a log, fed and checked, with one trouble at a time."""
+"""The common scene of all scenarios: the chain job on a log, fed and checked, with one trouble at a time."""
 
 import contextlib
 import random

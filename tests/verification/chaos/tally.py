@@ -1,4 +1,4 @@
-"""What a campaign of kills has done, and the report of it."""
+"""The tally of a campaign of kills, and its report."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from tests.verification.chaos.worker import PHASES, POINTS
 
 @dataclass
 class Tally:
-    """What was done and what came of it."""
+    """The counts of a campaign: its kills and their consequences."""
 
     kills: int = 0
     rollbacks: int = 0

@@ -1,4 +1,4 @@
-"""What a chaos run leaves in docs/results."""
+"""The results of a chaos run in docs/results."""
 
 from collections import Counter
 

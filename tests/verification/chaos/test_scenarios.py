@@ -18,7 +18,7 @@ OF_DISKS = [name for name in troubles_of_disks.SCENARIOS if can_mount() or name 
 
 @pytest.mark.parametrize("name", troubles_of_workers.SCENARIOS)
 def test_troubles_of_workers_on_the_embedded_log(tmp_path: Path, name: str) -> None:
-    """Whatever happens to workers and to the directories of their states, each input comes out once."""
+    """Each input comes out once, through troubles of workers and of their state directories."""
     assert troubles_of_workers.SCENARIOS[name](tmp_path / "job", "embedded", 1, rounds=2)
 
 

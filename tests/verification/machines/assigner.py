@@ -40,7 +40,7 @@ FARS_MS = (20, 100, 300)  # there, and the same back
 
 
 class Trouble(NamedTuple):
-    """What a machine has, and until when."""
+    """A machine's trouble, and its end."""
 
     machine: Machine
     kind: str

@@ -38,7 +38,7 @@ LINES_MAX = 8  # of a screen in a minute about members: a few at once, then one
 
 
 class Flapping:
-    """What was seen. ``rows``: in the members' topic, by kind; ``lines``: of the screens of the others, by what of."""
+    """The observations. ``rows``: in the members' topic, by kind; ``lines``: on the others' screens, by subject."""
 
     def __init__(self, members: Members, topic: KafkaMembersTopic) -> None:
         """The last machine is the one that dies."""

@@ -24,7 +24,7 @@ JITTER_SHARE = 0.25  # of the delay of a far line
 
 
 class Line(NamedTuple):
-    """How many percent of the frames are lost: of those that the machine sends, and of those that it would get."""
+    """The percentages of frames that are lost: of those from the machine, and of those to it."""
 
     lost_from: int = 0
     lost_to: int = 0

@@ -46,7 +46,7 @@ STOP_S_MAX = 60.0
 
 
 class Ran(NamedTuple):
-    """What was done, and what is wrong."""
+    """The actions of a run, and the errors found."""
 
     assigner: Assigner
     seconds: float

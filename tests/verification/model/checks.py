@@ -21,7 +21,7 @@ NOTHING = Witness((), ())
 
 @dataclass(slots=True)
 class Judged:
-    """What the order of a changelog says (C2), told here once more and more simply than in the core."""
+    """The validity of a changelog by its order (C2): a second, simpler implementation than the core's."""
 
     top: int = 0
     restored: dict[int, int] = field(default_factory=dict)  # generation -> last valid checkpoint before its claim

@@ -61,7 +61,7 @@ class Row(NamedTuple):
 
 
 class Store(NamedTuple):
-    """What a host keeps: how often each record is in the state, and the changelog position."""
+    """The store of a host: the number of times each record is in the state, and the changelog position."""
 
     counts: tuple[tuple[bytes, int], ...] = ()
     changelog_position: ChangelogPosition | None = None

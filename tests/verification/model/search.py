@@ -14,7 +14,7 @@ STATES_MAX = 20_000_000
 
 @dataclass(slots=True)
 class Report:
-    """What was found. ``complete``: all states within the world's bounds were seen."""
+    """The result of a search. ``complete``: all states within the world's bounds were seen."""
 
     states: int = 0
     transitions: int = 0

@@ -1,4 +1,4 @@
-"""What states of a world are made of, and what may happen in one."""
+"""The parts of a world's state, and the moves that are possible in one."""
 
 from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeVar
@@ -24,7 +24,7 @@ MUST = {"start", "send", "deliver", "take", "tick"}  # all others are faults, wh
 
 
 class Faults(NamedTuple):
-    """How many of each are left."""
+    """The numbers of faults that are left."""
 
     crashes: int
     zombies: int
@@ -40,7 +40,7 @@ class Task(NamedTuple):
 
 
 class Face(NamedTuple):
-    """What of a process is seen from outside."""
+    """The part of a process that is visible from outside."""
 
     number: int
     status: TaskStatus

@@ -1,4 +1,4 @@
-"""What is explored: small jobs, and the bounds of each. Plain data."""
+"""The worlds to explore: small jobs, and the bounds of each. Plain data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ IN = "in"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much happens: records of each source, checkpoints, and what goes wrong.
+    """The bounds of a world: records of each source, checkpoints, and faults.
 
     ``zombies``: second live instances of a task. ``late``: messages that reach the log after their sender's death.
     """

@@ -1,4 +1,4 @@
-"""What cases call in another module of their project."""
+"""Functions that cases call in another module of their project."""
 
 import time
 from pathlib import Path

@@ -43,7 +43,7 @@ HASHES, OTHER_HASHES = "12345", "777"  # the seeds of the processes that replay:
 
 
 class Caught(NamedTuple):
-    """Who has caught a case. ``warned``: at the start, by reading the code."""
+    """The checks that have caught a case. ``warned``: at the start, by reading the code."""
 
     warned: bool
     replayed: bool  # the first replay of grete check-determinism: of all

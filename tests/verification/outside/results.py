@@ -1,4 +1,4 @@
-"""What became of each mistake when it was made last: ``results.txt``, a line each."""
+"""The results of the mistakes, each as of its last run: ``results.txt``, a line each."""
 
 from dataclasses import dataclass
 from pathlib import Path

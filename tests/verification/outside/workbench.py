@@ -21,7 +21,7 @@ SAID_MAX = 4_000  # characters of a test's last words that are shown
 
 
 class Ran(NamedTuple):
-    """How a test has ended. ``code``: pytest's exit code; ``seconds``: of a machine that has nothing else to do."""
+    """The end of a test. ``code``: pytest's exit code; ``seconds``: of a machine that has nothing else to do."""
 
     code: int
     seconds: float

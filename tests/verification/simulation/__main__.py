@@ -34,7 +34,7 @@ CRASH = re.compile(rf"crash ({'|'.join(SIDES)}) ")
 
 
 class Asked(NamedTuple):
-    """What a batch is to be."""
+    """The parameters of a batch."""
 
     seeds: Iterable[int]
     total: int | None  # None: until the time is over

@@ -1,4 +1,4 @@
-"""What comes into a world's external inputs, and when."""
+"""Arrivals of records at a world's external inputs."""
 
 import random
 from collections import Counter, deque
@@ -15,7 +15,7 @@ REORDERED_MS = 40  # of the records' own time, by which one may be behind others
 
 
 class Arrivals:
-    """Who feeds the job."""
+    """The feeder of the job."""
 
     def __init__(self, plan: Plan, log: SharedLog, rand: Callable[[], float], seen: Counter[str]) -> None:
         due = [

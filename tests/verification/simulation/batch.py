@@ -30,7 +30,7 @@ KILLS = Path(__file__).with_name("mutants") / "kills.txt"  # mutant, and a seed 
 
 @dataclass(slots=True)
 class Batch:
-    """What a batch of seeds was: each has three worlds, a mutant one of them."""
+    """The results of a batch of seeds: each has three worlds, a mutant one of them."""
 
     first: int | None = None  # seed
     seeds: int = 0
@@ -56,7 +56,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """How a mutant died: on which seed, after how many, on which invariant. ``seed`` None: it survived."""
+    """The death of a mutant: the seed, the number of seeds tried, the invariant. ``seed`` None: it survived."""
 
     name: str
     seed: int | None

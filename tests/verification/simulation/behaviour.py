@@ -1,4 +1,4 @@
-"""How the log of a simulated world treats its clients."""
+"""The behaviour of a simulated log towards its clients."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tests.verification.simulation.unkind import Unkind
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """How a log treats clients. ``fenced`` tells the partitions in which it compares and appends."""
+    """A log's behaviour. ``fenced`` tells the partitions in which it compares and appends."""
 
     fenced: Callable[[TopicPartition], bool]
     repeat_rate: float

@@ -1,4 +1,4 @@
-"""Where a process touches the outside: each port call crosses the boundary twice, and an armed fault goes off there.
+"""The boundary of a process: each port call crosses it twice, and an armed fault goes off there.
 
 A call has a name for what it means, not for the method: a send is a claim, a commit or a marker.
 """

@@ -21,7 +21,7 @@ _STAGE = 65_536  # between the producer ids of two stages
 
 
 class Builds:
-    """What is started of other builds in a world. The draws are its own, so that all else stays as the seed says."""
+    """Starts of other builds in a world. The draws are its own, so that all else stays as the seed says."""
 
     def __init__(self, plan: Plan) -> None:
         self._random = random.Random(f"builds {plan.seed}")

@@ -8,7 +8,7 @@ from tests.verification.simulation.outside import Outside
 
 
 class CheckpointFiles:
-    """What the files hold. ``marks``: what has reached the outside."""
+    """The content of the files. ``marks``: those that have reached the outside."""
 
     def __init__(self, histories: Mapping[int, TaskHistory], marks: Outside, seen: Counter[str]) -> None:
         self._histories = histories

@@ -1,4 +1,4 @@
-"""Who has claimed a task, in the order of its changelog (C1, R3)."""
+"""The claims of a task, in the order of its changelog (C1, R3)."""
 
 
 class Claims:

@@ -1,4 +1,4 @@
-"""What one process has of the simulated log: its sends, their answers, and what it may read now."""
+"""One process's view of the simulated log: its sends, their answers, and the rows that it may read now."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 

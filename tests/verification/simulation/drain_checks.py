@@ -1,4 +1,4 @@
-"""What must hold of a job that is drained (E7)."""
+"""Invariants of a drained job (E7)."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 

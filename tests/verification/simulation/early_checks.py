@@ -1,4 +1,4 @@
-"""What the files of deterministic tasks get ahead of commits: in order, each output once, a logical time whole (D5)."""
+"""Invariants of files of deterministic tasks: in order, each output once, a logical time whole (D5)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from tests.verification.simulation.usercode import FILES
 
 
 class EarlyFiles:
-    """How far the simulated directory has the outputs of each task: the same for all processes of a task."""
+    """Progress of the simulated directory for each task: the same for all processes of a task."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What must hold of an answer that all input is processed, as ``grete run`` asks for it (A2c)."""
+"""Invariants of the answer that all input is processed, as ``grete run`` asks for it (A2c)."""
 
 import random
 from collections import Counter

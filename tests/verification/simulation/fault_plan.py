@@ -1,4 +1,4 @@
-"""What may go wrong in a world, how often, and when: a list of faults drawn from the seed. Plain data."""
+"""The faults of a world, with their times: a list drawn from the seed. Plain data."""
 
 import random
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What can go wrong. A fault is aimed at a process and done; a generator of its own decides how: each is independent.
+"""The faults. Each is aimed at a process; its own generator decides the details, so that all are independent.
 
 A fault counts when it hits something: those that lie in wait say so when they go off.
 """

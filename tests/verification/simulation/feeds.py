@@ -1,4 +1,4 @@
-"""What comes into a world from outside: the records of each input, and what each must leave behind."""
+"""The external input of a world: the records of each input, and the marks that each must leave."""
 
 import random
 from collections.abc import Mapping

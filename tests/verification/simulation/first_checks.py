@@ -1,4 +1,4 @@
-"""What must hold of inputs that are read first (A2c)."""
+"""Invariants of inputs that are read first (A2c)."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,7 +10,7 @@ Ends = Mapping[TopicPartition, int]
 
 
 class StartEnds:
-    """Where the bootstrap inputs of each task ended when its processes started."""
+    """The ends of each task's bootstrap inputs at the starts of its processes."""
 
     def __init__(self) -> None:
         self._of: dict[int, dict[bytes, Ends]] = {}  # task → nonce → ends, in the order of the starts

@@ -1,4 +1,4 @@
-"""What runs of the simulator leave in docs/results/simulation.json: fresh seeds, added up by commit, and the hunts."""
+"""Results of the simulator in docs/results/simulation.json: fresh seeds, added up by commit, and the hunts."""
 
 from statistics import median
 from typing import Any

@@ -18,7 +18,7 @@ from tests.verification.simulation.transactions import Coordinator, SimPartition
 
 
 class Observer(Protocol):
-    """Who watches the log: the checker of the invariants."""
+    """The observer of the log: the checker of the invariants."""
 
     def appended(self, partition: TopicPartition, offset: int, value: bytes, outputs: Sequence[ExternalRecord]) -> None:
         """Take note of an internal message that is now in the log, with what became visible together with it."""
@@ -38,7 +38,7 @@ class Observer(Protocol):
 
 
 class SharedLog(MemoryLogData):
-    """What all processes share. ``rand`` is the scheduler's generator; ``now`` the virtual time."""
+    """The shared state of all processes. ``rand`` is the scheduler's generator; ``now`` the virtual time."""
 
     def __init__(self, now: Callable[[], int], rand: Callable[[], float], behaviour: Behaviour) -> None:
         super().__init__(now)

@@ -1,4 +1,4 @@
-"""What must hold where input is held: positions are committed first, and only what successors skip is missing."""
+"""Invariants with held input: positions are committed first, and only records that successors skip are missing."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What one deterministic producer has put into one partition, and what of it a power loss or a damage took."""
+"""The messages of one deterministic producer in one partition, and those lost to a power loss or a damage."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from tests.verification.simulation.reference import Record
 
 @dataclass(slots=True)
 class Made:
-    """What one producer has put into one partition so far, whatever process of it."""
+    """The messages of one producer in one partition so far, by all of its processes."""
 
     records: list[Record] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)  # of the same

@@ -1,4 +1,4 @@
-"""What is right: a recorder keeps the order in which each attempt processed records; a plain interpreter replays it.
+"""The oracle: a recorder keeps each attempt's order of records, and a plain interpreter replays it.
 
 The recorder lives outside of the crash domain. Of all attempts at a checkpoint the log chooses one: the one whose
 commit is valid (C2). Its steps are replayed on dicts, by the same user code, without failures, checkpoints or write
@@ -68,7 +68,7 @@ class Recorder:
 
 
 class TaskHistory:
-    """What one task has committed so far, according to the reference interpreter."""
+    """The commits of one task so far, according to the reference interpreter."""
 
     def __init__(self, wiring: TaskWiring, code: StageCode, external_start: int) -> None:
         self.wiring = wiring
@@ -106,7 +106,7 @@ class TaskHistory:
 
     @property
     def seen(self) -> Counter[str]:
-        """What was replayed, counted."""
+        """Return the counts of the replay."""
         return self._run.seen
 
     @property
@@ -116,7 +116,7 @@ class TaskHistory:
 
     @property
     def waits(self) -> list[Due]:
-        """What windows and joins still wait for, after what was replayed last."""
+        """Return the due times that windows and joins still wait for, after the last replay."""
         return self._run.waits
 
     @property

@@ -1,4 +1,4 @@
-"""What has left the job: each record leaves each of its marks once, or its letter in their place.
+"""Checks of the job's outputs: each record leaves each of its marks once, or its letter in their place.
 
 Behind a broadcast stream it is as many records as the stream has partitions, and leaves each mark that many times.
 """

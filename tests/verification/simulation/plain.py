@@ -1,4 +1,4 @@
-"""What a task holds in the oracle: stores, outputs, timers and a window on one dict, without checkpoints."""
+"""The oracle's task: stores, outputs, timers and a window on one dict, without checkpoints."""
 
 import struct
 from collections import Counter
@@ -67,7 +67,7 @@ class PlainOutput:
 
 
 class PlainFiles:
-    """What goes to files: the partition is none of the task's choice."""
+    """The output to files: the task does not choose the partition."""
 
     def __init__(self, run: "PlainRun") -> None:
         self._run = run
@@ -236,7 +236,7 @@ class PlainRun:
 
     @property
     def waits(self) -> list[Due]:
-        """What windows and joins still wait for."""
+        """Return the due times that windows and joins still wait for."""
         return [due for due in self._timers.set if due.owner]
 
     @property

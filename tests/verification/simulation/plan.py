@@ -41,7 +41,7 @@ class Knobs:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What is left of a seed's world, to make a failure smaller. None: all of it."""
+    """The part of a seed's world that is kept, to make a failure smaller. None: all of it."""
 
     faults: tuple[int, ...] | None = None  # numbers of the faults that happen
     records: int | None = None  # of each external partition, the first that many

@@ -1,4 +1,4 @@
-"""What must hold of inputs with priorities: while one of a higher priority has rows at hand, no other is read."""
+"""The invariant of priorities: while an input of a higher priority has rows at hand, no other is read."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping

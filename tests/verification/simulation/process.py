@@ -38,7 +38,7 @@ OUTPUT_BYTES_MAX = 1 << 24  # of an aligned checkpoint
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all processes of a world have around them."""
+    """The surroundings of all processes of a world."""
 
     plan: Plan
     log: SharedLog

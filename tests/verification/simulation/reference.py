@@ -1,4 +1,4 @@
-"""What deterministic tasks must do, from their sources' valid decisions alone: task after task, record after record.
+"""The reference run of deterministic tasks, from their sources' valid decisions alone: task after task.
 
 No process, no frame, no checkpoint: each task gets all of its records in one list, sorted by their keys.
 """
@@ -35,7 +35,7 @@ Record = tuple[int, int, bytes | None, bytes]  # t, source, key, value
 
 
 class Reference(NamedTuple):
-    """What a failure-free run makes: the records and watermarks of each channel, and each task's in each partition."""
+    """A failure-free run: the records and watermarks of each channel, and each task's in each partition."""
 
     channels: dict[Channel, list[Record]]
     told: dict[Channel, list[Advance]]
@@ -145,7 +145,7 @@ class PlainTask:
 
     @property
     def waits(self) -> list[Due]:
-        """What windows and joins still wait for."""
+        """Return the due times that windows and joins still wait for."""
         return self._run.waits
 
     @property
@@ -155,7 +155,7 @@ class PlainTask:
 
     @property
     def told(self) -> list[Advance]:
-        """What consumers are told: at the end of each step of logical time, if it is news, or may be for them."""
+        """Return the watermarks for consumers: one at the end of a step of logical time, if it is news or may be."""
         found, last, again = [], (BEFORE_ALL, False), False
         for t, watermark in sorted(self._steps.items()):
             if watermark != last or (t in self._acted and (again or last[1])):
@@ -171,7 +171,7 @@ class PlainTask:
 
 
 class LogicalHistory(TaskHistory):
-    """What a deterministic task has committed, according to the steps of the attempts that won."""
+    """The commits of a deterministic task, according to the steps of the attempts that won."""
 
     def __init__(self, wiring: TaskWiring, code: StageCode, external_start: int) -> None:
         super().__init__(wiring, code, external_start)
@@ -185,7 +185,7 @@ class LogicalHistory(TaskHistory):
 
     @property
     def seen(self) -> Counter[str]:
-        """What was replayed, counted."""
+        """Return the counts of the replay."""
         return self._task.seen
 
     @property
@@ -195,7 +195,7 @@ class LogicalHistory(TaskHistory):
 
     @property
     def waits(self) -> list[Due]:
-        """What windows and joins still wait for, after what was replayed last."""
+        """Return the due times that windows and joins still wait for, after the last replay."""
         return self._task.waits
 
     @property
@@ -210,7 +210,7 @@ class LogicalHistory(TaskHistory):
 
     @property
     def outside(self) -> Mapping[TopicPartition, Sequence[bytes]]:
-        """What the committed checkpoints have written to the outside."""
+        """Return the external outputs of the committed checkpoints."""
         return self._task.outside
 
     def replay(self, steps: Sequence[LogicalStep | TimeStep]) -> list[ExternalRecord]:  # type: ignore[override]  # other steps, by their time

@@ -1,4 +1,4 @@
-"""What deterministic tasks have sent begins as the reference does, byte for byte (D1, D3, D5)."""
+"""Comparison with the reference: outputs of deterministic tasks begin as its own, byte for byte (D1, D3, D5)."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ Channel = tuple[int, TopicPartition]
 
 
 class Reference(NamedTuple):
-    """What a run without crashes would have made of what was decided."""
+    """The outputs of a run without crashes, from the same decisions."""
 
     channels: Mapping[Channel, Sequence[Record]]
     told: Mapping[Channel, Sequence[Advance]]
@@ -42,7 +42,7 @@ class Reference(NamedTuple):
             _check_prefix(f"outside {key}", values, self.outside.get(key, []), whole=whole)
 
     def check_frontiers(self, history: TaskHistory, made: Mapping[Channel, Made]) -> None:
-        """What the last commit says to hold of logical time, it holds: the reference has nothing else up to then."""
+        """Check that the last commit holds all records up to its logical time: the reference has no others."""
         commit = history.commit
         for i in () if commit is None else commit.inputs:
             for c in i.channels:

@@ -1,4 +1,4 @@
-"""What the log reports while a world runs: each message, trim and loss is traced, then judged by the checker."""
+"""The log's reports while a world runs: each message, trim and loss is traced, then judged by the checker."""
 
 from collections.abc import Sequence
 

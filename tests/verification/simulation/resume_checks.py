@@ -1,4 +1,4 @@
-"""Where a restart reads on: nothing that it needs may lie before (A6, A7)."""
+"""The invariant of a resume offset: no record that a restart needs may lie before it (A6, A7)."""
 
 from collections.abc import Callable, Sequence
 

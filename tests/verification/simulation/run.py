@@ -30,7 +30,7 @@ Tell = Callable[[str], None] | None
 
 @dataclass(slots=True)
 class Result:
-    """What a run was. ``digest`` covers every message, fault and end of a process, in order."""
+    """The result of a run. ``digest`` covers every message, fault and end of a process, in order."""
 
     seed: int
     shape: str

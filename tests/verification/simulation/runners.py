@@ -43,7 +43,7 @@ from tests.verification.simulation.usercode import StageCode, draws_of, stage_gr
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a processor tells of itself. ``froze`` gets the steps of each frozen checkpoint, in order."""
+    """The recording of a processor. ``froze`` gets the steps of each frozen checkpoint, in order."""
 
     froze: Callable[[int, list[Any]], None]
     draw: Callable[[], int]

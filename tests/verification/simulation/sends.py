@@ -1,4 +1,4 @@
-"""What processes of a simulated world have sent, and the log has not applied yet."""
+"""Sends of simulated processes that the log has not applied yet."""
 
 from collections import deque
 from typing import NamedTuple, Protocol
@@ -8,7 +8,7 @@ from grete.protocol.ids import TopicPartition
 
 
 class SendingProcess(Protocol):
-    """What the log knows of the process that has sent something."""
+    """A process with pending sends, as the log knows it."""
 
     stalled: bool  # the process is paused, and its client's thread with it
     lose_ack: bool  # the next acknowledgement gets lost
@@ -21,7 +21,7 @@ class SendingProcess(Protocol):
 
 
 class TransactionalWriter:
-    """Who writes a changelog in transactions: a task's life in a process. Its identity is that of a client."""
+    """A transactional writer of a changelog: a task's life in a process. Its identity is that of a client."""
 
     __slots__ = ("end", "taken_over")
 
@@ -58,7 +58,7 @@ class Sent(NamedTuple):
 
 
 class Queue:
-    """What one process has sent to one partition and the log has not yet applied. ``sender`` None: it is dead."""
+    """Sends of one process to one partition that the log has not yet applied. ``sender`` None: it is dead."""
 
     __slots__ = ("acks", "items", "not_before", "partition", "sender")
 

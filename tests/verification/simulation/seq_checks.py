@@ -1,4 +1,4 @@
-"""What a commit says of seqs is what its task has sent and taken (A3, R3)."""
+"""The invariant of seqs: those in a commit are the ones that its task has sent and taken (A3, R3)."""
 
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition

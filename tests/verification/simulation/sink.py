@@ -44,7 +44,7 @@ class SlowSteps(Executor):
 
 
 class EarlyAccount:
-    """How far the simulated directory has the outputs of one task, and which generation has taken it over."""
+    """Progress of the simulated directory for one task, and the generation that has taken it over."""
 
     def __init__(self, name: str, released: Callable[[Released, Released, Sequence[bytes]], None]) -> None:
         """``released`` checks what becomes visible between two accounts."""

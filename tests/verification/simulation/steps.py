@@ -1,4 +1,4 @@
-"""What an attempt at a checkpoint has taken, in its order: what a recorder keeps, and the oracle replays."""
+"""The steps of an attempt at a checkpoint, in their order: the recorder keeps them, the oracle replays them."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What must hold of event time in aligned tasks (E1 to E5), beside what the oracle finds by doing the same."""
+"""Invariants of event time in aligned tasks (E1 to E5), apart from the oracle's own comparison."""
 
 from collections.abc import Sequence
 

@@ -17,7 +17,7 @@ EPOCH_MS = 1_000_000
 
 @dataclass(slots=True)
 class WorldTime:
-    """How far a world is, in steps of the scheduler and in ms of its clock."""
+    """The time of a world, in steps of the scheduler and in ms of its clock."""
 
     step: int = 0
     now: int = EPOCH_MS

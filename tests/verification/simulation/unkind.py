@@ -1,4 +1,4 @@
-"""How a world is as unkind as the users' are: what logs, sinks and inputs do without being at fault. Plain data."""
+"""Unkind worlds: logs, sinks and inputs behave as users' do, without being at fault. Plain data."""
 
 import random
 from dataclasses import dataclass, replace

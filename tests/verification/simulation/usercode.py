@@ -46,7 +46,7 @@ MORE_TIMERS = 5  # characters: a wall-clock timer with a shorter key sets the ne
 
 @dataclass(frozen=True)
 class StageCode:
-    """What a task knows of its place: where its outputs may go."""
+    """A task's place in the job: the destinations of its outputs."""
 
     name: bytes
     stage: str

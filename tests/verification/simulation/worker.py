@@ -58,7 +58,7 @@ def read_by(process: Hosted) -> tuple[TopicPartition, ...]:
 
 
 class Worker(Generic[P]):
-    """What its tasks share: a thread, a client, a boundary to the outside, and an end."""
+    """The shared parts of a process's tasks: a thread, a client, a boundary to the outside, and an end."""
 
     def __init__(
         self, log: SharedLog, ambush: Ambush, partition: int, rand: Callable[[], float], topology: Topology

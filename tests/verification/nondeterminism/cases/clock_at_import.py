@@ -1,4 +1,4 @@
-"""When the module was imported. A restarted worker imports it later."""
+"""The time of the module's import. A restarted worker imports it later."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""How long a coroutine waits. Another one may be first."""
+"""The order in which coroutines end. Another one may be first."""
 
 import asyncio
 

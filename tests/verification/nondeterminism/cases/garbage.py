@@ -1,4 +1,4 @@
-"""When garbage is collected. It depends on all that the process has allocated."""
+"""The time of a garbage collection. It depends on all that the process has allocated."""
 
 import gc
 

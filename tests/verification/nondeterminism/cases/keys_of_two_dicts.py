@@ -1,4 +1,4 @@
-"""What two dicts have in common. Operators of their keys make sets."""
+"""The common keys of two dicts. Operators of their keys make sets."""
 
 from grete import Record
 from tests.verification.nondeterminism.lines import Lines, one_stage

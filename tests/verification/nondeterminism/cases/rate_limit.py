@@ -1,4 +1,4 @@
-"""How many lines came in the last second of the machine's clock. The second time they come at once."""
+"""The number of lines in the last second of the machine's clock. The second time they come at once."""
 
 import time
 from collections import deque

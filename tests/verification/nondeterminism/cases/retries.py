@@ -1,4 +1,4 @@
-"""How often something was tried before it worked. The second time it may work at once."""
+"""The number of attempts before something worked. The second time it may work at once."""
 
 import random
 

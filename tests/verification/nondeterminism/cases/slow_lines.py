@@ -1,4 +1,4 @@
-"""How long a computation took. It takes longer on a busy machine."""
+"""The duration of a computation. It takes longer on a busy machine."""
 
 import time
 

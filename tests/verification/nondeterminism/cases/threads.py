@@ -1,4 +1,4 @@
-"""Which thread comes first. The system decides."""
+"""The thread that comes first. The system decides."""
 
 from concurrent.futures import ThreadPoolExecutor, as_completed
 

@@ -1,4 +1,4 @@
-"""How many records a batch from outside has. The input decisions in the log say it, so a successor cuts them alike."""
+"""The size of a batch from outside. The input decisions in the log record it, so a successor cuts them alike."""
 
 from collections.abc import Sequence
 

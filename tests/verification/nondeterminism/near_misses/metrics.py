@@ -1,4 +1,4 @@
-"""How long a record took, in a list that only the log sees. No output holds it."""
+"""The duration of a record, in a list that only the log sees. No output depends on it."""
 
 import logging
 import time

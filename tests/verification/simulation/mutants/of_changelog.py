@@ -209,7 +209,7 @@ def cursor_not_committed(started: Any) -> Any:
 
 @mutant(ChangelogRewrite, "trim", "restore")
 def current_round_trimmed(trim: Any) -> Any:
-    """What is trimmed is all before the round that begins now, not before the one that is complete (K2)."""
+    """The changelog is trimmed up to the start of the open round, not of the complete one (K2)."""
 
     def mistaken(self: ChangelogRewrite, now_ms: int, changelog_retention_ms: int) -> int | None:
         return None if trim(self, now_ms, changelog_retention_ms) is None else self.round_start

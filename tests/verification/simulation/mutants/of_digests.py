@@ -17,7 +17,7 @@ _changed = full_of("crash", "other outputs", damaged=True)
 
 @mutant(Made, "_compare", "unnoticed", focus=_changed, world="deterministic")
 def digest_not_compared(_compare: Any) -> Any:
-    """What a sink makes again is dropped by its seq alone, whatever it is (D5)."""
+    """A sink drops a repeated output by its seq alone, whatever its content (D5)."""
 
     def mistaken(self: Made, records: Sequence[ExternalRecord]) -> None:
         self._count(records)

@@ -69,7 +69,7 @@ def idle_is_ended(next_idle: Any) -> Any:
 
 @mutant(EventTime, "ended", *_WRONG, "drained", "liveness", shows=_streamed, focus=_killed)
 def ended_by_one_source(_: Any) -> Any:
-    """What is set fires once one source of a task has ended, though records of others are still to come (E7)."""
+    """Timers fire once one source of a task has ended, though records of others are still to come (E7)."""
     return property(lambda self: bool(self._ended))
 
 

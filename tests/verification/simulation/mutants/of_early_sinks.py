@@ -78,7 +78,7 @@ def released_as_soon_as_made(let_out: Any) -> Any:
 
 @mutant(EarlyReleases, "save", "release", "liveness", "halted", shows=_has_outputs, focus=_early, world="deterministic")
 def unreleased_forgotten(save: Any) -> Any:
-    """What a sink lacks at a freeze is not kept: a successor begins behind it."""
+    """Outputs that a sink lacks at a freeze are not kept: a successor begins behind them."""
 
     def mistaken(self: EarlyReleases) -> None:
         outputs, self._outputs = self._outputs, []

@@ -121,7 +121,7 @@ def numbers_in_memory(is_new_number: Any) -> Any:
 
 @mutant(Outputs, "_encoding", "timestamp", "output", shows=_takes_batches)
 def timestamp_of_the_batch(encoding: Any) -> Any:
-    """What a task sends has the time of the batch, whatever timestamp it gives."""
+    """Outputs of a task have the time of the batch, whatever timestamp it gives."""
 
     def mistaken(self: Outputs, *arguments: Any) -> Any:
         send = encoding(self, *arguments)

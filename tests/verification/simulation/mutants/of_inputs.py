@@ -75,7 +75,7 @@ def only_the_own_graph_taken(init: Any) -> Any:
 
 @mutant(EarlyBuffer, "_account", "core", shows=_aligned)
 def early_bytes_leaked(_account: Any) -> Any:
-    """What leaves the early buffer is still counted, so the buffer fills up."""
+    """Frames that leave the early buffer are still counted, so the buffer fills up."""
     return lambda self, frame: None
 
 

@@ -45,7 +45,7 @@ def _asleep(plan: Plan) -> Plan:
 
 @mutant(ChangelogRewrite, "trim", "restore", "halted", shows=_minutes_apart, focus=_asleep)
 def round_trimmed_by_its_age(trim: Any) -> Any:
-    """What is older than the history is trimmed, though the round in progress has not written it again (K2)."""
+    """Commits older than the history are trimmed, though the round in progress has not written them again (K2)."""
 
     def mistaken(self: ChangelogRewrite, now_ms: int, changelog_retention_ms: int) -> int | None:
         due = trim(self, now_ms, changelog_retention_ms)

@@ -30,7 +30,7 @@ def _ties(plan: Plan) -> bool:
 
 @mutant(LogicalChannel, "frame", "duplicate", "seq", "rolled back", "exactly once", focus=_killed, world="mixed")
 def made_again_taken_again(frame: Any) -> Any:
-    """What a deterministic producer has made again after a restart is processed again (D3)."""
+    """Records that a deterministic producer makes again after a restart are processed again (D3)."""
 
     def mistaken(self: LogicalChannel, offset: int, header: Any, value: bytes) -> int | None:
         self.taken = min(self.taken, header.seq - 1)

@@ -46,7 +46,7 @@ def _reads_holes(plan: Plan) -> bool:
 
 
 def _readable_late(plan: Plan) -> Plan:
-    """What is acknowledged can be read late, and processes start all the time."""
+    """Acknowledged messages may become readable late, and processes start all the time."""
     return full_of("crash", "zombie")(replace(plan, unkind=replace(plan.unkind, late=0.8)))
 
 
@@ -216,7 +216,7 @@ def refused_is_fenced(_refused: Any) -> Any:
 
 @mutant(endings, "outcome", "exactly once", "sink", "output", shows=_writes_in_transactions, focus=_patient)
 def claim_overlooked_by_a_new_epoch(_outcome: Any) -> Any:
-    """Who is refused takes the transactional id back, though another has claimed the task meanwhile (S1, C4)."""
+    """A refused process takes the transactional id back, though another has claimed the task meanwhile (S1, C4)."""
     return lambda own, found: endings.WhatBecame.ABSENT
 
 
