@@ -5,8 +5,10 @@ there is one, names that topic. Key and value are
 binary or text (a struct becomes JSON), timestamp is a timestamp or ms.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
 
 from grete.errors import ConfigError
 from grete.protocol.ids import TopicPartition
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 _CORRUPT = "_corrupt_record"  # where Spark puts a line that is not JSON
 _PARQUET = ".parquet"
 _JSON = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
+_PATTERN = re.compile(r"[*?{\[]")  # of several files or folders, as Hadoop has them
+_OF_TOPIC = "topic="
 TOPICS_MAX = 3  # that a message names
 _BYTES, _TEXT = {"binary"}, {"string"}
 _NESTED = ("struct", "map", "array")
@@ -78,8 +82,7 @@ def read_files(spark: "SparkSession", path: str, topic: str, partitions: int) ->
     types = {name: kind.dataType.simpleString() for name, kind in ((field.name, field) for field in found.schema)}
     archived = "offset" in types and "partition" in types
     _check_columns(path, types, archived=archived)
-    if "topic" in types:
-        _check_topic(found, path, topic)
+    _check_topic(found, path, topic, types)
     key, value = _bytes(found, "key", types), _bytes(found, "value", types)
     timestamp = f.col("timestamp") if types["timestamp"] in ("bigint", "int") else f.unix_millis("timestamp")
     reason = f.when(timestamp.isNull(), f.lit("the row has no timestamp"))
@@ -144,16 +147,28 @@ def _check_columns(path: str, types: dict[str, str], *, archived: bool) -> None:
         )
 
 
-def _check_topic(found: "DataFrame", path: str, topic: str) -> None:
+def _check_topic(found: "DataFrame", path: str, topic: str, columns: Collection[str]) -> None:
     """Raise ConfigError if there are rows of other topics: folders of a topic each, or an archive of several."""
-    names = sorted(str(row[0]) for row in found.select("topic").where("topic is not null").distinct().collect())
-    if others := [name for name in names if name != topic]:
+    names = _topics_under(found, path)
+    if "topic" in columns:
+        names |= {str(row[0]) for row in found.select("topic").where("topic is not null").distinct().collect()}
+    if others := sorted(names - {topic}):
         shown = ", ".join(others[:TOPICS_MAX]) + (", …" if len(others) > TOPICS_MAX else "")
         raise ConfigError(
             f"history {path} has rows of topic {shown} (its column topic, or folders topic=…), and is given as that of "
             f"{topic}: give the files of that topic alone; if it had another name then, leave the column topic out",
             topic=topic,
         )
+
+
+def _topics_under(found: "DataFrame", path: str) -> set[str]:
+    """Return the names of folders topic=… that a pattern has matched: Spark makes no column of them."""
+    given, *pattern = _PATTERN.split(path, 1)
+    if not pattern:
+        return set()
+    named = {*given.split("/")[:-1]}  # folders without a pattern: what they are called is the user's choice
+    folders = {folder for file in found.inputFiles() for folder in unquote(file).split("/")[:-1]}
+    return {each.removeprefix(_OF_TOPIC) for each in folders - named if each.startswith(_OF_TOPIC)}
 
 
 def _bytes(found: "DataFrame", name: str, types: dict[str, str]) -> "Column":

@@ -156,7 +156,12 @@ def test_files_of_several_topics(spark: "SparkSession", tmp_path: Path) -> None:
         parquet(tmp_path / f"topic={topic}" / "0.parquet", numbers(3))
     with pytest.raises(ConfigError, match=r"has rows of topic orders .* is given as that of events"):
         read_files(spark, str(tmp_path), "events", 1)
-    assert read_files(spark, str(tmp_path / "topic=events"), "events", 1).rows.count() == 3
+    for pattern in ("topic=*", "*", "topic={events,orders}/0.parquet", "topic=[eo]*"):
+        with pytest.raises(ConfigError, match=r"has rows of topic orders .* is given as that of events"):
+            read_files(spark, str(tmp_path / pattern), "events", 1)
+    for given in ("topic=events", "topic=events/*.parquet", "topic=e*"):
+        assert read_files(spark, str(tmp_path / given), "events", 1).rows.count() == 3
+    assert read_files(spark, str(tmp_path / "topic=orders" / "*"), "events", 1).rows.count() == 3  # its earlier name
 
 
 def test_columns_that_only_newer_files_have(spark: "SparkSession", tmp_path: Path) -> None:
