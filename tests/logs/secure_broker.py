@@ -42,6 +42,7 @@ class SecureBroker:
 
     bootstrap: str  # SASL_SSL, by the address that the certificate names
     other_name: str  # the same listener by a name that the certificate does not have
+    tokens: str  # a listener (SASL_PLAINTEXT) that takes any token of OAUTHBEARER, and believes it who comes
     expired: str  # a listener (SSL) with a certificate that is out of date
     plain: str
     certificates: Path
@@ -113,14 +114,15 @@ def listed(
 @contextlib.contextmanager
 def secure_broker(directory: Path) -> Iterator[SecureBroker]:
     """Run one, with the one user and no grants. Raises ConfigError where there are no jars (GRETE_KAFKA is no help)."""
-    secure, expired = free_port(), free_port()
+    secure, expired, tokens = free_port(), free_port(), free_port()
+    places = f",SASL_SSL://127.0.0.1:{secure},EXPIRED://127.0.0.1:{expired},TOKENS://127.0.0.1:{tokens}"
     _key(directory, "good")
     _key(directory, "old", "-startdate", "-10d", "-validity", "1")
 
     def changed(own: dict[str, str]) -> dict[str, str]:
-        own["listeners"] += f",SASL_SSL://127.0.0.1:{secure},EXPIRED://127.0.0.1:{expired}"
-        own["advertised.listeners"] += f",SASL_SSL://127.0.0.1:{secure},EXPIRED://127.0.0.1:{expired}"
-        own["listener.security.protocol.map"] += ",SASL_SSL:SASL_SSL,EXPIRED:SSL"
+        own["listeners"] += places
+        own["advertised.listeners"] += places
+        own["listener.security.protocol.map"] += ",SASL_SSL:SASL_SSL,EXPIRED:SSL,TOKENS:SASL_PLAINTEXT"
         for listener, name in (("sasl_ssl", "good"), ("expired", "old")):
             own[f"listener.name.{listener}.ssl.keystore.location"] = str(directory / f"{name}.p12")
             own[f"listener.name.{listener}.ssl.keystore.type"] = "PKCS12"
@@ -129,6 +131,11 @@ def secure_broker(directory: Path) -> Iterator[SecureBroker]:
             "sasl.enabled.mechanisms": "SCRAM-SHA-512",
             "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": (
                 "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
+            "listener.name.tokens.sasl.enabled.mechanisms": "OAUTHBEARER",
+            "listener.name.tokens.oauthbearer.sasl.jaas.config": (
+                "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+                'unsecuredLoginStringClaim_sub="broker";'
             ),
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",  # who comes by the plain listener: the controller, and the tests' admin
@@ -144,7 +151,13 @@ def secure_broker(directory: Path) -> Iterator[SecureBroker]:
         _trust(directory, "good", secure)
         _trust(directory, "old", expired)
         yield SecureBroker(
-            f"127.0.0.1:{secure}", f"localhost:{secure}", f"127.0.0.1:{expired}", plain, directory, admin
+            f"127.0.0.1:{secure}",
+            f"localhost:{secure}",
+            f"127.0.0.1:{tokens}",
+            f"127.0.0.1:{expired}",
+            plain,
+            directory,
+            admin,
         )
 
 

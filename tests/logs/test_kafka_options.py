@@ -1,5 +1,7 @@
 """Options of the Kafka client, and what its errors become."""
 
+import re
+
 import pytest
 
 from grete.errors import ConfigError, TransientError
@@ -109,3 +111,10 @@ def test_tokens_that_nothing_makes_are_refused(more: dict[str, str]) -> None:
     options = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"} | more
     with pytest.raises(ConfigError, match=r"set sasl\.oauthbearer\.method to oidc"):
         KafkaLog("nowhere:1", options)
+
+
+@pytest.mark.parametrize("name", ["error_cb", "logger", "producer.on_delivery", "consumer.stats_cb", "log_cb"])
+def test_options_that_take_a_function_are_refused(name: str) -> None:
+    """The text of a file is none; where Grete has a function of its own, the option would do nothing."""
+    with pytest.raises(ConfigError, match=rf"Kafka option {re.escape(name)} cannot be set: it takes a function"):
+        KafkaLog("nowhere:1", {name: "module:function"})

@@ -1,11 +1,16 @@
 """A broker with TLS, passwords and access lists: a job runs on it, says what is wrong, and shows no secret."""
 
+import base64
 import contextlib
+import json
 import logging
 import subprocess
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -18,7 +23,9 @@ from grete.logs.kafka.config import split_options
 from grete.logs.kafka.errors import Troubles
 from grete.logs.kafka.members_topic import KafkaMembersTopic
 from grete.protocol.ids import TopicPartition
-from tests.logs.secure_broker import PASSWORD, SecureBroker
+from grete.testing.broker.settings import free_port
+from tests.logs.guarded_job import sentences
+from tests.logs.secure_broker import PASSWORD, USER, SecureBroker
 
 pytestmark = pytest.mark.kafka
 CANARY = "canary-8f14e45fceea167a"  # a password that is wrong, and as secret as a right one
@@ -84,6 +91,73 @@ def test_tls_at_a_plain_port_is_refused(secure: SecureBroker) -> None:
     """Encryption was asked for and is not to be had: never a fall-back to none."""
     with pytest.raises(ConfigError, match=r"does not speak TLS.*security\.protocol"):
         KafkaLog(secure.plain, secure.options())
+
+
+class TokenService(BaseHTTPRequestHandler):
+    """A service of tokens that knows one client."""
+
+    def do_POST(self) -> None:
+        """Give a token for the user of the access lists, or refuse the client."""
+        client = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode()
+        well = client == f"grete:{PASSWORD}"
+        self.rfile.read(int(self.headers["Content-Length"]))
+        now = int(time.time())
+        parts = {"alg": "none"}, {"sub": USER, "iat": now, "exp": now + 600}
+        coded = (base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts)
+        answer = json.dumps(
+            {"access_token": ".".join(coded) + "."} if well else {"error": f"unknown: {client}"}
+        ).encode()
+        self.send_response(200 if well else 401)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def token_service() -> Iterator[str]:
+    """Return where one listens."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), TokenService) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/token"
+        server.shutdown()
+        thread.join()
+
+
+def with_tokens(service: str, secret: str) -> dict[str, str]:
+    """Return the options of a client that gets its tokens there."""
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": service,
+        "sasl.oauthbearer.client.id": "grete",
+        "sasl.oauthbearer.client.secret": secret,
+    }
+
+
+def test_a_client_comes_in_with_a_token_of_a_service(guarded: SecureBroker, token_service: str) -> None:
+    """It is who the token says, with the rights of that user."""
+    with contextlib.closing(KafkaLog(guarded.tokens, with_tokens(token_service, PASSWORD))) as log:
+        assert log.partitions(sentences.name) == 1
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("away", [False, True])
+def test_a_service_of_tokens_that_gives_none_is_named(
+    secure: SecureBroker, token_service: str, caplog: pytest.LogCaptureFixture, *, away: bool
+) -> None:
+    """It refuses the client, and repeats what it was given, or is not there: both are told, without the secret."""
+    service = f"http://127.0.0.1:{free_port()}/token" if away else token_service
+    said = "Failed to connect" if away else "unknown: grete:"
+    with pytest.raises(ConfigError, match=rf"token: .*{said}.*sasl\.oauthbearer\.token\.endpoint\.url") as caught:
+        KafkaLog(secure.tokens, with_tokens(service, CANARY))
+    shown = caplog.text + "".join(traceback.format_exception(caught.value))
+    assert CANARY not in shown
 
 
 def test_configurations_do_not_show_their_secrets(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ _OURS = {
     "group.id": "it is made from the job's name",
     "transactional.id": "each sink task has its own (S1)",
 }
+_FUNCTIONS = {"logger", "on_delivery"}  # of the Python client, which would take Grete's own instead without a word
 _NOT_IN_TRANSACTIONS = {"enable.gapless.guarantee", "message.timeout.ms"}
 EMPTY_FETCH_MS = 10, 50  # how long a fetch that finds nothing lasts: a ms for each partition, within these
 BATCH_LINGER_MS = 1  # many records at once, one by one: larger batches, and no task waits long
@@ -95,6 +96,8 @@ def split_options(
         plain = _ALIASES.get(plain, plain)
         if plain in _OURS:
             raise ConfigError(f"Kafka option {name} cannot be set: {_OURS[plain]}")
+        if (plain.endswith("_cb") or plain in _FUNCTIONS) and plain != "oauth_cb":
+            raise ConfigError(f"Kafka option {name} cannot be set: it takes a function, and options here are texts")
         if not _refuse_contradiction(name, plain, value):
             place[plain] = Secret(value) if _SECRET.search(plain) else value
     fixed = {side: {name: value for name, (value, _) in entries.items()} for side, entries in _FIXED.items()}

@@ -83,7 +83,11 @@ _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
     for kind, advice, codes in (
         (
             ConfigError,
-            "the broker refuses who we are: check the options sasl.username, sasl.password and sasl.mechanism",
+            (
+                "nobody lets us in as this user: check the options sasl.mechanism, sasl.username and sasl.password; "
+                "with OAUTHBEARER whether the service of tokens answers, and the options "
+                "sasl.oauthbearer.token.endpoint.url, sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret"
+            ),
             (
                 KafkaError._AUTHENTICATION,
                 KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -195,7 +199,7 @@ class Troubles:
             self.last = self._scrub(error.str())
         lag_tools_only = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
         if _ADVICE.get(error.code(), (TransientError,))[0] is ConfigError and not lag_tools_only:
-            self.refused = error
+            self.refused = KafkaError(error.code(), self._scrub(error.str()))  # a service of tokens may repeat a secret
 
     def log(self, level: int, text: str, *parts: object) -> None:
         """Take a line that librdkafka logs, as a logger would: pass it on without secrets, and not again at once."""
