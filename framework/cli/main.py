@@ -74,7 +74,7 @@ def run(
         bool, typer.Option("--keys", help="Take the text before the first tab of a line of --input as the key.")
     ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on until Ctrl-C, and feed each change in the folder.")
+        bool, typer.Option("--follow", help="Run until Ctrl-C, and feed each change in the folder.")
     ] = False,
     drain: Annotated[
         bool,
@@ -185,7 +185,7 @@ def config(
     settings: SettingsPath = None,
     set: Set = None,
 ) -> None:
-    """Print each setting with its value, and where that comes from: default, file, environment or command line."""
+    """Print each setting with its value and its source: default, file, environment or command line."""
     from grete.cli.commands.config import config as print_config
 
     print_config(log, kafka_config, settings, set, as_json=json)
@@ -195,7 +195,7 @@ def config(
 def doctor(
     job: JobName,
     *,
-    processes: Annotated[int | None, typer.Option(help="As you give it to grete run or grete up.", min=1)] = None,
+    processes: Annotated[int | None, typer.Option(help="The same number as for grete run or grete up.", min=1)] = None,
     json: AsJson = False,
     directory: Directory = None,
     log: LogOption = None,
@@ -203,7 +203,10 @@ def doctor(
     settings: SettingsPath = None,
     set: Set = None,
 ) -> None:
-    """Look whether a job can run here: log, rights, topics, clocks, disk, limits; exit 1 if not. It writes nothing."""
+    """Check whether this machine can run the job: log, rights, topics, clocks, disk, limits; exit 1 if not.
+
+    It writes nothing.
+    """
     from grete.cli.commands.doctor import doctor as look
 
     address, values = address_of(log, kafka_config, settings), settings_of(set, settings)

@@ -12,7 +12,7 @@ OnlyLetters = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FIELD=TEXT",
-        help="Only letters of which this holds; may be repeated. Fields: dlq, partition, offset (of the letter), "
+        help="Only letters that match this; may be repeated. Fields: dlq, partition, offset (of the letter), "
         "stage, topic, source (such as orders[0]), key, window, join, timer (its time), which are to equal the text; "
         "error is to contain it.",
     ),

@@ -47,8 +47,8 @@ AcceptOption = Annotated[
     typer.Option(
         "--accept",
         metavar="overlap|holes|fewer",
-        help="What is meant to be so: files and the log overlap; offsets are in no file; the history has fewer records "
-        "than that of the backfill before.",
+        help="Accept this in the history: files and the log overlap; offsets are in no file; the history has fewer "
+        "records than that of the backfill before.",
     ),
 ]
 
@@ -69,8 +69,8 @@ def backfill(
         str | None,
         typer.Option(
             metavar="OFFSETS|now",
-            help="The offsets from which the job goes on live: [TOPIC:]PARTITION=OFFSET,…, or 'now' for the end of the "
-            "log. Default: those of its last commit, or the end of the history.",
+            help="The offsets from which the job continues live: [TOPIC:]PARTITION=OFFSET,…, or 'now' for the end of "
+            "the log. Default: those of its last commit, or the end of the history.",
         ),
     ] = None,
     outputs: Annotated[
@@ -93,7 +93,7 @@ def backfill(
     settings: SettingsPath = None,
     set: Set = None,
 ) -> None:
-    """Build a job's state from its history, by its own code, on Spark; the job goes on from there."""
+    """Build a job's state from its history, by its own code, on Spark. Then the job continues live."""
     if resume and abort:
         raise ConfigError("--resume and --abort: choose one")
     from grete.spark import require_extra

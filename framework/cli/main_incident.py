@@ -23,7 +23,7 @@ class _PackUnlessNamed(TyperGroup):
 incident_app = typer.Typer(
     cls=_PackUnlessNamed,
     no_args_is_help=True,
-    help="Take a task with its inputs and its state home in one file, and run it again.",
+    help="Write a task with its inputs and its state into one file, and run it again on any machine.",
 )
 IncidentPath = Annotated[Path, typer.Argument(metavar="FILE", help="The file that `grete incident JOB` has written.")]
 

@@ -36,7 +36,7 @@ def members(
     settings: SettingsPath = None,
     settings_set: Set = None,
 ) -> None:
-    """Show the machines that run a job on Kafka: their partitions, standbys, and when each was last there."""
+    """Show the machines that run a job on Kafka: their partitions, standbys, and last heartbeats."""
     from grete.cli.commands.members import members as print_members
     from grete.job.loader import load_job
 

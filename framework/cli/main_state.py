@@ -209,7 +209,7 @@ def fork(
 ) -> None:
     """Give a new job the state of an existing one at a checkpoint.
 
-    Its first start goes on from there. It may have another number of partitions.
+    It starts from there. It may have another number of partitions.
     """
     from grete.cli.commands.fork import fork as fork_job
 
@@ -263,7 +263,7 @@ def snapshot(
     json: AsJson = False,
     directory: Directory = None,
     state_directory: Annotated[
-        Path | None, typer.Option(help="Where the workers keep their stores, if they have this option, too.")
+        Path | None, typer.Option(help="The workers' --state-directory, if they have one.")
     ] = None,
     log: LogOption = None,
     kafka_config: KafkaConfig = None,

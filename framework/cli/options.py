@@ -62,7 +62,7 @@ StartTimes = Annotated[
         "--from",
         metavar="TOPIC@TIME",
         help="Let a new job begin to read a topic with the first record of this time or later, such as "
-        "payments@2026-11-01T00:00Z; for each topic once. A job that has begun goes on where it is.",
+        "payments@2026-11-01T00:00Z; for each topic once. A job that has begun ignores it.",
     ),
 ]
 HideValues = Annotated[

@@ -69,7 +69,7 @@ class PartitionReader:
         if too_late:
             raise TransientError(
                 f"{self.partition}: the log has messages up to offset {self.end - 1}, and for "
-                f"{now - self._late_since:.0f} s nothing could be read from offset {self.position} on: look after its "
+                f"{now - self._late_since:.0f} s nothing could be read from offset {self.position} on: check its "
                 "brokers (replicas in sync, a leader that has just changed), and try again",
                 partition=self.partition,
             )

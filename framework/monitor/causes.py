@@ -23,13 +23,13 @@ _ENDS: Mapping[Reason, tuple[str, str]] = {  # what, remedy
     "disk": (
         "the disk is full or fails",
         (
-            "make room on the disk of the job's directory, or look after it. Nothing is lost: workers go on where "
-            "they were once there is room; if the job was given up meanwhile, start it again"
+            "make room on the disk of the job's directory, or check it for errors. Nothing is lost: workers "
+            "continue once there is room; if the job was given up meanwhile, start it again"
         ),
     ),
     "log away": (
         "the log does not answer",
-        ("look after the brokers, or the network between. Nothing is lost: the job goes on by itself once they answer"),
+        ("check the brokers and the network. Nothing is lost: the job continues by itself once they answer"),
     ),
     "hung": (
         "the code hangs",
@@ -54,7 +54,7 @@ _ENDS: Mapping[Reason, tuple[str, str]] = {  # what, remedy
     ),
     "store corrupted": (
         "a local store was damaged",
-        "nothing: the next start restores it from the changelog. If it happens again, look after the disk",
+        "nothing: the next start restores it from the changelog. If it happens again, check the disk",
     ),
     "other": ("a worker crashes", "its log, in logs/ of the job's directory, has the error with its cause"),
 }
@@ -135,7 +135,7 @@ def _of_task(view: JobView, worker: WorkerView, task: TaskReport) -> Iterator[Fi
             what="a sink takes nothing",
             where=name,
             value=task.sink_trouble,
-            remedy="look after the sink, or the way to it. Nothing is lost: outputs wait in the state, and are sent "
+            remedy="check the sink and the network. Nothing is lost: outputs wait in the state, and are sent "
             "once it answers",
         )
     elif (share := view.busy.get(name, 0.0)) >= BUSY_SHARE and _holds_up(view, task):

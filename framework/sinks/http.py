@@ -97,14 +97,14 @@ class HttpSink:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise TransientError(
-                f"{self.name} does not answer: {type(error).__name__}: {error}: look after the service or the way to it"
+                f"{self.name} does not answer: {type(error).__name__}: {error}: check the service or the way to it"
             ) from error
         if 200 <= status < 300:
             return
         text = f"{self.name} has answered {status} to the output with {KEY} {headers[KEY]}: {told}"
         if status >= 500 or status in _PASSES:
             self.close()
-            raise TransientError(f"{text}: look after the service")
+            raise TransientError(f"{text}: check the service")
         raise Halted(
             f"{text}: repair the service, or what it is asked for, and start the job again: this output is sent first, "
             "with the same key",

@@ -55,5 +55,5 @@ def out_of(error: OSError) -> str | None:
         return f"{why}: this process, or the machine, has no files left: raise ulimit -n, and start again"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         where = error.filename or "standard output or a file"
-        return f"{where}: {why}: make room, or look after the disk, and start again"
+        return f"{where}: {why}: make room, or check the disk, and start again"
     return None

@@ -32,11 +32,11 @@ class Told(NamedTuple):
 
 
 TOLD = {
-    "killed_sink": Told("a sink takes nothing", "add-up-0", "Connection refused", "look after the sink"),
+    "killed_sink": Told("a sink takes nothing", "add-up-0", "Connection refused", "check the sink"),
     "poisoned_record": Told("a record or the code fails", "worker 0", "offset 10, record 10: KeyError", "DeadLetter"),
     "slow_stage": Told("a stage is too slow", "score-0", "payments.py, line 21", "make process() faster"),
     "full_disk": Told("the disk is full or fails", "worker 0", "", "make room"),
-    "broker_away": Told("the log does not answer", "payments", "has not answered", "look after the brokers"),
+    "broker_away": Told("the log does not answer", "payments", "has not answered", "check the brokers"),
     "not_deterministic": Told(
         "a deterministic task is not deterministic", "worker 0", "GRETE-H031: number-0 is not", "check-determinism"
     ),

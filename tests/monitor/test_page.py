@@ -110,7 +110,7 @@ def test_each_view_of_a_job_that_runs_and_a_kill_as_it_happens(ran: Path, browse
     browser.sized(DESK)
     with up(ran) as (url, process):
         browser.open(url)
-        browser.shows("word-count", "4 of 4", "Nothing is wrong")
+        browser.shows("word-count", "4 of 4", "No problem found")
         browser.until(lambda: browser.script(RATES)[:1] == ["0/s"])  # it is measured
         # all but the rate of letters
         browser.until(lambda: [rate for rate in fed_rates(ran, browser) if rate in ("", "0/s")] == ["0/s"])
@@ -124,7 +124,7 @@ def test_each_view_of_a_job_that_runs_and_a_kill_as_it_happens(ran: Path, browse
         browser.shows("4 of 4")
         os.kill(pid, signal.SIGKILL)
         browser.shows("was killed by SIGKILL", "worker 0 takes input again after", "4 of 4")
-        browser.shows("Nothing is wrong")  # it is over
+        browser.shows("No problem found")  # it is over
         if pictures:
             browser.picture(IMAGES / "page-overview.png", 760)
             browser.sized(DESK)

@@ -48,7 +48,7 @@ def _last_commits(job: Job, path: Path, *, used: bool) -> Report:
 
 def _whole(report: Report, path: Path) -> bool:
     """Let SQLite read the whole file, and return whether it is whole; it takes about a second for each gigabyte."""
-    remedy = "restore the file from a copy, or delete the job's directory to start over; look after the disk"
+    remedy = "restore the file from a copy, or delete the job's directory to start over; check the disk"
     used = _is_used(path)
     found = _faults(path, used=used)
     if found and not used and _is_used(path):  # a job has started meanwhile: what was read may be half of a change

@@ -202,7 +202,7 @@ class Doctor:
         if gone:
             self._report.fail("leader", topic, f"partitions {gone} have none", "start the brokers that have them")
         elif few:
-            self._report.warn("replicas", topic, f"partitions {few} have replicas that lag", "look after the brokers")
+            self._report.warn("replicas", topic, f"partitions {few} have replicas that lag", "check the brokers")
 
     def _settings(self, topic: str, use: TopicUse) -> None:
         if use.kind in ("changelog", "stream"):

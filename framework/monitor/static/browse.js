@@ -42,7 +42,7 @@ export function state(content, { graph, query, go }) {
   const rows = el("div", {});
   show(content,
     el("h2", {}, "State"),
-    el("p", { class: "soft" }, `What is committed, decoded as the job declares it: ${declared.key} → ${declared.value}. A key of bytes is given in hex digits.`),
+    el("p", { class: "soft" }, `Committed state, decoded by the declared serdes: ${declared.key} → ${declared.value}. A key of bytes is given in hex digits.`),
     form("state", go,
       select("store", "store", graph.stores.map((each) => each.name), declared.name),
       field("key", "key", query.get("key")), field("prefix", "or keys that begin with", query.get("prefix")),
@@ -69,7 +69,7 @@ function records(content, { query, go }, name, names, empty, draw) {
   const rows = el("div", {});
   const title = name === "letters" ? "Dead letters" : "Topics";
   show(content, el("h2", {}, title),
-    el("p", { class: "soft" }, name === "letters" ? "Records that failed, with the error and the record as it came." : "What is in the topics outside of the job, by partition. Without an offset: the last records."),
+    el("p", { class: "soft" }, name === "letters" ? "Records that failed, with the error and the record as it came." : "Records of the job's external topics, by partition. Without an offset: the last records."),
     form(name, go, select("topic", "topic", names, topic), field("partition", "partition", query.get("partition") ?? "0", { inputmode: "numeric" }),
       field("begin", "from offset", query.get("begin"), { inputmode: "numeric", placeholder: "the last ones" })),
     rows);
@@ -84,7 +84,7 @@ function records(content, { query, go }, name, names, empty, draw) {
 const headers = (pairs) => (pairs.length ? pairs.map(([name, value]) => `${name}: ${value}`).join("\n") : "–");
 
 export function topics(content, view) {
-  return records(content, view, "topics", view.graph.topics, "This job has no topic outside.", (rows, topic) =>
+  return records(content, view, "topics", view.graph.topics, "This job has no external topic.", (rows, topic) =>
     table(`Records of ${topic}`, ["offset", "time", "key", "value", "headers"], rows.map((row) => ({
       cells: [row.offset, date(row.timestamp_ms), row.key, row.value, headers(row.headers)] })), { class: "data" }));
 }
@@ -108,7 +108,7 @@ export function changelog(content, { graph, query, go }) {
   const partition = query.get("partition") ?? "0";
   const rows = el("div", {});
   show(content, el("h2", {}, "Changelog"),
-    el("p", { class: "soft" }, "What a task has written down: its claims, the changes of its state, its commits. Without an offset: the last messages."),
+    el("p", { class: "soft" }, "Messages of a task: its claims, the changes of its state, its commits. Without an offset: the last messages."),
     form("changelog", go, select("stage", "stage", stages, stage), field("partition", "partition", partition, { inputmode: "numeric" }),
       field("begin", "from offset", query.get("begin"), { inputmode: "numeric", placeholder: "the last ones" })),
     rows);

@@ -72,7 +72,7 @@ export function history(content, { graph, query, go }) {
   const rows = el("div", {});
   show(content,
     el("h2", {}, "From the freshest task to the slowest"),
-    el("p", { class: "soft" }, "The distance between their last checkpoints. It is small while all keep up; what holds one task up makes it grow."),
+    el("p", { class: "soft" }, "The distance between their last checkpoints. It is small while all tasks keep up, and grows when one task is delayed."),
     charts,
     el("h2", {}, "Checkpoint ages by task"),
     el("form", {}, el("label", {}, "stage", choose)), rows);
@@ -84,7 +84,7 @@ export function history(content, { graph, query, go }) {
     show(charts, chart(points, "gap_s", seconds, "distance between the freshest and the slowest task over time", content.clientWidth),
       last && el("p", {}, `Now ${seconds(last.gap_s)}. ${points.length} stretches of time since ${time(points[0].at_ms)}.`),
       points.length > 1 && worst(points),
-      el("h2", {}, "Records that wait at the inputs"), chart(points, "lag", count, "records that wait at the inputs over time", content.clientWidth));
+      el("h2", {}, "Input records waiting"), chart(points, "lag", count, "input records waiting over time", content.clientWidth));
     show(rows, ages.length ? heat(ages, stage) : el("p", {}, "The tasks of this stage are run by another process."),
       el("ul", { class: "legend" }, el("li", {}, "a row for each task, time from left to right"), el("li", {}, "green: up to 1 s old"),
         el("li", {}, "red: 10 s and more"), el("li", {}, "grey: no checkpoint yet")));

@@ -5,8 +5,8 @@ import { draw } from "./graph.js";
 const BOUNDS = {
   unacked_bytes_max: "the log is slow to acknowledge",
   sink_buffer_bytes_max: "outputs wait for their sink",
-  downstream_lag_messages_max: "the tasks behind are too far behind",
-  sink: "the sink was not reached yet",
+  downstream_lag_messages_max: "downstream tasks are too far behind",
+  sink: "no connection to the sink yet",
 };
 const STATES = {
   running: ["running", "good"], dead: ["dead: it starts again", "bad"], fenced: ["fenced", "bad"],
@@ -38,7 +38,7 @@ function stages(graph, now) {
 }
 
 function findings(now) {
-  if (!now.findings.length && !now.tasks.some((task) => task.restore)) return el("p", { class: "soft" }, "Nothing is wrong that the job itself can tell.");
+  if (!now.findings.length && !now.tasks.some((task) => task.restore)) return el("p", { class: "soft" }, "No problem found.");
   return now.findings.map((each) =>
     el("section", { class: `finding ${each.level}` },
       el("h3", {}, `${each.where}: ${each.what}`, each.code && el("span", { class: "tag" }, each.code)),
@@ -86,15 +86,15 @@ export function overview(content, { graph, now }) {
     return { text: value === null ? "" : rate(value), flows: value > 0 && !now.ended };
   };
   show(content,
-    el("h2", {}, "What is wrong"), findings(now), restores(now),
+    el("h2", {}, "Problems"), findings(now), restores(now),
     el("div", { class: "figures" },
       figure(`${running} of ${now.tasks.length}`, "tasks run"),
       figure(seconds(now.gap_s), `from the freshest task to the slowest${now.gap_s > 1 ? `, ${now.slowest}` : ""}`),
-      figure(rate(sources.some((value) => value !== null) ? sum(sources) : null), "records committed from outside"),
-      figure(lags.length ? count(sum(lags.map((task) => task.lag))) : "–", "records wait at the inputs")),
+      figure(rate(sources.some((value) => value !== null) ? sum(sources) : null), "input records committed"),
+      figure(lags.length ? count(sum(lags.map((task) => task.lag))) : "–", "input records waiting")),
     el("h2", {}, "The graph"),
     el("div", { class: "graph" }, draw(graph, content.clientWidth, look, flow, `The graph of ${graph.job}, with rates`)),
-    el("h2", {}, "What has happened"), incidents(now));
+    el("h2", {}, "Events"), incidents(now));
 }
 
 // --- tasks ---

@@ -32,7 +32,7 @@ def wait_for_end(log: LogReader, partition: TopicPartition, end: int) -> None:
     while (there := log.bounds(partition)[1]) < end:
         if time.monotonic() - began_s > READABLE_S_MAX:
             raise TransientError(
-                f"{partition} ended at offset {end}, and for {READABLE_S_MAX:.0f} s ends at {there}: look after its "
+                f"{partition} ended at offset {end}, and for {READABLE_S_MAX:.0f} s ends at {there}: check its "
                 "brokers, and start the query again",
                 partition=partition,
                 offset=end,
