@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from grete.api.job import Job
 from grete.core.changelog_fold import is_rolled_back
+from grete.core.damage import check_generation
 from grete.core.damage import message as decoding
 from grete.core.task_topology import TaskWiring, wire
 from grete.core.topology import Topology
@@ -219,7 +220,10 @@ def newest_commit(log: LogReader, wiring: TaskWiring, bounds: tuple[int, int] | 
 
     ``bounds``: of its changelog, where they are known. Raises Halted: the changelog is damaged, or of a newer build.
     """
-    latest = latest_of(log, wiring.changelog, bounds)
+    return _settled(log, wiring, latest_of(log, wiring.changelog, bounds))
+
+
+def _settled(log: LogReader, wiring: TaskWiring, latest: Latest) -> CommittedAt | None:
     in_doubt = latest.in_doubt
     if in_doubt is not None and find_outcome(log, wiring.outcome_changelog, in_doubt.commit.bulk_write_id or ""):
         return in_doubt
@@ -233,7 +237,9 @@ def newest_commits(log: LogReader, tasks: Iterable[TaskWiring]) -> Iterator[tupl
     there = (changelog for changelog in wirings if changelog.partition < counts[changelog.topic])
     for changelog, bounds in ends_of(log, there):
         try:
-            found: CommittedAt | Halted | None = newest_commit(log, wirings[changelog], bounds)
+            latest = latest_of(log, changelog, bounds)
+            check_generation(changelog, latest.top + 1)  # that of a start
+            found: CommittedAt | Halted | None = _settled(log, wirings[changelog], latest)
         except Halted as error:
             found = error
         if found is not None:

@@ -55,6 +55,8 @@ def prepare(
     for graph in job.stages:
         check_stage(graph, job.topology(), settings)
     check_broadcast(job, log)
+    if not job_directory.address.embedded:
+        refuse_shared_topics(job, log)  # first: what is in them is of another job
     check_graph(job, log, tasks)
     if check_definition(job, log) is None and state_of is not None:
         take_state_of(state_of, job)
@@ -62,8 +64,6 @@ def prepare(
         refuse_if_owned(log, [each for each in all_wirings(job) if log.partitions(each.changelog.topic)], settings)
     if job_directory.address.embedded:
         refuse_copy(job, found, job_directory.directory)
-    else:
-        refuse_shared_topics(job, log)
     topology = job.topology()
     changelogs = (topology.changelog(stage.ordinal) for stage in topology.stages if stage.partitions)
     read = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))

@@ -152,10 +152,12 @@ def test_the_last_generation_that_a_message_can_have_is_refused(ran: Path, typed
     claim = Claim(b"x" * 16, "\x1b[2Jelsewhere", 1, 2**62)
     append(ran, encode_claim(ChangelogHeader(ChangelogType.CLAIM, GENERATION_MAX, 0, 0), claim))
     try:
-        code, error = typed("run", JOB)
-        assert code == 4
-        assert "GRETE-H012" in error
-        assert f"generation {GENERATION_MAX} has claimed this task" in error
+        for command in ("run", "plan", "changelog verify"):
+            code, error = typed(*command.split(), JOB)
+            assert code == 4
+            assert "GRETE-H012" in error
+            assert f"generation {GENERATION_MAX} has claimed this task" in error
+        assert f"generation {GENERATION_MAX} has claimed this task" in looked_at(ran)
         assert typed("changelog", "tail", JOB, "count-words", "0")[0] == 0  # its clock is no time that a calendar has
     finally:
         restore(log_file, before)

@@ -7,6 +7,7 @@ import msgspec
 from grete.cli.job_target import existing_log
 from grete.cli.reading import print_json
 from grete.core.changelog_fold import ChangelogFold
+from grete.core.damage import check_generation
 from grete.errors import Halted
 from grete.halts import HaltCode
 from grete.logs.address import LogAddress
@@ -59,6 +60,7 @@ def _verified(log: LogReader, changelog: TopicPartition) -> str:
         segment = fold.feed(row.offset, row.value or b"")
         commits += segment is not None
         messages += 1 if segment is None else 0
+    check_generation(changelog, fold.top + 1)  # that of the next start
     if commits and not fold.complete:
         raise Halted(
             f"{changelog}: trimmed, and it holds no complete rewrite round, so no state can be restored from it: "
