@@ -93,7 +93,7 @@ def _peers(number: int) -> list[str]:
 
 
 # A turn takes a minute or so on two cores.
-SEEDS, HUNTS, TAKEOVERS, FAULTS, MESSAGES = 100, 8, 20, 10, 20_000
+SEEDS, HUNTS, TAKEOVERS, FAULTS, MESSAGES, KILLS = 100, 8, 20, 10, 20_000, 6
 # What found most, for the time that it took, has the larger shares. The first turn of each comes in this order.
 PARTS = (
     Part(
@@ -107,6 +107,14 @@ PARTS = (
     Part("mutants outside of the core", 4, "mutants", 1, _outside),
     Part("chaos on the embedded log", 2, "random jobs", 1, _chaos),
     Part("chaos on Kafka", 3, "random jobs", 1, lambda number: [*_chaos(number), "--log", "kafka"], _no_jars),
+    Part(
+        "leaders that die under those who ask",
+        1,
+        "kills of a broker",
+        KILLS,
+        lambda number: python(f"{VERIFICATION}.chaos.dead_leaders", "--kills", KILLS, "--seed", number),
+        _no_jars,
+    ),
     Part("machines: an assigner", 2, "take-overs", TAKEOVERS, _takeovers, _no_machines),
     Part("machines: members", 2, "faults", FAULTS, _members, _no_machines),
     Part("the model at wide bounds", 3, "worlds", 1, _model),

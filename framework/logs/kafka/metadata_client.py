@@ -111,6 +111,7 @@ class MetadataClient:
             question,
             f"looking for the bounds of {partition}",
             f"Describe (part of Read and Write) on topic {topic}",
+            [topic],
         )
         return found
 
@@ -129,9 +130,9 @@ class MetadataClient:
                 self._consumer.list_topics(partitions[0].topic, timeout=seconds)  # raises if none answers
                 return [[], []]
 
-        topics = ", ".join(sorted({partition.topic for partition in partitions}))
-        access = f"Describe (part of Read and Write) on the topics {topics}"
-        starts, ends = self._ask(question, f"looking for the bounds of {len(partitions)} partitions", access)
+        topics = sorted({partition.topic for partition in partitions})
+        access = f"Describe (part of Read and Write) on the topics {', '.join(topics)}"
+        starts, ends = self._ask(question, f"looking for the bounds of {len(partitions)} partitions", access, topics)
         sides = zip(partitions, starts, ends, strict=False)
         found = {each: (start.offset, end.offset) for each, start, end in sides if start.error is end.error is None}
         return {partition: found.get(partition) or self.bounds(partition) for partition in partitions}
@@ -146,7 +147,8 @@ class MetadataClient:
                 raise KafkaException(found.error)
             return int(found.offset)
 
-        answer: int = self._ask(question, f"looking for a time in {partition}", f"Describe on topic {partition.topic}")
+        topic = partition.topic
+        answer: int = self._ask(question, f"looking for a time in {partition}", f"Describe on topic {topic}", [topic])
         return answer
 
     def group_offsets(self, partitions: Sequence[KafkaPartition]) -> Question:
@@ -179,9 +181,10 @@ class MetadataClient:
         if self._group is not None and self._positions is not None:
             self._positions.then(self._group.close)
 
-    def _ask(self, question: Callable[[float], Any], doing: str, access: str = "") -> Any:
-        """Return the broker's answer; ask again while it is away."""
+    def _ask(self, question: Callable[[float], Any], doing: str, access: str = "", topics: Sequence[str] = ()) -> Any:
+        """Return the broker's answer; ask again while it is away. ``topics``: those whose leaders are asked."""
         began = self._patience.clock_s()
+        afresh = partial(self._leaders_afresh, topics, question)
         while True:
             asked = time.monotonic()
             try:
@@ -193,9 +196,18 @@ class MetadataClient:
             except KafkaException as error:
                 if error.args[0].code() not in AWAY:
                     raise failed(error, doing, access) from error
-            self._late = True
+            self._late, question = True, afresh
             self._wait_on(began)
             time.sleep(max(0.0, 0.05 - (time.monotonic() - asked)))  # some errors come back at once
+
+    def _leaders_afresh(self, topics: Sequence[str], question: Callable[[float], Any], seconds: float) -> Any:
+        """Find out who leads the topics, then ask.
+
+        A client that reads nothing goes on asking a leader that is dead: only what it reads makes it look for another.
+        """
+        for topic in topics:
+            self._consumer.list_topics(topic, timeout=seconds)
+        return question(seconds)
 
     def _ask_at_once(self, question: Callable[[float], Any], began_s: float) -> Any:
         """Return the answer of a broker that is near. A question that a thread asks already is waited for first."""

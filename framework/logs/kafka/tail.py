@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -16,6 +16,7 @@ from grete.protocol.ids import TopicPartition
 
 SLICE_S = 0.5  # of a call that waits for the broker: in between the caller looks whether to go on
 STEP_S = 0.02  # of waiting for messages that may come
+STUCK_S = 10.0  # in which a client gets nothing of what is there: another one is tried
 SHORT_S_MAX = 60.0  # a broker that is back, or is a new leader, knows its topics by then, and how far the log is
 
 
@@ -42,13 +43,23 @@ def read_tail(
     leader. ``go_on`` raises where the caller is to stop.
     """
     deadline = time.monotonic() + seconds
-    with closing(troubles.made(Consumer, config)) as consumer:
-        while True:
-            rows = _rows(consumer, partition, begin, _end(consumer, partition, begin, go_on), go_on)
-            if rows or time.monotonic() >= deadline:
-                return rows
-            time.sleep(STEP_S)
-            go_on()
+    while True:
+        with closing(troubles.made(Consumer, config)) as consumer:
+            rows = _read(consumer, partition, begin, deadline, go_on)
+        if rows is not None:
+            return rows
+
+
+def _read(
+    consumer: Consumer, partition: TopicPartition, begin: int, deadline: float, go_on: Callable[[], None]
+) -> list[TailRow] | None:
+    """Return the messages once there are some, none after ``deadline``; None if the client is stuck."""
+    while True:
+        rows = _rows(consumer, partition, begin, _end(consumer, partition, begin, go_on), go_on)
+        if rows is None or rows or time.monotonic() >= deadline:
+            return rows
+        time.sleep(STEP_S)
+        go_on()
 
 
 def _end(consumer: Consumer, partition: TopicPartition, begin: int, go_on: Callable[[], None]) -> int:
@@ -62,6 +73,7 @@ def _end(consumer: Consumer, partition: TopicPartition, begin: int, go_on: Calla
             if error.args[0].code() not in AWAY:
                 raise failed(error, f"asking where {partition} ends") from error
             deadline = time.monotonic() + SHORT_S_MAX
+            _find_leader(consumer, partition.topic)
         go_on()
         if end < begin:
             if time.monotonic() > deadline:
@@ -71,6 +83,12 @@ def _end(consumer: Consumer, partition: TopicPartition, begin: int, go_on: Calla
                 )
             time.sleep(STEP_S)
     return end
+
+
+def _find_leader(consumer: Consumer, topic: str) -> None:
+    """Let the client find out who leads a topic: one that reads nothing goes on asking a leader that is dead."""
+    with suppress(KafkaException):
+        consumer.list_topics(topic, timeout=SLICE_S)
 
 
 def _ask(consumer: Consumer, partition: TopicPartition, *, in_vain: bool) -> int:
@@ -87,17 +105,22 @@ def _ask(consumer: Consumer, partition: TopicPartition, *, in_vain: bool) -> int
 
 def _rows(
     consumer: Consumer, partition: TopicPartition, begin: int, end: int, go_on: Callable[[], None]
-) -> list[TailRow]:
+) -> list[TailRow] | None:
+    """Return the messages up to ``end``, None if the client gets nothing more for STUCK_S."""
     rows: list[TailRow] = []
-    position, unknown_s = begin, 0.0
+    position, unknown_s, last_s = begin, 0.0, time.monotonic()
     if position < end:
         consumer.assign([KafkaPartition(*partition, position)])
     while position < end:
         message = consumer.poll(SLICE_S)
         go_on()
         if message is None:
+            if time.monotonic() - last_s > STUCK_S:
+                return None
             continue
         error = message.error()
+        if error is None or error.code() == KafkaError._PARTITION_EOF:
+            last_s = time.monotonic()
         if error is None:
             row = TailRow(message.key(), message.value() or b"", message.offset() or 0, append_time(message))
             rows.append(row)
