@@ -1,22 +1,14 @@
 """The README does what it says: its code runs as printed, its commands exist."""
 
-import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
-
-from grete.testing.broker import Broker
-from tests.support.kafka_topics import create
-
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
-JOB, SPENDING, KIT = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+JOB, KIT = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 FIRST_COMMANDS = re.findall(r"^    ((?:printf|grete) .*)$", README.partition("\n## ")[0], re.MULTILINE)
+LINES_MAX = 120  # two screens: a sentence, an install, two programs, a table, links
 
 
 def run(directory: Path, *arguments: str) -> str:
@@ -43,26 +35,6 @@ def test_the_job_runs_as_printed(tmp_path: Path) -> None:
     assert len(totals.splitlines()) == 10
 
 
-@pytest.mark.kafka
-def test_the_job_on_ones_own_broker_runs_as_printed(tmp_path: Path, kafka_broker: Broker) -> None:
-    """JSON that is there already is added up by one command; only the names are this test's own."""
-    name, text = os.urandom(5).hex(), SPENDING
-    for word in ("orders", "spent", "spending"):
-        text = text.replace(f'"{word}"', f'"{word}-{name}"')
-    (tmp_path / "spending.py").write_text(text)
-    client = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
-    create(client, NewTopic(f"orders-{name}", 3))
-    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap})
-    for customer, amount in [("ann", 3), ("bob", 5), ("ann", 4)]:
-        producer.produce(f"orders-{name}", json.dumps({"amount": amount}), customer)
-    assert producer.flush(60) == 0
-    log = f"kafka://{kafka_broker.bootstrap}"
-    commands = re.findall(r"^    grete (.*) --log kafka://localhost:9092", README, re.MULTILINE)
-    first, second = (run(tmp_path, "-m", "grete.cli", *command.split(), "--log", log) for command in commands)
-    assert "all input is processed" in first
-    assert sorted(second.splitlines()) == ["ann\t7", "bob\t5"]
-
-
 def test_its_commands_exist() -> None:
     """Every `grete COMMAND` that the README names is a command."""
     named = set(re.findall(r"(?:`|^    )grete ([a-z-]+)", README, re.MULTILINE))
@@ -79,3 +51,8 @@ def test_its_links_lead_somewhere() -> None:
     assert [
         target for target in targets if target not in headings and not (root / target.partition("#")[0]).exists()
     ] == []
+
+
+def test_it_is_read_in_two_screens() -> None:
+    """The README has at most LINES_MAX lines; what needs more room has a page in docs/."""
+    assert len(README.splitlines()) <= LINES_MAX

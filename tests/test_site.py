@@ -72,6 +72,15 @@ def test_the_site_needs_no_network(site: Path) -> None:
     assert [style for style in styles if re.search(r"url\(\"?(https?:)?//", style)] == []
 
 
+def test_a_page_has_the_title_that_the_navigation_gives_it() -> None:
+    """A search for the words of the navigation finds the page; the guides are in groups, each in one."""
+    entries = re.findall(r"^ +- \"?(.+?)\"?: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    titles = {page: (ROOT / links.source_of(page)).read_text("utf-8").partition("\n")[0] for _, page in entries}
+    assert [(page, titles[page]) for title, page in entries if titles[page] != f"# {title}"] == []
+    guides = [f"guides/{path.name}" for path in (ROOT / "docs/guides").glob("*.md")]
+    assert sorted(guides) == sorted(page for _, page in entries if page.startswith("guides/"))
+
+
 def test_each_setting_can_be_given_as_its_page_says() -> None:
     """The page has a section for each setting, and its variable sets it."""
     sections = re.findall(r"^### (\w+)\n\n(.+)\n\n(.*`GRETE_(\w+)`)$", settings_page.part(), re.MULTILINE)

@@ -49,6 +49,10 @@ SAY_INSTEAD = (
     "begin a docstring with a noun phrase (module, class: 'Limits of …', 'The answer of a call: …'), with a verb "
     "(function: 'Return the number of …'), or with the statement that a test proves ('A scan sees …')"
 )
+# Fillers: each has a plain verb or preposition ("continues", "next to", "separate", "contains"). The numbers are bounds
+# for README.md, docs/guides and docs/start together, outside of programs and of what they print.
+GUIDES = ("docs/guides/*.md", "docs/start/*.md")
+FILLERS = {"goes on": 0, "of its own": 0, "beside": 0, "holds": 0}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 PARTS = re.compile(r"_|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -202,6 +206,19 @@ def test_a_question_word_is_noticed() -> None:
     before = '"""What a job is."""\nclass A:\n    """How it ends."""\n    def b(self):\n        """Whoever asks."""\n'
     assert list(clauses(ast.parse(before))) == ["What a job is.", "How it ends.", "Whoever asks."]
     assert list(clauses(ast.parse('"""The way to see what is there."""\ndef f():\n    """Whether it is."""'))) == []
+
+
+def prose(text: str) -> str:
+    """Return a page without its programs and what they print."""
+    return re.sub(r"^( *)```.*?^\1```$|^    .*$|`[^`]*`", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_guides_have_few_fillers() -> None:
+    """The pages for users say what happens: a task continues, a file contains, a folder is next to another."""
+    pages = " ".join(" ".join(prose("\n".join(lines(path))).split()) for path in tracked("README.md", *GUIDES))
+    counts = {word: len(re.findall(rf"(?i)\b{word}\b", pages)) for word in FILLERS}
+    assert counts == FILLERS, "write 'continues', 'separate', 'next to' or 'with', 'contains' or 'applies' instead"
+    assert prose("it goes on\n```console\ngoes on\n```\n`goes on`\n    goes on").split() == ["it", "goes", "on"]
 
 
 def names_given(tree: ast.Module, module: str) -> Iterator[tuple[str, str]]:

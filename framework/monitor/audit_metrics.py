@@ -44,7 +44,7 @@ AUDIT_METRICS = (
         kind="counter",
         by="stage",
         text="entries of the state that were not what the job's code makes of the same inputs",
-        worry="it increases: [what differs](../guides/backfill.md#an-audit-that-goes-on) is on the audit's screen",
+        worry="it increases: [what differs](../guides/backfill.md#audit-a-running-job) is on the audit's screen",
         of=lambda counts: counts.differences,
     ),
     AuditMetric(
