@@ -1,9 +1,10 @@
 """``run_seed``: one run from its seed, the same in every process."""
 
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from random import Random
@@ -25,6 +26,7 @@ from tests.verification.simulation.scheduler import Simulation
 from tests.verification.simulation.world import make_plan
 
 DECODE = "decode_commit"
+PATIENCE = 10  # in place of REST, beside a mistake: a task that will never go on is not waited for as long
 Tell = Callable[[str], None] | None
 
 
@@ -44,6 +46,25 @@ class Result:
     violation: Violation | None
     world: World = "aligned"  # of the seed's
     trace: list[str] = field(default_factory=list)  # the last lines, if there is a violation or it was asked for
+
+
+class _Enough(Exception):
+    """The run has come to the step that was asked for."""
+
+
+class _Mistaken(Simulation):
+    """A world of a mutant, with its mistake or without it."""
+
+    rest = PATIENCE
+
+    def __init__(self, plan: Plan, tell: Tell, *, checked: bool, until: int) -> None:
+        super().__init__(plan, tell, checked=checked)
+        self._until = until
+
+    def _one_step(self) -> None:
+        if self.time.step >= self._until:
+            raise _Enough
+        super()._one_step()
 
 
 @contextmanager
@@ -91,12 +112,14 @@ def run_seed(
     traced: bool = False,
     tell: Tell = None,
     kinder: Callable[[Plan], Plan] = unchanged,
+    until: int = sys.maxsize,
 ) -> Result:
     """Run what is left of a seed. A violation is in the result; an unknown mutant raises KeyError.
 
     A seed has three worlds: of a job in aligned mode or at least once, of one in deterministic mode, and of one whose
     first stages are deterministic and the others aligned. A mutant lives in one of them. ``tell`` takes a line for each
-    event and action of each core, in the form of tests/core/scenarios. ``kinder`` changes the world of a mutant.
+    event and action of each core, in the form of tests/core/scenarios. ``kinder`` changes the world of a mutant, and
+    ``until`` is the step at which its run is over.
     """
     world = world if mutant is None else MUTANTS[mutant].world
     plan = make_plan(seed, cut, world)
@@ -107,7 +130,7 @@ def run_seed(
             stack.enter_context(applied(mutant))
         # an older mutant must be found by what it does, not by how the core's state looks on the way
         checked = mutant is None or "core" in MUTANTS[mutant].killed_by
-        simulation = Simulation(plan, tell, checked=checked)
+        simulation = Simulation(plan, tell) if mutant is None else _Mistaken(plan, tell, checked=checked, until=until)
         stack.enter_context(small_world(plan.knobs))
         try:
             _run(simulation)
@@ -133,7 +156,8 @@ def run_seed(
 def _run(simulation: Simulation) -> None:
     """Run it. A mistake of the simulator itself is a violation, too: a batch says on which seed, and goes on."""
     try:
-        simulation.run()
+        with suppress(_Enough):
+            simulation.run()
     except Violation:
         raise
     except Exception as error:

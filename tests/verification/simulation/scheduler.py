@@ -42,6 +42,8 @@ TOLD = 0.2  # of the turns of a deterministic task it is told which time others 
 class Simulation:
     """The world of one seed. ``run`` raises Violation. ``tell`` takes a line for each event and action of each core."""
 
+    rest = REST
+
     def __init__(self, plan: Plan, tell: Callable[[str], None] | None = None, *, checked: bool = True) -> None:
         self.plan = plan
         self.time = WorldTime()
@@ -131,7 +133,7 @@ class Simulation:
         stream of several producers reads what lies between them again for each frame. So they have while one that is
         behind sends a large checkpoint, a message for each key.
         """
-        histories, limit = self.checker.histories.values(), self.time.step + self.plan.steps * REST
+        histories, limit = self.checker.histories.values(), self.time.step + self.plan.steps * self.rest
         idle = self.plan.settings.idle_checkpoint_interval_ms != NEVER_IDLE_MS
         before = [history.checkpoint_id if idle else -1 for history in histories]
         missing, unsent = len(self.checker.missing), sys.maxsize
@@ -139,11 +141,11 @@ class Simulation:
             for _ in range(20):
                 self._one_step()
             if self.time.step > limit and len(self.checker.missing) < missing:
-                missing, limit = len(self.checker.missing), self.time.step + self.plan.steps * REST
+                missing, limit = len(self.checker.missing), self.time.step + self.plan.steps * self.rest
             if self.time.step > limit and 0 < (now := self._unsent()) < unsent:
-                unsent, limit = now, self.time.step + self.plan.steps * REST
+                unsent, limit = now, self.time.step + self.plan.steps * self.rest
             if self.time.step > limit and not idle and self.population.end_replaced():
-                limit = self.time.step + self.plan.steps * REST
+                limit = self.time.step + self.plan.steps * self.rest
             if self.time.step > limit:
                 stuck = {p.name: (p.core.status.name, p.core.frozen) for p in self.population.all}
                 first = sorted(self.checker.missing)[:3]
@@ -160,11 +162,11 @@ class Simulation:
 
         A task that reads what the log has acknowledged and lost halts when its reader has given up, so time leaps once.
         """
-        ended, limit, leapt = self.population.ended, self.time.step + self.plan.steps * REST, False
+        ended, limit, leapt = self.population.ended, self.time.step + self.plan.steps * self.rest, False
         while not self._complete() and not ended and (self.time.step < limit or not leapt):
             if self.time.step >= limit:
                 self.time.now += int(READABLE_S_MAX * 1_000)
-                limit, leapt = limit + self.plan.steps * REST, True
+                limit, leapt = limit + self.plan.steps * self.rest, True
             self._one_step()
         complete = self._complete()
         for _ in range(SETTLE):
