@@ -118,7 +118,11 @@ def _decided(decision: InputDecision, parts: Sequence[RecordBatch], producer: in
     cells = [*chain.from_iterable(part.headers or [None] * len(part.keys) for part in parts)]
     offsets = [part.offset_at(i) for part in parts for i in range(len(part.keys))]
     batch = RecordBatch(keys, values, stamps, cells if any(cells) else None, source=source, offset=offsets)
-    return {"start": first_t, "batch": _at(batch, range(first_t, first_t + len(keys)), producer)}
+    return {
+        "start": first_t,
+        "batch": _at(batch, range(first_t, first_t + len(keys)), producer),
+        "until": decision.last_t,
+    }
 
 
 def _other_records(source: TopicPartition, what: str) -> ConfigError:

@@ -236,7 +236,7 @@ class LogicalPass:
             self.records[piece.batch.source] += len(piece.batch.keys)
         else:
             for batch in self._cut(piece.batch) if self._in_history else [piece.batch]:
-                self.processor.process_taken(batch)
+                self.processor.process_taken(batch, piece.until)
             self.records[piece.batch.source] += len(piece.batch.keys)
 
     def _cut(self, batch: RecordBatch) -> Sequence[RecordBatch]:

@@ -35,6 +35,7 @@ class Piece(NamedTuple):
     first record in the channel, where watermarks have numbers, too. ``refused``: why its one row is no record at all.
     ``watermark``: in place of records, what the channel's producer tells of its event time, in ms, and whether it is
     idle (E2). ``ended``: in place of records, that a live source took its input for idle (False) or ended (True).
+    ``until``: of records that a live source took in, when the decision on them ended; -1: with the last one.
     """
 
     start: int
@@ -44,6 +45,7 @@ class Piece(NamedTuple):
     refused: str | None = None
     watermark: tuple[int, bool] | None = None
     ended: bool | None = None
+    until: int = -1
 
     def orders(self) -> list[tuple[int, int]]:
         """Return (time, logical source) of each record, or of the watermark: how far its channel was with it."""
@@ -209,6 +211,7 @@ def _piece(taken: list[RecordPlace]) -> Piece:
         return piece
     places = [(of.batch, i) for *_, of, i in taken]
     cells = [None if of.headers is None else of.headers[i] for of, i in places]
+    *_, last, at = taken[-1]
     return Piece(
         order,
         channel,
@@ -222,4 +225,5 @@ def _piece(taken: list[RecordPlace]) -> Piece:
             source=piece.batch.source,
             offset=[of.offset_at(i) for of, i in places],
         ),
+        until=last.until if at == len(last.batch.keys) - 1 else -1,
     )

@@ -196,7 +196,8 @@ class ProcessExternal(Struct, frozen=True):
     """Deterministic mode: run the task on ``count`` rows, the i-th at logical time ``first_t`` + i µs; answer Ran (D2).
 
     They are those of the ExternalBatch, or with ``replay`` those of a predecessor, which must be read again. ``rows``
-    proves which they were; None if its input decision does not say.
+    proves which they were; None if its input decision does not say. ``last_t``: when the decision ends, if that is
+    later than its last row: others that it had were taken by the next one (E10); -1: it is not.
 
     Before: Freeze. After: Freeze. Answer: Ran.
     """
@@ -207,6 +208,7 @@ class ProcessExternal(Struct, frozen=True):
     first_t: int
     replay: bool
     rows: TakenRows | None = None
+    last_t: int = -1
 
 
 class FlushOutputs(Struct, frozen=True):

@@ -171,7 +171,9 @@ class Ran(Struct, frozen=True):
     tell though nothing comes, in µs; ``wall``: and when a wall-clock timer fires (E8). ``next_offset``: after a replay,
     where to read on. ``advances``: of event time, for the consumers (E2). ``sink_t``: the logical time in µs of the
     last output that waits for a ReleaseToSinks; -1: none does. ``calls``: what calls have returned; all else waits
-    until that is logged (D8).
+    until that is logged (D8). ``left``: timers are due that have not fired: they come before the rest of what was to be
+    processed (E10). Of that, the first ``done`` rows, or batches, are processed; the rows are those before
+    ``next_offset``. Once some of them have fired, it is answered again.
     """
 
     open_bytes: int
@@ -184,6 +186,8 @@ class Ran(Struct, frozen=True):
     sink_t: int = -1
     calls: Sequence[CallsNote] = ()
     wall: int = 1 << 62
+    left: bool = False
+    done: int = 0
 
 
 class DataWritten(Struct, frozen=True):

@@ -21,6 +21,11 @@ class InputHoles:
         self._passed[partition] += end - self._next.get(partition, first) - len(rows)
         self._next[partition] = end
 
+    def dropped(self, partition: TopicPartition, first: int, rows: int) -> None:
+        """Note that the last rows, those from offset ``first`` on, are read again."""
+        self._passed[partition] -= self._next[partition] - first - rows
+        self._next[partition] = first
+
     def froze(self, checkpoint_id: int) -> None:
         """Note that this checkpoint holds what was read so far."""
         self._frozen.append((checkpoint_id, self._passed.copy()))

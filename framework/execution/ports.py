@@ -77,8 +77,8 @@ class DueByTime(Protocol):
         """Whether timers are left that come before the next record, and before what consumers are told (E10)."""
         ...
 
-    def by_slices(self) -> None:
-        """Let no call fire more of them than a slice has."""
+    def by_slices(self, *, turns: bool = True) -> None:
+        """Let no call fire more of them than a slice has; nor, with ``turns``, the turn of a record in flight."""
         ...
 
     def fire_slice(self) -> None:

@@ -110,7 +110,7 @@ class Processor:
             *(time, self._context.now, clock),
         )
         self._firing = Firing(stage, self._site, self._entries.floors)
-        self._time = None if time is None else TaskTime(time, stage, self._site, self._firing, self._then)
+        self._time = None if time is None else TaskTime(time, stage, self._site, self._firing, self.then)
         self.wall = self._firing.wall
         self.due: DueByTime | None = due_among(self._records, self._time if stage.goes_by_time else None)
 
@@ -172,7 +172,7 @@ class Processor:
         else:
             self._time.around((producer, batch.source), partial(loop, batch))
 
-    def _then(self, step: Callable[[], None]) -> None:
+    def then(self, step: Callable[[], None]) -> None:
         """Do a step behind all records so far: at once, unless some of those are in flight."""
         if self._records is None:
             step()
@@ -182,7 +182,7 @@ class Processor:
     def refuse(self, batch: RecordBatch, reason: str) -> None:
         """Let the input's error policy have one row of history that is no record at all. Raises TaskError: "fail"."""
         refuse = refuser(self._site, self._inputs[batch.source.topic])
-        self._then(partial(refuse, batch, 0, SerdeError(reason)))
+        self.then(partial(refuse, batch, 0, SerdeError(reason)))
 
     def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> int:
         """Process rows of an external topic; return how many: the others wait for timers that are left (E10)."""

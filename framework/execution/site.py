@@ -26,8 +26,8 @@ class RecordClock(Protocol):
         """Move time to a batch that is processed in one turn."""
         ...
 
-    def at(self, batch: RecordBatch, index: int) -> None:
-        """Move time to one record of a batch, from wherever it is."""
+    def at(self, batch: RecordBatch, index: int) -> Callable[[], None]:
+        """Move time to one record of a batch, from wherever it is; return what moves it back."""
         ...
 
 

@@ -32,6 +32,7 @@ class TaskTime:
         self._held_ms = max((each.held_ms for each in stage.stateful.values()), default=0)
         self._drained = False  # what was set when all sources had ended has fired, or is about to
         self._until: int | None = None  # _DRAIN, or the time up to which the drain goes that is under way
+        self._turns = True
 
     def load(self, get: Callable[[bytes], bytes | None]) -> None:
         """Go back to the saved state, of which the timers are loaded already."""
@@ -65,11 +66,11 @@ class TaskTime:
 
     def begin_slice(self) -> None:
         """Begin a turn of a record in flight: no more than a slice may fire in it."""
-        self._firing.begin_slice()
+        self._firing.begin_slice(whole=not self._turns)
 
-    def by_slices(self) -> None:
-        """Let no call fire more than a slice of timers."""
-        self._firing.slices = True
+    def by_slices(self, *, turns: bool = True) -> None:
+        """Let no call fire more than a slice of timers; nor, with ``turns``, the turn of a record in flight."""
+        self._firing.slices, self._turns = True, turns
 
     def fire_slice(self) -> None:
         """Let the next slice of them fire. Raises TimerError."""

@@ -34,6 +34,8 @@ def recorded_task(log: LogReader, changelog: TopicPartition) -> RecordedTask:
 def recorded_between(log: LogReader, changelog: TopicPartition, begin: int, end: int) -> RecordedTask:
     """Read a part of a changelog, from its start or a valid commit on; then ``commits`` may lack some."""
     recorded, fold = RecordedTask(), ChangelogFold(changelog, begin)
+    taken = 0 if begin == 0 else None  # records, up to the last commit; None: not known
+    since = 0  # decisions up to there
     for row in rows_left(log, changelog, begin, end):
         value = row.value or b""
         invalid = fold.invalid_messages
@@ -42,6 +44,11 @@ def recorded_between(log: LogReader, changelog: TopicPartition, begin: int, end:
             if closed.commit.bulk_write_id is not None:  # state from outside: nothing of before leads to it
                 recorded.commits.clear()
             recorded.commits.append(closed.commit)
+        if closed is not None and closed.commit.deterministic is not None:
+            position = closed.commit.deterministic.position
+            if taken is not None and closed.commit.bulk_write_id is None:
+                _cut(recorded.decisions, since, position - taken)
+            taken, since = position, len(recorded.decisions)
         kind = decode_changelog_header(value).type
         if kind in (ChangelogType.INPUT_DECISION, ChangelogType.NOTE) and fold.invalid_messages == invalid:
             decision = decode_note(value) if kind is ChangelogType.NOTE else decode_input_decision(value)
@@ -50,3 +57,13 @@ def recorded_between(log: LogReader, changelog: TopicPartition, begin: int, end:
             elif not recorded.decisions or decision.first_t > recorded.decisions[-1].last_t:  # else a repeat
                 recorded.decisions.append(decision)
     return recorded
+
+
+def _cut(decisions: list[InputDecision | IdleNote], since: int, records: int) -> None:
+    """Let the last decision end where a commit has ended it: behind as many records since the commit before (E10).
+
+    When it has ended, in logical time, stays: what was told of event time goes by it.
+    """
+    lost = sum(each.records for each in decisions[since:] if isinstance(each, InputDecision)) - records
+    if lost > 0 and isinstance(decision := decisions[-1], InputDecision):
+        decisions[-1] = decision._replace(records=decision.records - lost, rows=None)

@@ -33,7 +33,9 @@ def messages(advances: Sequence[Advance], producer: int, generation: int, checkp
             begin = stop
 
 
-class _Waiting(NamedTuple):
+class WaitingWatermark(NamedTuple):
+    """A watermark, and the offset of the message that has brought it."""
+
     advance: Advance
     offset: int
 
@@ -44,7 +46,7 @@ class ReceivedWatermarks:
     __slots__ = ("_queue",)
 
     def __init__(self) -> None:
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[WaitingWatermark] = deque()
 
     @property
     def first_t(self) -> int:
@@ -68,10 +70,14 @@ class ReceivedWatermarks:
         last = len(message.watermarks) - 1
         for index, (t, watermark) in enumerate(zip(message.times, message.watermarks, strict=True)):
             if t > known:
-                self._queue.append(_Waiting(Advance(t, watermark, message.idle and index == last), offset))
+                self._queue.append(WaitingWatermark(Advance(t, watermark, message.idle and index == last), offset))
         return _BYTES * (len(self._queue) - before)
 
-    def take(self) -> tuple[int, bool, int]:
-        """Remove the first one; return it, whether its producer is idle, and its size."""
-        _, watermark, idle = self._queue.popleft().advance
-        return watermark, idle, _BYTES
+    def take(self) -> tuple[WaitingWatermark, int]:
+        """Remove and return the first one, and its size."""
+        return self._queue.popleft(), _BYTES
+
+    def give_back(self, watermark: WaitingWatermark) -> int:
+        """Undo ``take``; return the size."""
+        self._queue.appendleft(watermark)
+        return _BYTES

@@ -8,12 +8,10 @@ Watermarks of logical time t have their place behind all records up to t (E2).
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain, groupby
-from operator import itemgetter
-from typing import Any
 
 from grete.core.actions import MergedWatermarks, Seek
 from grete.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
+from grete.core.deterministic.handed_out import Cut, HandedOut, Told, batches_of
 from grete.core.deterministic.merge_channel import ALL, Bound, MergeChannel, upto
 from grete.core.events import Message
 from grete.core.halts import undecodable, went_back
@@ -42,6 +40,7 @@ class Merge:
         self.seen: Counter[str] = Counter()
         self._by_key = {(c.producer, c.partition): c for c in self.channels}
         self._several = len(self.position) > 1
+        self._handed_out = HandedOut()
 
     # --- what is read ---
 
@@ -163,55 +162,50 @@ class Merge:
             if len(channel.queue) > 1:
                 limit = min(limit, (*channel.queue[0].pairs[-1], channel.index))
         taken: list[RecordBatch | MergedWatermarks] = []
+        self._handed_out.clear()
         while (t := min(channel.watermarks.first_t for channel in self.channels)) <= upto(limit):
             taken += self._take_records((t, ALL, ALL))
             taken.append(self._take_watermarks(t))
+            self._handed_out.mark(len(taken))
         return [*taken, *self._take_records(limit)], upto(limit)
+
+    def give_back(self, batches: int) -> None:
+        """Take back what ``take`` has handed out behind its first ``batches``, which end with watermarks."""
+        size = self._handed_out.give_back(batches)
+        self.bytes += size
+        self.seen["given back"] += size > 0
 
     def _take_watermarks(self, t: int) -> MergedWatermarks:
         """Remove and return the watermarks of ``t``: together, so that their order does not matter."""
         marks = []
         for channel in self.channels:
             if channel.watermarks.first_t == t:
-                watermark, idle, size = channel.watermarks.take()
+                waiting, size = channel.watermarks.take()
                 self.bytes -= size
-                marks.append(((channel.producer, channel.partition), watermark, idle))
+                self._handed_out.add((Told(channel, waiting),))
+                marks.append(((channel.producer, channel.partition), *waiting.advance[1:]))
         self.seen["watermarks merged"] += len(marks)
         return MergedWatermarks(t, tuple(marks))
 
     def _take_records(self, limit: Bound) -> list[RecordBatch]:
         """Remove and return the records up to a bound that no channel is behind."""
-        cuts = []
+        cuts = list[Cut]()
         for channel in self.channels:
             if channel.queue:
                 head = channel.queue[0]
                 start, stop = head.start, _end(head, limit, channel.index)
                 if stop > start:
-                    cuts.append((channel, head, start, stop))
+                    cuts.append(Cut(channel, head, start, stop))
         for channel, head, _, stop in cuts:
             head.start, channel.processed = stop, head.seq + stop - 1
             if stop == len(head.pairs):
                 channel.queue.popleft()
                 self.bytes -= head.size
-        self.seen["records"] += sum(stop - start for _, _, start, stop in cuts)
-        return self._batches(cuts)
-
-    def _batches(self, cuts: list[tuple[MergeChannel, Received, int, int]]) -> list[RecordBatch]:
-        if len(cuts) == 1:
-            [(channel, head, start, stop)] = cuts
-            return [_batch(channel.partition, _columns(head, start, stop))]
-        if not cuts:
-            return []
-        columns = [list(chain.from_iterable(part)) for part in zip(*(_columns(*cut[1:]) for cut in cuts), strict=True)]
-        pairs = list(chain.from_iterable(head.pairs[start:stop] for _, head, start, stop in cuts))
-        # stable, and the cuts are in the order of the channels: equal pairs stay in the order of channel and seq
-        order = sorted(range(len(pairs)), key=pairs.__getitem__)
-        if not self._several:
-            return [_batch(cuts[0][0].partition, _ordered(columns, order))]
-        self.seen["records of several inputs merged"] += len(order)
-        partitions = [channel.partition for channel, _, start, stop in cuts for _ in range(start, stop)]
-        groups = groupby(order, key=partitions.__getitem__)
-        return [_batch(partition, _ordered(columns, list(group))) for partition, group in groups]
+        self._handed_out.add(cuts)
+        records = sum(stop - start for _, _, start, stop in cuts)
+        self.seen["records"] += records
+        self.seen["records of several inputs merged"] += records if self._several and len(cuts) > 1 else 0
+        return batches_of(cuts, several=self._several)
 
     def seeks(self) -> list[Seek]:
         """Return where to read again: of channels that skip and have nothing left to process."""
@@ -321,27 +315,3 @@ def _end(head: Received, limit: Bound, index: int) -> int:
     """Return how many records of a frame may go by the limit."""
     cut = bisect_right if index <= limit[2] else bisect_left
     return cut(head.pairs, limit[:2], head.start)
-
-
-def _ordered(columns: list[list[Any]], order: list[int]) -> list[Sequence[Any]]:
-    if len(order) == 1:
-        return [column[order[0] : order[0] + 1] for column in columns]
-    pick = itemgetter(*order)
-    return [pick(column) for column in columns]
-
-
-def _columns(head: Received, start: int, stop: int) -> tuple[Sequence[Any], ...]:
-    """Return offsets, keys, values, timestamps, headers, times, sources of some records of a frame."""
-    batch = head.batch
-    assert batch.logical is not None
-    cells = batch.headers or [None] * len(batch.keys)
-    columns: tuple[Sequence[Any], ...] = (batch.keys, batch.values, batch.timestamps, cells, *batch.logical)
-    if stop - start < len(batch.keys):
-        columns = tuple(column[start:stop] for column in columns)
-    return [head.offset] * (stop - start), *columns
-
-
-def _batch(partition: TopicPartition, columns: Sequence[Sequence[Any]]) -> RecordBatch:
-    offsets, keys, values, timestamps, headers, times, sources = columns
-    cells = headers if any(headers) else None
-    return RecordBatch(keys, values, timestamps, cells, (times, sources), source=partition, offset=offsets)

@@ -67,10 +67,13 @@ class LogicalSender:
         self._let_out = t
         return [ReleaseToSinks(t)]
 
-    def send_batches(self, batches: Iterable[tuple[Decision, Ran]], checkpoint_id: int) -> list[Action]:
-        """Send the outputs of batches, in order: of those that are processed and whose input decisions are valid."""
+    def send_batches(self, batches: Iterable[tuple[Decision | None, Ran]], checkpoint_id: int) -> list[Action]:
+        """Send outputs, in order: of batches whose input decisions are valid; with the last ones of a batch its end."""
         actions: list[Action] = []
         for decision, outputs in batches:
+            if decision is None:
+                actions += self.send(outputs, checkpoint_id)
+                continue
             ends = {partition: last_logical(body)[0] for partition, _, body in outputs.frames}
             besides = frozenset(partition for partition, t in ends.items() if t == decision.last_t)
             actions += [
@@ -99,3 +102,8 @@ class LogicalSender:
             for partition, seq in self._sender.next_seq.items()
             if partition not in besides
         ]
+
+    def check_invariants(self, upto: int) -> None:
+        """Raise AssertionError unless this holds between any two steps; ``upto``: the time that the task has passed."""
+        assert self.advanced <= upto, (self.advanced, upto)
+        assert self._releases or not self.held, self.held

@@ -1,13 +1,19 @@
 """The input of a deterministic task's code, one action at a time, and the outputs that leave behind it (D1, D2)."""
 
+from collections.abc import Sequence
+
 from grete.core import actions as do
+from grete.core.deterministic.call_results import CallResults
+from grete.core.deterministic.closing import Closing
 from grete.core.deterministic.logical_clock import LogicalClock
 from grete.core.deterministic.merge import Merge
 from grete.core.deterministic.outputs import LogicalSender
 from grete.core.deterministic.source import Source
+from grete.core.deterministic.write_ahead import WriteAhead
 from grete.core.events import ExternalBatch, InputIdle, Ran
 from grete.core.external_inputs import ExternalInputs
 from grete.core.task_topology import TaskWiring
+from grete.protocol.record_batch import RecordBatch
 
 
 class Processing:
@@ -26,8 +32,14 @@ class Processing:
         outputs: LogicalSender,
     ) -> None:
         self.active = False
+        self.left = False  # timers are due that have not fired: they come before all else (E10)
         self.upto = -1  # the time up to which all records of channels are processed
         self._timer = 0  # when the code has something to tell though nothing comes, as far as is known
+        self._begins = False  # nothing was processed since the start, but timers that were left
+        self._starting = False  # nor these
+        self._batches: Sequence[RecordBatch | do.MergedWatermarks] = ()  # processed last
+        self._done, self._next_offset = 0, -1  # as of Ran, while timers are left
+        self._cut: list[do.Seek] | None = None  # a decision ends with the commit that is under way: where to read then
         self._task, self._external = task, external
         self._source, self._merge, self._time, self._outputs = source, merge, time, outputs
 
@@ -35,7 +47,7 @@ class Processing:
         """Process what may go (D1); once nothing may, tell downstream up to when nothing will come."""
         batches, upto = self._merge.take()
         if batches or self._timer <= upto > self.upto:
-            self.active, self.upto = True, max(self.upto, upto)
+            self.active, self.upto, self._batches = True, max(self.upto, upto), batches
             return [do.ProcessRecords(batches, upto)]
         self.upto = max(self.upto, upto)
         progress = self._outputs.progress(self.upto, checkpoint_id)
@@ -46,6 +58,13 @@ class Processing:
         self.active = True
         self._merge.seen["inputs idle"] += isinstance(event, InputIdle)
         return self._source.decide_idle(event) if isinstance(event, InputIdle) else self._source.decide(event)
+
+    def begin(self, checkpoint_id: int) -> list[do.Action]:
+        """Go on from a commit: first what it has left of timers that were due, if time goes on here."""
+        if not self._task.keeps_time:
+            return self.go_on(checkpoint_id)
+        self.active = self.left = self._starting = self._begins = True
+        return []
 
     def go_on(self, checkpoint_id: int) -> list[do.Action]:
         """Process the next decision of a predecessor; after the last one take new rows."""
@@ -67,19 +86,116 @@ class Processing:
 
     def ran(self, event: Ran, checkpoint_id: int) -> list[do.Action]:
         """Send what the code has made: of new rows not before their decision is valid."""
-        self.active, self._timer, self._time.timer = False, min(event.timer, event.wall), event.wall
+        was_left, self.active, self.left, self._starting = self.left, event.left, event.left, False
+        self._timer, self._time.timer = min(event.timer, event.wall), event.wall
+        self._done, self._next_offset = event.done, event.next_offset
         self._outputs.hold(event)
         if self._source.batches:
-            self._source.batches[-1].outputs = event
+            self._source.ran(event)
             return self.decided(checkpoint_id)
         actions = self._outputs.send(event, checkpoint_id)
+        begins, self._begins = self._begins and not event.left, self._begins and event.left
+        if event.left:
+            return actions
+        if begins:
+            return actions + self.go_on(checkpoint_id)
         if self._source.replay:
             self._source.replayed(event.next_offset)
             return [*actions, *self._outputs.to_sinks(self._source.last_t), *self.go_on(checkpoint_id)]
         if self._task.channels:
             return actions + self._outputs.to_sinks(self.upto)
+        if was_left:
+            actions += self._outputs.to_sinks(self._source.last_t)
+            return actions + self.advance(self._time.floor, checkpoint_id)
         return actions + self._outputs.progress(self._time.floor, checkpoint_id)
+
+    @property
+    def covered_t(self) -> int:
+        """The time in µs up to which all of the channels is processed, timers included; 0: not known."""
+        return 0 if self.left else max(0, self.upto)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether timers are left, as far as is known: of a predecessor's it is only known once a call has looked."""
+        return self.left and not self._starting
+
+    @property
+    def may_fire(self) -> bool:
+        """Whether the next of the timers that are left may fire.
+
+        Not while a decision ends with a commit: what comes behind the timers would tell of a time behind its end.
+        """
+        return self.left and self._cut is None
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether a checkpoint may close now, between two slices of timers."""
+        return self.may_fire and self._source.may_be_cut
+
+    def cut(self) -> None:
+        """A checkpoint closes: if timers are left, it has nothing of what comes behind them."""
+        if not self.left:
+            return
+        if self._source.batches:
+            self._cut = self._source.cut(self._done, self._next_offset)
+        elif self._batches:
+            last = self._batches[self._done - 1]
+            assert isinstance(last, do.MergedWatermarks), "timers of merged records are left to no other call"
+            self._merge.give_back(self._done)
+            self.upto, self._batches = last.t - 1, ()
+
+    def committed(self) -> list[do.Action]:
+        """The commit is valid: go on with the timers, and then with what a decision has lost."""
+        seeks, self._cut = self._cut or [], None
+        return [*seeks]
 
     def decided(self, checkpoint_id: int) -> list[do.Action]:
         """Send the outputs of rows that are processed, and whose decisions are known to be valid (C3)."""
         return self._outputs.send_batches(self._source.done(), checkpoint_id)
+
+    def check_invariants(self, *, running: bool) -> None:
+        """Raise AssertionError unless this holds between any two steps; ``running``: the task is."""
+        time = self._time
+        assert running or not self.active or self.left, (running, self.left)
+        assert self.active or not self.left, self.left
+        assert time.lease <= time.lease_sent, (time.lease, time.lease_sent)
+        self._outputs.check_invariants(max(time.floor, self.upto))
+
+
+class Rest:
+    """The waits of one running task."""
+
+    def __init__(
+        self, processing: Processing, source: Source, results: CallResults, closing: Closing, ahead: WriteAhead
+    ) -> None:
+        self._processing, self._source, self._results = processing, source, results
+        self._closing, self._ahead = closing, ahead
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is being processed: what is in the write batch was also sent."""
+        return not self._processing.active and self._source.at_rest
+
+    @property
+    def may_close(self) -> bool:
+        """Whether a checkpoint can be frozen now: all is at rest, or waits for timers that are due."""
+        return self.at_rest or (self._processing.may_be_cut and not self._results.waits)
+
+    def closes(self, frozen: int, mono_ms: int) -> bool:
+        """Tell whether the checkpoint behind ``frozen`` is to be frozen as soon as it can be."""
+        return not self._ahead.committing and self._closing.due(frozen, mono_ms)
+
+    def fires(self, *, closes: bool) -> bool:
+        """Tell whether the next of the timers that are left may fire; ``closes``: a checkpoint is to close before.
+
+        None closes in a replay. A stop does not wait for timers, and ends a replay that has some.
+        """
+        if not self._processing.may_fire or self._results.waits or self._ahead.has_no_room:
+            return False
+        stops = self._closing.stopping
+        return not self.ends_replay if self._source.replay else not (stops or closes)
+
+    @property
+    def ends_replay(self) -> bool:
+        """Whether a stop ends a replay in which timers are due: without a commit, so it begins again."""
+        return self._closing.stopping and bool(self._source.replay) and self._processing.has_left

@@ -2,9 +2,9 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from grete.core.actions import ProcessExternal, ProcessIdle
+from grete.core.actions import ProcessExternal, ProcessIdle, Seek
 from grete.core.deterministic.logical_clock import LogicalClock
 from grete.core.events import ExternalBatch, InputIdle, Ran
 from grete.core.external_inputs import ExternalInputs
@@ -30,7 +30,7 @@ class Batch:
     next_offset: int = -1
     logged: bool = False  # the input decision is on its way or appended
     valid: bool = False  # it is known to be (C3)
-    outputs: Ran | None = None
+    outputs: list[Ran] = field(default_factory=list)  # made and not sent; more follow if timers are left (E10)
 
 
 class Source:
@@ -62,7 +62,16 @@ class Source:
     @property
     def gathers(self) -> bool:
         """Whether few batches could be released as soon as they are logged, and more rows come at once."""
-        return self.more and sum(not each.logged and each.outputs is not None for each in self.batches) < GATHERED
+        return self.more and sum(not each.logged and bool(each.outputs) for each in self.batches) < GATHERED
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether a checkpoint may close while timers of the last batch are left: what came of it is valid, and sent.
+
+        Not in a replay: what was decided is seen, maybe.
+        """
+        batches = self.batches
+        return not (self.replay or len(batches) > 1) and all(each.valid and not each.outputs for each in batches)
 
     def decide(self, event: ExternalBatch) -> ProcessExternal:
         """Give the rows their times. They are processed at once; the outputs wait for the input decision."""
@@ -82,7 +91,7 @@ class Source:
 
     def log(self, *, processed: bool) -> list[Decision]:
         """Return the decisions that are to be appended now; ``processed``: only those whose outputs are here."""
-        batches = [batch for batch in self.batches if not batch.logged and (batch.outputs is not None or not processed)]
+        batches = [batch for batch in self.batches if not batch.logged and (batch.outputs or not processed)]
         for batch in batches:
             batch.logged = True
         return [batch.decision for batch in batches]
@@ -92,14 +101,40 @@ class Source:
         for batch in self.batches:
             batch.valid = batch.logged
 
-    def done(self) -> list[tuple[Decision, Ran]]:
-        """Remove and return the batches whose outputs may go, in order: processed, their input decisions valid."""
-        done = []
-        while self.batches and self.batches[0].valid and (outputs := self.batches[0].outputs) is not None:
+    def ran(self, event: Ran) -> None:
+        """Keep what was made of the last batch."""
+        self.batches[-1].outputs.append(event)
+        self.more &= not event.left  # no more rows come at once
+
+    def done(self) -> list[tuple[Decision | None, Ran]]:
+        """Remove and return the outputs that may go, in order: their input decisions are valid.
+
+        The decision of a batch is with the last of them; None: others follow.
+        """
+        done: list[tuple[Decision | None, Ran]] = []
+        while self.batches and self.batches[0].valid and (outputs := self.batches[0].outputs):
+            self.batches[0].outputs = []
+            done += [(None, part) for part in outputs]
+            if outputs[-1].left:
+                break
             batch = self.batches.popleft()
             self._took(batch.decision, batch.next_offset)
-            done.append((batch.decision, outputs))
+            done[-1] = batch.decision, outputs[-1]
         return done
+
+    def cut(self, done: int, next_offset: int) -> list[Seek]:
+        """Let the last batch end behind its first ``done`` rows; return where to read the others again (E10).
+
+        Nothing of these was seen, so they are decided on again. Later times than theirs follow.
+        """
+        batch = self.batches.popleft()
+        decision = batch.decision
+        if not isinstance(decision, InputDecision):
+            self._took(decision, next_offset)
+            return []
+        self._took(decision._replace(records=done), next_offset)
+        source = TopicPartition(decision.topic, decision.partition)
+        return [Seek(source, next_offset)] if done < decision.records else []
 
     def replay_next(self) -> ProcessExternal | ProcessIdle:
         """Process the next decision of a predecessor. Raises Halted if it does not follow the one before."""
@@ -118,7 +153,8 @@ class Source:
                 task=self._name,
                 code=HaltCode.INPUT_CHANGED,
             )
-        return ProcessExternal(source, first_offset, records, first_t, replay=True, rows=rows)
+        last_t = decision.last_t if decision.last_t >= first_t + records else -1
+        return ProcessExternal(source, first_offset, records, first_t, replay=True, rows=rows, last_t=last_t)
 
     def replayed(self, next_offset: int) -> None:
         """Note that a decision is processed again; its input goes on at ``next_offset``."""

@@ -10,6 +10,7 @@ From a freeze on nothing is decided or released before the commit is in the chan
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import starmap
 
 from grete.core import actions as do
 from grete.core import events as on
@@ -20,7 +21,7 @@ from grete.core.deterministic.closing import Closing
 from grete.core.deterministic.logical_clock import LogicalClock
 from grete.core.deterministic.merge import Merge
 from grete.core.deterministic.outputs import LogicalSender
-from grete.core.deterministic.processing import Processing
+from grete.core.deterministic.processing import Processing, Rest
 from grete.core.deterministic.source import Source
 from grete.core.deterministic.write_ahead import WriteAhead
 from grete.core.external_inputs import ExternalInputs
@@ -66,6 +67,7 @@ class DeterministicCore:
         own = self.changelog, self.ownership, self.commits
         self._appends = Appends(*own, self.time, self.source, *made, releases=releases, durable=durable)
         self.processing = Processing(task, self.external, self.source, self.merge, self.time, self.outputs)
+        self.rest = Rest(self.processing, self.source, self.results, self.closing, self.ahead)
         self._mono_ms = self._mono_us = 0
 
     # --- what the driver may ask ---
@@ -87,6 +89,11 @@ class DeterministicCore:
         )
 
     @property
+    def fires(self) -> bool:
+        """Whether the next of the timers that are left may fire (E10)."""
+        return self.status is TaskStatus.RUNNING and self.rest.fires(closes=self._closes)
+
+    @property
     def gathers(self) -> bool:
         """Whether what could be released waits for more: only while more is certain to come at once."""
         return self.releases and self.source.gathers and (self.processing.active or self.wants_input)
@@ -99,9 +106,9 @@ class DeterministicCore:
     def due_in_ms(self, mono_ms: float) -> float:
         """Return in how many ms a Tick can do something; a minute if nothing depends on time."""
         due = 60_000.0
+        if self.status is TaskStatus.RUNNING and self.rest.may_close and not self.ahead.committing:
+            due = self.closing.next_due_ms(self.frozen, mono_ms)
         if self.status is TaskStatus.RUNNING and self.at_rest:
-            if not self.ahead.committing:
-                due = self.closing.next_due_ms(self.frozen, mono_ms)
             mono_us = int(mono_ms * 1000)
             if self._emits_progress(mono_us):
                 due = min(due, self.time.next_emit_ms(mono_us))
@@ -112,12 +119,12 @@ class DeterministicCore:
     @property
     def covered_t(self) -> int:
         """The time in µs up to which the last commit has all of the channels; 0: not known."""
-        return 0 if self.idleness.news or self.ahead.committing else max(0, self.processing.upto)
+        return 0 if self.idleness.news or self.ahead.committing else self.processing.covered_t
 
     @property
     def at_rest(self) -> bool:
         """Whether nothing is being processed: what is in the write batch was also sent."""
-        return not self.processing.active and self.source.at_rest
+        return self.rest.at_rest
 
     @property
     def waits_for_tasks(self) -> bool:
@@ -132,7 +139,7 @@ class DeterministicCore:
     @property
     def _closes(self) -> bool:
         """Whether a checkpoint is to be frozen as soon as all is at rest."""
-        return not self.ahead.committing and self.closing.due(self.frozen, self._mono_ms)
+        return self.rest.closes(self.frozen, self._mono_ms)
 
     def _emits_progress(self, mono_us: int) -> bool:
         """Tell whether the task must advance logical time: a source that other tasks read, or whose timer is due."""
@@ -195,13 +202,13 @@ class DeterministicCore:
         actions = self._append_next()
         if self.status is TaskStatus.RUNNING:
             actions += self.ahead.next(closes=self._closes)
-        if self.status is TaskStatus.RUNNING and self.at_rest:
+        if self.status is TaskStatus.RUNNING and (self.rest.may_close or self.rest.ends_replay):
+            if self._closes and (self.closing.last_is_closed or self.rest.ends_replay):
+                return actions + self._exit()
             if self._closes:
-                if self.closing.last_is_closed:
-                    return actions + self._exit()
                 self.closing.last_is_closed = self.closing.stopping
                 actions += self._freeze(self.closing.checkpoint_id(self.frozen, self._mono_ms))
-            if self.task.channels and not (self.closing.last_is_closed or self.ahead.has_no_room):
+            if self.at_rest and self.task.channels and not (self.closing.last_is_closed or self.ahead.has_no_room):
                 actions += self.processing.take(self.frozen + 1)
         return actions
 
@@ -236,8 +243,7 @@ class DeterministicCore:
     def _go_on(self) -> list[do.Action]:
         """Take up the work from the last commit."""
         self._become(TaskStatus.RUNNING)
-        seeks = [do.Seek(*place) for place in self.merge.position.items()]
-        return [*seeks, *self.processing.go_on(self.frozen + 1)]
+        return [*starmap(do.Seek, self.merge.position.items()), *self.processing.begin(self.frozen + 1)]
 
     def _become(self, status: TaskStatus) -> None:
         self.status = DETERMINISTIC_TASK.change(self.task.name, self.status, status)
@@ -262,17 +268,15 @@ class DeterministicCore:
 
     def _emit_progress(self) -> list[do.Action]:
         """Advance logical time where no record does it."""
-        if self.status is not TaskStatus.RUNNING or not (self.at_rest and self._emits_progress(self._mono_us)):
-            return []
-        if not self.time.emit_due(self._mono_us):
+        may_emit = self.status is TaskStatus.RUNNING and self.at_rest and self._emits_progress(self._mono_us)
+        if not (may_emit and self.time.emit_due(self._mono_us)):
             return []
         return self.processing.advance(self.time.advance(self._mono_us), self.frozen + 1)
 
     # --- the own changelog ---
 
     def _append_next(self) -> list[do.Action]:
-        running = self.status is TaskStatus.RUNNING
-        leases = self._emits_progress(self._mono_us)
+        running, leases = self.status is TaskStatus.RUNNING, self._emits_progress(self._mono_us)
         return self._appends.next(self._mono_us, running=running, leases=leases, gathers=self.gathers)
 
     def _appended(self, event: on.ChangelogAppended) -> list[do.Action]:
@@ -288,8 +292,8 @@ class DeterministicCore:
         """Go on from an own message that is valid, the last one that was appended; ``kind`` None: none is, for now."""
         if kind is ChangelogType.CLAIM:
             return actions + self._started()
-        if kind is None or kind is ChangelogType.COMMIT:
-            return actions
+        if kind in {None, ChangelogType.COMMIT}:
+            return actions if kind is None else actions + self.processing.committed()
         self.time.lease = self.time.lease_sent
         self.source.logged_are_valid()
         actions += self.processing.decided(self.frozen + 1)
@@ -300,6 +304,7 @@ class DeterministicCore:
 
     def _freeze(self, checkpoint_id: int) -> list[do.Action]:
         self.ahead.closed()
+        self.processing.cut()
         inputs, frontiers = self.merge.commit(checkpoint_id)
         self.seen["checkpoints closed by untrimmed input"] += self.closing.input_is_long
         self.closing.frozen(self._mono_ms)
@@ -328,7 +333,7 @@ class DeterministicCore:
 
     def _exit(self) -> list[do.Action]:
         if not self.sender.all_acked or self.changelog.appending is not None or self.outputs.held:
-            return []  # pragma: no cover  # the last commit has waited for all of it; an exit would lose it
+            return []  # of a replay that ends; the last commit has waited for all of it
         self._become(TaskStatus.STOPPED)
         return [do.Exit(f"stopped at checkpoint {self.frozen}")]
 
@@ -340,11 +345,5 @@ class DeterministicCore:
         self.changelog.check_invariants(self.status, self.frozen)
         self.merge.check_invariants()
         self.source.check_invariants(committing=self._appends.committing)
-        assert self.status is TaskStatus.RUNNING or not self.processing.active, self.status
+        self.processing.check_invariants(running=self.status is TaskStatus.RUNNING)
         assert self.processing.active or not self.results.waits
-        assert self.outputs.advanced <= max(self.time.floor, self.processing.upto), (
-            self.outputs.advanced,
-            self.time.floor,
-        )
-        assert self.time.lease <= self.time.lease_sent, (self.time.lease, self.time.lease_sent)
-        assert self.releases or not self.outputs.held, self.outputs.held

@@ -43,9 +43,9 @@ class RecordInFlight:
         turn: Callable[["RecordInFlight"], None],
         begin: Callable[[], Coroutine[Any, Any, object]] | None = None,
         key: bytes | None = None,
-        place: Callable[[], None] = lambda: None,
+        place: Callable[[], Callable[[], None]] = lambda: lambda: None,
     ) -> None:
-        """``place`` moves the task's clock to the record. ``turn`` takes its effects or its ``error``."""
+        """``place`` moves the task's clock to the record, and returns the way back. ``turn`` takes its effects."""
         self.turn, self.begin, self.key, self.place = turn, begin, key, place
         self.number = -1
         self.since = -1  # as many turns before it began
@@ -124,8 +124,9 @@ class Records:
         return reached
 
     def clear(self) -> None:
-        """Drop all records in flight: what their calls return is dropped (R4)."""
+        """Drop all records in flight, which come again: what their calls return is dropped (R4)."""
         self.reached = {}
+        self.number = next((each.number for each in self._queue if each.number >= 0), self.number)
         for each in self._begun:
             self._end(each)
         for kept in (self._queue, self._begun, self._may_begin, self._of_key, self._changed):
@@ -249,7 +250,7 @@ class Records:
 
     def _run(self, record: RecordInFlight, begin: Callable[[], Coroutine[Any, Any, object]] | None) -> None:
         """Run the code of a record up to the next answer that is not there, or to its end."""
-        record.place()
+        move_back = record.place()
         self.current, self._running, record.waits = record.effects, record, None
         drawn, self.context.calls = self.context.calls, record.effects.draws
         try:
@@ -271,6 +272,7 @@ class Records:
         finally:
             record.effects.draws, self.context.calls = self.context.calls, drawn
             self.current = self._running = None
+            move_back()
         if self._halt is not None:  # the code may have caught it
             raise self._halt
 

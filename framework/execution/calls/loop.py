@@ -28,10 +28,9 @@ def awaiting_loop(site: Site, declared: Input[Any, Any], process: Callable[[Any]
             record = key_of(key, cell), value_of(value, cell), timestamp, headers_of(cell), topic, partition, offset
             return process(Record(*record))
 
-        def place() -> None:
+        def place() -> Callable[[], None]:
             site.outputs.timestamp = timestamp
-            if site.clock is not None:
-                site.clock.at(batch, index)
+            return _nothing if site.clock is None else site.clock.at(batch, index)
 
         def turn(record: RecordInFlight) -> None:
             place()
@@ -57,6 +56,10 @@ def awaiting_loop(site: Site, declared: Input[Any, Any], process: Callable[[Any]
             line_up(batch, index)
 
     return loop
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _take_effect(record: RecordInFlight, records: Records, overlay: Overlay) -> None:

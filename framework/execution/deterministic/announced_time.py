@@ -68,6 +68,11 @@ class AnnouncedTime:
         if self._told == _AGAIN:
             self.due = step_at(t)
 
+    def waits(self, last_t: int) -> None:
+        """Note that a checkpoint closes before the event time of a decision, which ends at ``last_t``, is known."""
+        if self._topics:
+            self.due = step_at(last_t)
+
     def opens(self, first_t: int, last_t: int, watermark: tuple[int, bool]) -> None:
         """Note a decision; what was due before has been told. ``watermark``: the event time once an input goes on.
 

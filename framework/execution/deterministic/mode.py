@@ -35,6 +35,10 @@ class DeterministicMode:
         self._due_at_ms: float | None = None  # when a Tick can do something, as of the core's step ``_due_step``
         self._due_step = -1
         self._unfinished: int | None = None  # what ``_ran`` will take, once no record is in flight
+        self._next_offset = -1  # what it took last
+        self._taken: tuple[TopicPartition, int] | None = None  # rows, how many, of the decision that is processed
+        if runner.due is not None:
+            runner.due.by_slices(turns=not parts.wiring.channels)
         parts.when_ready = self._begin
 
     @property
@@ -99,15 +103,22 @@ class DeterministicMode:
     # --- input ---
 
     def read(self) -> bool:
-        """Give frames to the core, and rows of external inputs for their decision; False if there are none now."""
+        """Give frames to the core, and rows of external inputs for their decision; False if there are none now.
+
+        Timers that are due and left come before them, by the slice.
+        """
         parts = self._parts
-        if not self._core.wants_input:
+        if not (self._core.wants_input or self._core.fires):
             return False
         full = self._waiting_bytes > parts.settings.sink_buffer_bytes_max
         parts.held_by = "sink_buffer_bytes_max" if full else None
         self.held_up = full or parts.blocked()
         if self.held_up:
             return self._nothing_more()
+        if self._core.fires:
+            self._code.fire_slice()
+            self._ran(self._next_offset)
+            return True
         try:
             batch = parts.next_batch()
         except OffsetOutOfRange as error:
@@ -210,6 +221,7 @@ class DeterministicMode:
             case do.Freeze():
                 if not self._core.releases:
                     self._back.look(parts.mono_ms())
+                self._drop_rest()
                 parts.holes.froze(action.checkpoint_id)
                 parts.runner.before_freeze(action.checkpoint_id)
                 parts.overlay.freeze()  # outputs leave by output releases, not with a checkpoint (D5)
@@ -224,10 +236,9 @@ class DeterministicMode:
         return False
 
     def had_turns(self) -> None:
-        """Tell the core once the last record has had its turn."""
-        in_flight, unfinished = self._parts.runner.in_flight, self._unfinished
-        if unfinished is not None and in_flight is not None and not in_flight.count:
-            self._unfinished = None
+        """Tell the core once the last record has had its turn, or one has left timers."""
+        unfinished, self._unfinished = self._unfinished, None
+        if unfinished is not None:
             self._ran(unfinished)
 
     def _take_waiting(self, count: int) -> list[ExternalRecord]:
@@ -273,15 +284,25 @@ class DeterministicMode:
         else:
             partition, rows = self._batches_read.popleft()
             assert (partition, rows[0].offset, len(rows)) == (action.partition, action.first_offset, action.count)
-        self._code.process_decided(action.partition, rows, action.first_t)
+            self._taken = partition, len(rows)
+        self._code.process_decided(action.partition, rows, action.first_t, action.last_t)
         self._ran(next_offset)
+
+    def _drop_rest(self) -> None:
+        """A checkpoint closes: the rest of a decision, which waits for timers, is read again."""
+        if self._code.left and self._taken is not None:
+            (partition, count), (done, next_offset) = self._taken, self._code.reached
+            self._parts.holes.dropped(partition, next_offset, count - done)
+        self._taken = None
 
     def _ran(self, next_offset: int = -1) -> None:
         """Hand over what the code has sent; ``next_offset``: after a replay, where to read on."""
-        parts, in_flight = self._parts, self._parts.runner.in_flight
-        if in_flight is not None and in_flight.count:
+        parts, in_flight, left = self._parts, self._parts.runner.in_flight, self._code.left
+        if in_flight is not None and in_flight.count and not left:
             self._unfinished = next_offset
             return
+        self._next_offset, self._taken = next_offset, self._taken if left else None
+        done, offset = self._code.reached if left else (0, next_offset)
         frames, held = parts.runner.take_frames(), parts.runner.external_bytes
         try:
             records, last = self._code.take_numbered()
@@ -293,4 +314,4 @@ class DeterministicMode:
             self._waiting_bytes += held - parts.runner.external_bytes
         timer, released = self._code.next_timer, tuple(last.items())
         told = self._code.take_advances(), self._code.sink_t, self._code.take_calls(), self._code.next_wall
-        parts.tell(on.Ran(parts.overlay.open_bytes, frames, len(records), released, timer, next_offset, *told))
+        parts.tell(on.Ran(parts.overlay.open_bytes, frames, len(records), released, timer, offset, *told, left, done))

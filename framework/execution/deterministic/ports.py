@@ -64,8 +64,27 @@ class LogicalRunner(Runner, Protocol):
         """The logical time in µs of the last output that waits for ``let_out``; -1: none does."""
         ...
 
-    def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
-        """Process rows of an external input; the i-th has the logical time ``first_t`` + i."""
+    def process_decided(
+        self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int, last_t: int = -1
+    ) -> None:
+        """Process rows of an external input; the i-th has the logical time ``first_t`` + i.
+
+        ``last_t``: when their decision ends, if others that it had were taken by the next one.
+        """
+        ...
+
+    def fire_slice(self) -> None:
+        """Let the next slice of due timers fire; behind the last one go on with what was being processed (E10)."""
+        ...
+
+    @property
+    def left(self) -> bool:
+        """Whether timers are left for the next slice: the rest of what was being processed waits for them."""
+        ...
+
+    @property
+    def reached(self) -> tuple[int, int]:
+        """The number of rows, or batches, that are processed of what was given last, and the offset behind them."""
         ...
 
     def process_merged(self, batches: Sequence[RecordBatch | MergedWatermarks], upto: int) -> None:

@@ -14,14 +14,17 @@ from grete.core.topology import Topology
 from grete.execution.calls.kept_results import KeptResults
 from grete.execution.calls.ports import Caller
 from grete.execution.deterministic.announced_time import AnnouncedTime
+from grete.execution.deterministic.behind_timers import BehindTimers
 from grete.execution.deterministic.outputs import LogicalOutputs, TimeAndSource
 from grete.execution.deterministic.record_clock import LogicalTime
 from grete.execution.deterministic.remade import Check, Visible
 from grete.execution.event_time import OUTSIDE
 from grete.execution.outputs import Outputs
 from grete.execution.processor import Processor
+from grete.execution.record_times import part_of
 from grete.execution.reserved_stores import META
 from grete.execution.sink_targets import MakeSinks, sinks_of
+from grete.execution.task_time import TaskTime
 from grete.execution.timers import NEVER as NEVER_SET
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition, producer_id
@@ -73,6 +76,7 @@ class LogicalProcessor(Processor):
             caller=caller,
         )
         self.fires_after = -1  # the logical time in µs from which on wall-clock timers fire (E8)
+        self._behind = BehindTimers(self._time, self._records, self._site.reading)
         self._logical = logical
         self._kept = KeptResults(overlay.store(META))
         self._producer = producer_id(stage.ordinal, partition)
@@ -140,60 +144,113 @@ class LogicalProcessor(Processor):
         if self._records is not None:
             self._records.number = self._entries.number(RECORDS, 0)
         self._announced.load(self._entries.get)
+        self._behind.reset()
 
-    def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
+    @property
+    def left(self) -> bool:
+        """Whether timers are left for the next slice: the rest of what was given waits for them (E10)."""
+        return self._behind.left
+
+    @property
+    def reached(self) -> tuple[int, int]:
+        """The number of rows, or batches, that are processed of what was given last, and the offset behind them."""
+        return self._behind.reached
+
+    def fire_slice(self) -> None:
+        """Let the next slice of due timers fire; behind the last one go on with what was given."""
+        if self.due is not None and self.due.left:
+            self.due.fire_slice()
+            self._behind.go_on(self._tell_alone)
+
+    def _tell_alone(self) -> None:
+        due = self._announced.due
+        self._announced.changed(self._logical.at[0] if due == NEVER else due)
+
+    def then(self, step: Callable[[], None]) -> None:
+        """Do a step behind all before it, and behind timers that are left."""
+        self._behind.then(step)
+
+    def _begin(self, rows: RecordBatch | None = None, last_t: int = -1) -> None:
+        if not self._firing.slices:
+            self.fire_slice()  # all that a commit has left
+        self._behind.begin(rows, last_t)
+
+    def process_decided(
+        self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int, last_t: int = -1
+    ) -> None:
         """Process rows of an external topic: the i-th has the logical time ``first_t`` + i µs (D2)."""
         offsets, _, timestamps, keys, values, headers = zip(*rows, strict=True)
         if self.check_keys is not None:
             self.check_keys(partition, offsets, keys)
         cells = headers if any(headers) else None
         logical = range(first_t, first_t + len(rows)), (self._producer,) * len(rows)
-        self.process_taken(RecordBatch(keys, values, timestamps, cells, logical, source=partition, offset=offsets))
+        batch = RecordBatch(keys, values, timestamps, cells, logical, source=partition, offset=offsets)
+        self.process_taken(batch, last_t)
 
-    def process_taken(self, batch: RecordBatch) -> None:
-        """Process records of one external partition, whose logical times are known and end in one step (E2)."""
+    def process_taken(self, batch: RecordBatch, last_t: int = -1) -> None:
+        """Process records of one external partition, whose logical times are known and end in one step (E2).
+
+        ``last_t``: when their decision ends, if that is later.
+        """
         assert batch.logical is not None
-        first_t, last_t = batch.logical[0][0], batch.logical[0][-1]
-        self._then(partial(self._before_taken, first_t, last_t))
-        self.process_batch(OUTSIDE, batch)
-        self._then(partial(self._announced.acted, last_t))
-        self._then(partial(self._announced.changed, last_t))
-        self._then(partial(self._announced.pass_to, last_t))
+        first_t, last_t = batch.logical[0][0], max(last_t, batch.logical[0][-1])
+        self._begin(batch, last_t)
+        self.then(partial(self._before_taken, first_t, last_t))
+        if self._records is None:
+            self.then(partial(self._take_rows, batch))
+        else:
+            self.process_batch(OUTSIDE, batch)
+        self.then(partial(self._announced.changed, last_t))
+        self.then(partial(self._announced.pass_to, last_t))
 
     def _before_taken(self, first_t: int, last_t: int) -> None:
         self._tell_before(first_t)
         if self._time is not None:
             self._announced.opens(first_t, last_t, self._time.watermark_behind_a_record)
+        self._announced.acted(last_t)
+
+    def _take_rows(self, batch: RecordBatch) -> None:
+        """Process rows up to the first one that leaves timers; the others come behind those (E10)."""
+        reading, count = self._site.reading, len(batch.keys)
+        reading.left = 0
+        self.process_batch(OUTSIDE, batch)
+        if reading.left:
+            self._behind.first(partial(self._take_rows, part_of(batch, count - reading.left, count)))
 
     def refuse_at(self, batch: RecordBatch, reason: str, t: int) -> None:
         """Let the input's error policy have one row of history that is no record, as of logical time ``t`` µs."""
-        self._then(partial(self.be_at, t))
+        self.then(partial(self.be_at, t))
         self.refuse(batch, reason)
 
     def process_idle(self, partition: TopicPartition, t: int, *, ended: bool = False) -> None:
         """Take an external partition for idle from logical time ``t`` µs on (E4), or for ended (E7)."""
-        self._then(partial(self._pass_before, t))
-        self.input_is_idle(partition, ended=ended)
-        self._then(partial(self._announced.changed, t))
-        self._then(partial(self._announced.pass_to, t))
+        self._begin()
+        self.then(partial(self._pass_before, t))
+        self.then(partial(self.input_is_idle, partition, ended=ended))
+        self.then(partial(self._announced.changed, t))
+        self.then(partial(self._announced.pass_to, t))
 
     def process_merged(self, batches: Sequence[RecordBatch | MergedWatermarks], upto: int) -> None:
         """Process records and watermarks that were merged in logical order; nothing up to ``upto`` µs follows (D1)."""
-        for batch in batches:
+        self._begin()
+        for done, batch in enumerate(batches, 1):
             if isinstance(batch, MergedWatermarks):
-                self._take_watermarks(batch)
+                self._take_watermarks(batch, done)
+            elif self._records is None:
+                self.then(partial(self._take_merged, batch))
             else:
                 self._take_merged(batch)
-        self._then(partial(self._tell_before, upto + 1))
+        self.then(partial(self._tell_before, upto + 1))
 
     def _take_merged(self, batch: RecordBatch) -> None:
         loop = self._loops[batch.source.topic]
         if self._time is None:
             loop(batch)
             return
+        self._firing.begin_slice(whole=True)  # a channel's records do not move time: such timers they have set
         for part in self._announced.parts(batch):
             assert part.logical is not None
-            self._then(partial(self._before_merged, part.logical[0][0]))
+            self.then(partial(self._before_merged, part.logical[0][0]))
             loop(part)
 
     def _before_merged(self, t: int) -> None:
@@ -202,11 +259,15 @@ class LogicalProcessor(Processor):
         self._time.goes_on()
         self._announced.acted(t)
 
-    def _take_watermarks(self, merged: MergedWatermarks) -> None:
+    def _take_watermarks(self, merged: MergedWatermarks, done: int) -> None:
         if self._time is not None:
-            self._then(partial(self._pass_before, merged.t))
-            self._time.watermarks(merged.marks)
-            self._then(partial(self._announced.changed, merged.t))
+            self.then(partial(self._pass_before, merged.t))
+            self.then(partial(self._pass_watermarks, self._time, merged, done))
+            self.then(partial(self._announced.changed, merged.t))
+
+    def _pass_watermarks(self, time: TaskTime, merged: MergedWatermarks, done: int) -> None:
+        self._behind.done = done
+        time.watermarks(merged.marks)
 
     def _pass_before(self, t: int) -> None:
         """Tell what is due before logical time ``t``; what timers send from now on has this time."""
@@ -243,9 +304,9 @@ class LogicalProcessor(Processor):
         ``has_told``: it had told what was due of event time. A commit does not say when its task learnt that time has
         passed, but its state tells what came of it.
         """
-        self._then(partial(self._fire_wall_by, t))
+        self.then(partial(self._fire_wall_by, t))
         if has_told:
-            self._then(partial(self._announced.pass_to, NEVER - 1))
+            self.then(partial(self._announced.pass_to, NEVER - 1))
 
     def be_at(self, t: int) -> None:
         """Move to logical time ``t`` µs: later records, and turns of timers, are behind it."""
@@ -273,6 +334,8 @@ class LogicalProcessor(Processor):
 
     def before_freeze(self, checkpoint_id: int) -> None:
         """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
+        if self.left and (last_t := self._behind.cut()) is not None:
+            self._announced.waits(last_t)
         super().before_freeze(checkpoint_id)
         state = self._announced.save()
         self._logical.save(state)

@@ -37,7 +37,9 @@ class LogicalTime:
             self._fire_by(batch.logical[0][0] - 1)
         self._outputs.at = batch.logical[0][-1], batch.logical[1][-1]
 
-    def at(self, batch: RecordBatch, index: int) -> None:
-        """Move time to one record of a batch, from wherever it is."""
+    def at(self, batch: RecordBatch, index: int) -> Callable[[], None]:
+        """Move time to one record of a batch, from wherever it is; return what moves it back."""
         assert batch.logical is not None
-        self._outputs.at = batch.logical[0][index], batch.logical[1][index]
+        outputs, before = self._outputs, self._outputs.at
+        outputs.at = batch.logical[0][index], batch.logical[1][index]
+        return lambda: setattr(outputs, "at", before)

@@ -94,10 +94,14 @@ class Logical(Scenario):
         self.rows: list[str] = []  # of the external input, from offset 0 on
         self.route: Callable[[str], TopicPartition] = lambda _: self.task.outputs[0]
         self.timer = self.wall = NEVER
+        self.leaves: list[bool] = []  # whether the next calls leave timers that are due; then none does
+        self.taken = 0, -1  # of what was given last, then: rows or batches, and the offset behind them
+        self.waits = False  # the test lets the slices fire, by ``fire``
         self.digests: dict[TopicPartition, int] = {}
         self.seq_outside = self.digest_outside = 0
         self.outside: list[str] = []  # what has left, in order
         self._waiting: list[str] = []
+        self._next_offset = -1
 
     def start(self) -> "Logical":
         """Start on the log as it is now."""
@@ -105,6 +109,21 @@ class Logical(Scenario):
         bounds = {p: (self.log.start[p], len(self.log.rows[p])) for p in partitions}
         self.step(on.Start(self.mono_ms, self.nonce, "here", 2, 0, self.changelog_position, bounds))
         return self
+
+    def step(self, event: on.Event) -> list[do.Action]:
+        """Report an event and do all that follows, timers that are left among it."""
+        actions = super().step(event)
+        while self.core.fires and not self.waits:
+            actions += self.fire()
+        return actions
+
+    def fire(self, *records: Seen) -> list[do.Action]:
+        """Let a slice of timers fire, which sends these records."""
+        assert self.core.fires
+        begin = len(self.done)
+        self._run(records, self._next_offset)
+        self._settle()
+        return self.done[begin:]
 
     def successor(self, *, same_host: bool = True, nonce: bytes = b"another process!") -> "Logical":
         """Return a process for the same task that has not started."""
@@ -206,6 +225,8 @@ class Logical(Scenario):
 
     def _run(self, records: Sequence[Seen], next_offset: int = -1) -> None:
         self.processed += records
+        left, self._next_offset = bool(self.leaves) and self.leaves.pop(0), next_offset
+        done, offset = self.taken if left else (0, next_offset)
         frames: dict[TopicPartition, list[Seen]] = {}
         for record in records if self.task.outputs else ():
             frames.setdefault(self.route(record[0]), []).append(record)
@@ -222,7 +243,7 @@ class Logical(Scenario):
             self.sink_t = records[-1][1]
         calls, self.calls = self.calls, []
         told = advances, self.sink_t, calls, self.wall
-        self._tell(on.Ran(self._open_bytes(), bodies, outputs, released, self.timer, next_offset, *told))
+        self._tell(on.Ran(self._open_bytes(), bodies, outputs, released, self.timer, offset, *told, left, done))
 
     def _body(self, partition: TopicPartition, records: Sequence[Seen]) -> bytes:
         names, times, sources = zip(*records, strict=True)

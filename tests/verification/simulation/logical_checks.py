@@ -297,6 +297,8 @@ class LogicalChecker(Checker):
         sources = [commits[task] for task, history in self.logical.items() if history.wiring.is_source]
         last_t = step_at(max(c.deterministic.last_t for c in sources if c.deterministic is not None))
         frontiers = (f.t for c in commits.values() if c.deterministic for f in c.deterministic.frontiers)
+        if any(history.left for history in self.logical.values()):
+            return False
         if not all(c.at_end for c in sources) or min(frontiers, default=last_t) < last_t:
             return False
         return self._all_aligned_at_end(last_t)

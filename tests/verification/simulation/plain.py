@@ -199,8 +199,13 @@ class PlainRun:
         if goes_on:
             self._fire_left()
 
+    @property
+    def has_left(self) -> bool:
+        """Whether timers are left, or a drain is under way."""
+        return self.left or self._until is not None
+
     def _nothing_is_left(self) -> None:
-        if self.left or self._until is not None:
+        if self.has_left:
             raise Overtaken(f"a step comes before timers that are due at {self._now}: {self._timers.set[:3]}")
 
     def fire(self) -> None:

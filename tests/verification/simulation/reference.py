@@ -17,17 +17,18 @@ from grete.execution.event_time import BEFORE_ALL, TimeSource
 from grete.execution.timers import Due
 from grete.ports import ExternalRecord
 from grete.protocol.changelog import InputDecision
+from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition, split_producer_id
 from grete.protocol.notes import CallResult, CallsNote, IdleNote
 from tests.verification.simulation.calls_kind import combined
 from tests.verification.simulation.feeds import value_for
 from tests.verification.simulation.idents import stamp
 from tests.verification.simulation.oracle import TaskHistory, Violation
-from tests.verification.simulation.plain import PlainRun
+from tests.verification.simulation.plain import Overtaken, PlainRun
 from tests.verification.simulation.plain_stores import Content
 from tests.verification.simulation.plain_time import PlainTime
 from tests.verification.simulation.plan import JOB, Plan
-from tests.verification.simulation.steps import ALARM, OUTSIDE, LogicalStep, TimeStep
+from tests.verification.simulation.steps import ALARM, ALL, OUTSIDE, SLICE, LogicalStep, TimeStep
 from tests.verification.simulation.usercode import FILES, StageCode, stage_code
 
 Channel = tuple[int, TopicPartition]
@@ -117,6 +118,15 @@ class PlainTask:
             if tell:
                 self.acted(turn * 1_000)
 
+    def begin_slice(self, fired: int, *, goes_on: bool) -> None:
+        """Fire ``fired`` timers next, or ALL; and ``goes_on`` with those that a commit has left."""
+        self._run.begin_slice(None if fired == ALL else fired, goes_on=goes_on)
+
+    @property
+    def left(self) -> bool:
+        """Whether timers are left."""
+        return self._run.has_left
+
     def _event_time(self) -> int | None:
         return None if self.time is None or self.time.now == BEFORE_ALL else self.time.now
 
@@ -182,6 +192,7 @@ class LogicalHistory(TaskHistory):
         self.decided: list[tuple[int, InputDecision | IdleNote]] = []  # valid, with the offset of each
         self.leases: list[tuple[int, int]] = [(-1, 0)]  # valid, with the offset of each
         self.calls: list[tuple[int, CallsNote]] = []  # valid, with the offset of each
+        self.cuts: dict[int, int] = {}  # offset of a decision → how many of its rows a commit has left in it (E10)
 
     @property
     def seen(self) -> Counter[str]:
@@ -216,8 +227,20 @@ class LogicalHistory(TaskHistory):
     def replay(self, steps: Sequence[LogicalStep | TimeStep]) -> list[ExternalRecord]:  # type: ignore[override]  # other steps, by their time
         """Run the steps of the next committed checkpoint."""
         self._task.results = self.results
+        try:
+            self._replay_logical(steps)
+        except Overtaken as error:
+            raise Violation("overtaken", str(error)) from error
+        for target, records in self._task.channels.items():
+            known = self.outputs[target]
+            known.extend(record[-1] for record in records[len(known) :])
+        return []
+
+    def _replay_logical(self, steps: Sequence[LogicalStep | TimeStep]) -> None:
         for step in steps:
-            if step.draw == ALARM:
+            if step.draw == SLICE:
+                self._task.begin_slice(step.offset, goes_on=bool(step.t))
+            elif step.draw == ALARM:
                 self._task.fire_wall(step.t)
             elif isinstance(step, TimeStep):
                 self._task.pass_time(step.t, None if step.marks else step.partition, step.marks, ended=step.ended)
@@ -227,10 +250,25 @@ class LogicalHistory(TaskHistory):
                 partition = step.partition if self.wiring.external else None
                 self._task.take(step.value, step.key, step.t, step.source, partition)
         self._task.close()
-        for target, records in self._task.channels.items():
-            known = self.outputs[target]
-            known.extend(record[-1] for record in records[len(known) :])
-        return []
+
+    @property
+    def left(self) -> bool:
+        """Whether timers are due that the committed checkpoints have not fired."""
+        return self._task.left
+
+    def close(self, commit: Commit, offset: int) -> None:
+        """Take a valid commit. If timers are left, it ends the decision under way behind its records."""
+        super().close(commit, offset)
+        if not self.wiring.is_source or commit.deterministic is None:
+            return
+        taken = [(at, each) for at, each in self.decided if isinstance(each, InputDecision)]
+        lost = sum(self.cuts.get(at, each.records) for at, each in taken) - commit.deterministic.position
+        if lost and not self.left:
+            raise Violation("decision", f"{self.wiring.name}: {lost} records of decisions are not in the commit behind")
+        if lost:
+            at, decision = taken[-1]
+            self.cuts[at] = decision.records - lost
+            self.seen["decisions that end with a commit"] += 1
 
 
 def reference(
@@ -261,12 +299,12 @@ def _decide(
     rows: Mapping[TopicPartition, Mapping[int, bytes]],
 ) -> None:
     """Give a source what it has decided to take."""
-    for _, decision in history.decided:
+    for at, decision in history.decided:
         partition = TopicPartition(decision.topic, decision.partition)
         if isinstance(decision, InputDecision):
             task.begins(decision.first_t, decision.last_t)
             taken = (value for offset, value in rows[partition].items() if offset >= decision.first_offset)
-            for index, value in enumerate(islice(taken, decision.records)):
+            for index, value in enumerate(islice(taken, history.cuts.get(at, decision.records))):
                 seen = value_for(split_producer_id(producer)[1], partition, value)
                 task.take(seen, None, decision.first_t + index, producer, partition)
             task.acted(decision.last_t)

@@ -178,37 +178,91 @@ class DueKept:
 
 
 class LogicalKept(Kept, LogicalProcessor):
-    """The processor of a deterministic task."""
+    """The processor of a deterministic task.
+
+    A checkpoint that closes while timers are left has the steps before them, and how many have fired.
+    """
+
+    _goes_on = False  # with timers that a commit has left
+
+    def reset(self) -> None:
+        """Start over from the committed state, which may have timers that are left."""
+        super().reset()
+        self._goes_on, self._wall_fired = False, 0
+        self._given(goes_on=self.left)
+
+    def _given(self, *, goes_on: bool = False) -> None:
+        """Note that something new is given, unless the task ``goes_on`` with the timers of a commit."""
+        if self._goes_on:
+            self._keep_slice(ALL)
+        self._goes_on, self._first, self._ends = goes_on, len(self.steps), list[int]()
+        self._before = self._fired
+
+    @property
+    def _fired(self) -> int:
+        return self._site.reading.timers - self._wall_fired
+
+    def _keep_slice(self, fired: int) -> None:
+        self.steps.insert(self._first, TimeStep(NOWHERE, TIME, fired, b"", self._goes_on, (), SLICE))
+
+    def fire_slice(self) -> None:
+        """Count the slices."""
+        self.recording.seen["slices of timers"] += self.left
+        super().fire_slice()
+
+    def before_freeze(self, checkpoint_id: int) -> None:
+        """Keep what a checkpoint has that closes before all timers that are due have fired."""
+        left = self.left
+        if left:
+            if self._ends:
+                kept = self._ends[max(self.reached[0] - 1, 0)]
+                self.recording.seen["checkpoints that leave input behind timers"] += kept < len(self.steps)
+                del self.steps[kept:]
+            self._keep_slice(self._fired - self._before)
+        elif self._goes_on:
+            self._keep_slice(ALL)
+        self._goes_on = False
+        super().before_freeze(checkpoint_id)
+        self._given(goes_on=left)
 
     def recall(self, calls: Mapping[int, Sequence[CallResult]]) -> None:
         """Count records whose calls a predecessor has made."""
         self.recording.seen["records whose results are taken from the log"] += len(calls)
         super().recall(calls)
 
-    def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
+    def process_decided(
+        self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int, last_t: int = -1
+    ) -> None:
         """Keep rows of an external input."""
+        self._given()
         for t, row in enumerate(rows, first_t):
             value = row.value or b""
             step = LogicalStep(partition, OUTSIDE, row.offset, value, t, self._producer, row.timestamp_ms, row.key)
             self.steps.append(step)
-        super().process_decided(partition, rows, first_t)
+            self._ends.append(len(self.steps))
+        super().process_decided(partition, rows, first_t, last_t)
 
     def process_idle(self, partition: TopicPartition, t: int, *, ended: bool = False) -> None:
         """Keep that nothing comes from an external input."""
+        self._given()
         self.steps.append(TimeStep(partition, TIME, 0, b"", t, (), ended=ended))
+        self._ends.append(len(self.steps))
         super().process_idle(partition, t, ended=ended)
 
     def process_merged(self, batches: Sequence[RecordBatch | MergedWatermarks], upto: int) -> None:
         """Keep merged records and watermarks."""
+        self._given()
         for batch in batches:
             if isinstance(batch, MergedWatermarks):
                 self.steps.append(TimeStep(NOWHERE, TIME, 0, b"", batch.t, batch.marks))
+                self._ends.append(len(self.steps))
                 continue
             assert batch.logical is not None
             columns = zip(batch.keys, batch.values, batch.timestamps, *batch.logical, strict=True)
             for index, (key, value, timestamp, t, source) in enumerate(columns):
                 at = batch.offset_at(index)
                 self.steps.append(LogicalStep(batch.source, source, at, value or b"", t, source, timestamp, key))
+            self._ends.append(len(self.steps))
         if self.wall is not None:
             self.steps.append(TimeStep(NOWHERE, TIME, 0, b"", upto, (), ALARM))
         super().process_merged(batches, upto)
@@ -217,6 +271,7 @@ class LogicalKept(Kept, LogicalProcessor):
         """Count how often timers are found due between two records, and where none comes."""
         before = self._site.reading.timers
         super()._fire_wall_by(t, tell=tell)
+        self._wall_fired += self._site.reading.timers - before
         self.recording.seen["wall-clock timers by logical time"] += self._site.reading.timers > before
 
 
