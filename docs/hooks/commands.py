@@ -1,4 +1,4 @@
-"""The command line, from the declarations of framework/cli/main.py: each command with its arguments and options."""
+"""The command line, from the declarations in framework/cli/commands: each command with its arguments and options."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,7 @@
-"""Finds what most commands need: the job's code, its directory, its settings."""
+"""Finds what most commands need: the job's code, its directory, its log, its settings."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,72 +26,80 @@ class JobTarget(NamedTuple):
     settings: Settings
 
 
-def target(
-    reference: str, directory: Path | None, address: LogAddress, settings: Settings, state: Path | None = None
-) -> JobTarget:
-    """Return the job to run. Raises ConfigError."""
-    check_address(address)
-    job = load_job(reference)
-    return JobTarget(job, reference, JobDirectory(directory_of(job, directory, address), state, address), settings)
+class NamedJob(NamedTuple):
+    """A job as a command line names it: its code is loaded, and its log opened, by the methods. They raise ConfigError.
 
-
-@contextlib.contextmanager
-def existing_log(reference: str, directory: Path | None, address: LogAddress) -> Iterator[tuple[Job, JobLogReader]]:
-    """Yield a job and its log, which must be there, for a command that reads: it makes and writes nothing.
-
-    Raises ConfigError.
+    ``directory``: as --directory gives it, None: the usual one. ``read_settings`` raises ConfigError.
     """
-    job, path = _job_and_path(reference, directory, address)
-    with contextlib.closing(open_reader(address, path)) as log:
-        _check_has_run(job, log, reference, address)
-        know_graph(job, log)
-        yield job, log
 
+    reference: str
+    directory: Path | None
+    address: LogAddress
+    read_settings: Callable[[], Settings]
 
-@contextlib.contextmanager
-def log_to_compare(reference: str, directory: Path | None, address: LogAddress) -> Iterator[tuple[Job, JobLogReader]]:
-    """Yield a job and its log, which must be there, though its code may not fit. Raises ConfigError."""
-    job, path = _job_and_path(reference, directory, address)
-    with contextlib.closing(open_reader(address, path)) as log:
-        yield job, log
+    @property
+    def settings(self) -> Settings:
+        """The settings of the command line, over those of the environment and of a file."""
+        return self.read_settings()
 
+    def target(self, state: Path | None = None) -> JobTarget:
+        """Return the job to run. ``state``: the directory of its stores, None: that of the job."""
+        check_address(self.address)
+        job = load_job(self.reference)
+        return JobTarget(job, self.reference, self.place(job, state), self.settings)
 
-@contextlib.contextmanager
-def existing_log_to_write(reference: str, directory: Path | None, address: LogAddress) -> Iterator[tuple[Job, JobLog]]:
-    """Yield a job and its log, which must be there, for a command that writes to it. Raises ConfigError."""
-    job, path = _job_and_path(reference, directory, address)
-    with contextlib.closing(open_address(address, path, create=False)) as log:
-        _check_has_run(job, log, reference, address)
-        know_graph(job, log)
-        put_in_place(log, job.name, log.open_metadata(job.name))
-        yield job, log
+    def place(self, job: Job, state: Path | None = None, *, make: bool = True) -> JobDirectory:
+        """Return the directory of the job. ``make``: create it if it is not there."""
+        return JobDirectory(directory_of(job, self.directory, self.address), state, self.address, make=make)
 
+    @contextlib.contextmanager
+    def read(self) -> Iterator[tuple[Job, JobLogReader]]:
+        """Yield the job and its log, which must be there, for a command that reads: it makes and writes nothing."""
+        with self.compare() as (job, log):
+            self._check_has_run(job, log)
+            know_graph(job, log)
+            yield job, log
 
-@contextlib.contextmanager
-def log_to_change(reference: str, directory: Path | None, address: LogAddress) -> Iterator[tuple[Job, JobLog]]:
-    """Yield a job and its log, which must be there, to make the code fit. Raises ConfigError."""
-    job, path = _job_and_path(reference, directory, address)
-    with contextlib.closing(open_address(address, path, create=False)) as log:
-        yield job, log
+    @contextlib.contextmanager
+    def compare(self) -> Iterator[tuple[Job, JobLogReader]]:
+        """Yield the job and its log, which must be there, though its code may not fit."""
+        job, path = self._job_and_path()
+        with contextlib.closing(open_reader(self.address, path)) as log:
+            yield job, log
 
+    @contextlib.contextmanager
+    def write(self) -> Iterator[tuple[Job, JobLog]]:
+        """Yield the job and its log, which must be there, for a command that writes to it."""
+        with self.change() as (job, log):
+            self._check_has_run(job, log)
+            know_graph(job, log)
+            put_in_place(log, job.name, log.open_metadata(job.name))
+            yield job, log
 
-def _job_and_path(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, Path]:
-    """Return a job and the file of its embedded log."""
-    check_address(address)
-    job = load_job(reference)
-    path = directory_of(job, directory, address) / "log.db"
-    if address.embedded and not path.exists():
-        raise ConfigError(
-            f"no job has run in {path.parent}: give its --directory, or run it first: grete run {reference}"
-        )
-    return job, path
+    @contextlib.contextmanager
+    def change(self) -> Iterator[tuple[Job, JobLog]]:
+        """Yield the job and its log, which must be there, to make the code fit."""
+        job, path = self._job_and_path()
+        with contextlib.closing(open_address(self.address, path, create=False)) as log:
+            yield job, log
 
+    def _job_and_path(self) -> tuple[Job, Path]:
+        """Return the job and the file of its embedded log."""
+        check_address(self.address)
+        job = load_job(self.reference)
+        path = directory_of(job, self.directory, self.address) / "log.db"
+        if self.address.embedded and not path.exists():
+            raise ConfigError(
+                f"no job has run in {path.parent}: give its --directory, or run it first: grete run {self.reference}"
+            )
+        return job, path
 
-def _check_has_run(job: Job, log: JobLogReader, reference: str, address: LogAddress) -> None:
-    """Check that the job has run there, and that its code can read the state that it has."""
-    if not address.embedded and log.partitions(job.topology().changelog(0)) is None:
-        raise ConfigError(
-            f"job {job.name!r} has not run on {address.url}: check the address, or run it first: "
-            f"grete run {reference} --log {address.url}"
-        )
-    check_readable(job, log)
+    def _check_has_run(self, job: Job, log: JobLogReader) -> None:
+        """Check that the job has run there, and that its code can read the state that it has."""
+        if not self.address.embedded and log.partitions(job.topology().changelog(0)) is None:
+            url = self.address.url
+            raise ConfigError(
+                f"job {job.name!r} has not run on {url}: check the address, or run it first: "
+                f"grete run {self.reference} --log {url}"
+            )
+        check_readable(job, log)

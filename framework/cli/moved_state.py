@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from grete.api.job import Job
+from grete.cli.options import MovingOptions
 from grete.cli.progress import Screen
 from grete.core.task_topology import TaskWiring
 from grete.errors import ConfigError, TransientError
@@ -48,23 +49,21 @@ def standing_still(job_directory: JobDirectory, job: Job, tasks: Sequence[TaskWi
 
 
 @contextlib.contextmanager
-def mover_of(
-    cluster: str | None, address: LogAddress, directory: Path, into: Path, work: str | None
-) -> Iterator[Mover | None]:
+def mover_of(moving: MovingOptions, address: LogAddress, directory: Path, into: Path) -> Iterator[Mover | None]:
     """Yield what moves the state from the job in one directory to that in another; None: this process does it.
 
     Raises ConfigError: Spark is not installed.
     """
-    if cluster is None:
-        if work is not None:
-            raise ConfigError(f"--work={work} is for Spark: add --spark, or leave it out")
+    if moving.cluster is None:
+        if moving.work is not None:
+            raise ConfigError(f"--work={moving.work} is for Spark: add --spark, or leave it out")
         yield None
         return
     require_extra()
     from grete.cli.spark_work import spark_mover
 
     screen = Screen(Console(stderr=True))
-    with screen, spark_mover(cluster, address, directory, into, work, screen) as mover:
+    with screen, spark_mover(moving.cluster, address, directory, into, moving.work, screen) as mover:
         yield mover
 
 

@@ -1,9 +1,11 @@
 """Arguments and options that several commands have."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
+
+LOCAL = "local[*]"  # Spark on this machine
 
 JobName = Annotated[
     str, typer.Argument(metavar="JOB", help="The job: a module (tasks.word_count) or a file that defines job = Job(…).")
@@ -76,3 +78,88 @@ Checkpoint = Annotated[
         help="Take the state as of this checkpoint, if the changelogs still retain it. Default: the newest.",
     ),
 ]
+AssumeKeyed = Annotated[
+    bool,
+    typer.Option(
+        "--assume-keyed",
+        help="Skip the check that store keys are the record keys. If they are not, the state is split.",
+    ),
+]
+MovedBySpark = Annotated[
+    str | None,
+    typer.Option(
+        "--spark",
+        help="Let Spark move the state: local[*] for this machine, or spark://…, yarn, k8s://…. Default: this process.",
+    ),
+]
+WorkOfSpark = Annotated[
+    str | None,
+    typer.Option(
+        "--work", help="With --spark: a folder that all executors see, for files. Default: below the job's directory."
+    ),
+]
+Cluster = Annotated[
+    str, typer.Option("--spark", help="The address of Spark: local[*] for this machine, or spark://…, yarn, k8s://….")
+]
+Work = Annotated[
+    str | None,
+    typer.Option(
+        help="A folder that all executors see, for the records between stages. Default: below the job's directory."
+    ),
+]
+HistoryPaths = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from",
+        metavar="[TOPIC=]PATH|kafka",
+        help="Where the history of a topic is: Parquet or JSON files, or 'kafka' for all that the log still holds.",
+    ),
+]
+MaxLate = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="How many records of files may come after records of a higher time, in jobs that go by event time.",
+    ),
+]
+MaxRefused = Annotated[
+    int,
+    typer.Option(
+        min=0, help="How many records may become dead letters, or be dropped, where the history comes from files."
+    ),
+]
+AcceptOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept",
+        metavar="overlap|holes|fewer",
+        help="Accept this in the history: files and the log overlap; offsets are in no file; the history has fewer "
+        "records than that of the backfill before.",
+    ),
+]
+
+
+class HistoryOptions(NamedTuple):
+    """The history of a job, and what is meant to be so in it."""
+
+    source: HistoryPaths = None
+    max_late: MaxLate = 0
+    max_refused: MaxRefused = 0
+    accept: AcceptOption = None
+    cluster: Cluster = LOCAL
+    work: Work = None
+
+
+class PageOptions(NamedTuple):
+    """The page that a command serves; ``http`` None: none."""
+
+    http: HttpAddress = None
+    hide_values: HideValues = False
+
+
+class MovingOptions(NamedTuple):
+    """The ways to move state to other tasks."""
+
+    assume_keyed: AssumeKeyed = False
+    cluster: MovedBySpark = None
+    work: WorkOfSpark = None

@@ -12,6 +12,8 @@ import time
 from collections import deque
 from typing import Any, TextIO
 
+from grete.errors import ExitCode
+
 BYTES_MAX = 1 << 20  # that wait to be written; a pipe takes 64 KiB, and a page of news has 4
 LEAVES_S_MAX = 2.0  # for what still waits at the end of the command
 AGAIN_S = 0.5  # after an error: a disk may have room again
@@ -107,6 +109,14 @@ def settle() -> None:
     """Wait a moment for what was written: the command ends."""
     for output, _ in _made.values():
         output.settle()
+
+
+def end_unanswered() -> None:
+    """End the command at once: it has written all, and does not wait for the answer of a log that is away."""
+    from grete.worker.lifetime import end_at_once
+
+    settle()
+    end_at_once(ExitCode.DONE)
 
 
 def _patient(stream: TextIO) -> TextIO:

@@ -9,6 +9,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from grete.api.job import Job
 from grete.state.shown import printable
 
 PLAIN_S = 5.0  # seconds between two lines where there is no terminal
@@ -120,3 +121,8 @@ class Screen:
 def counted(count: int, noun: str) -> str:
     """Return the count with its noun: "1 record", "2,000 records"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def of_stages(job: Job) -> str:
+    """Return how many stages a job has, in words, if it is more than one."""
+    return f" of {len(job.stages)} stages" if len(job.stages) > 1 else ""

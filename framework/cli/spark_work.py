@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from grete.api.job import Job
 from grete.cli.job_target import JobTarget
+from grete.cli.options import HistoryOptions
+from grete.errors import ConfigError
 from grete.logs.address import LogAddress
 from grete.spark.backfill.backfill import Wanted, sources_of
+from grete.spark.backfill.history_checks import Accept, Accepted
 from grete.spark.backfill.ranges import LOG
 from grete.spark.format.options import Where
 from grete.spark.moving.spark_mover import SparkMover
@@ -40,6 +42,9 @@ def spark_mover(
     return SparkMover(cluster, where_of(directory, address), where_of(into, address), work, telling)
 
 
-def of_stages(job: Job) -> str:
-    """Return how many stages a job has, in words, if it is more than one."""
-    return f" of {len(job.stages)} stages" if len(job.stages) > 1 else ""
+def accepted_of(history: HistoryOptions) -> Accepted:
+    """Return what --max-late, --max-refused and --accept allow. Raises ConfigError for another word."""
+    kinds = history.accept or []
+    if wrong := sorted(set(kinds) - set(Accept)):
+        raise ConfigError(f"--accept {wrong[0]}: write one of {', '.join(Accept)}")
+    return Accepted(history.max_late, history.max_refused, frozenset(map(Accept, kinds)))

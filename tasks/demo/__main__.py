@@ -4,10 +4,9 @@ import contextlib
 import os
 import sysconfig
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -67,7 +66,7 @@ def demo(
     """Run the demonstration. Raises typer.Exit if the index differs although exactly once was asked for."""
     if address.url != OWN_BROKER:
         check_address(address)
-    audited = _spark() if spark not in ("", "0") else None
+    audited = _audit_on_spark() if spark not in ("", "0") else None
     root = (Path(sysconfig.get_path("stdlib")) if folder is None else folder).absolute()
     if not root.is_dir():
         raise ConfigError(f"DIR={root}: no such folder: name one with text files in it")
@@ -95,7 +94,7 @@ def demo(
             local.stop()
         ok = _prove(local, reader, screen, work, settings, default=folder is None)
         if audited is not None:
-            ok = audited.demonstrate(JobTarget(job, REFERENCE, job_directory, settings), local, screen) and ok
+            ok = audited(JobTarget(job, REFERENCE, job_directory, settings), local, screen) and ok
         if follow and ok:
             feed = FolderFeed(local.metadata, documents.name, root, exclude=job_directory.directory)
             watch.follow(local, feed, Lookup(reader), query, screen, stop)
@@ -105,14 +104,14 @@ def demo(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _spark() -> ModuleType:
-    """Return what needs Spark, before anything is done. Raises ConfigError."""
+def _audit_on_spark() -> Callable[[JobTarget, LocalJob, Screen], bool]:
+    """Return what audits the job at the end. Raises ConfigError, before anything is done: Spark is not installed."""
     from grete.spark import require_extra
 
     require_extra()
-    from grete.cli.commands import backfill
+    from tasks.demo.spark_audit import demonstrate
 
-    return backfill
+    return demonstrate
 
 
 @contextlib.contextmanager

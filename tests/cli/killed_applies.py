@@ -13,6 +13,7 @@ from pathlib import Path
 
 from grete.cli.commands.apply import apply
 from grete.cli.commands.migrate import migrate
+from grete.cli.job_target import NamedJob
 from grete.logs.address import IN_DIRECTORY
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
@@ -78,9 +79,9 @@ def main(template: Path, directory: Path, reference: str, command: str) -> None:
         if child == 0:
             Deadly(kill_before)
             if command == "apply":
-                apply(reference, copy, IN_DIRECTORY, Settings())
+                apply(NamedJob(reference, copy, IN_DIRECTORY, Settings))
             else:
-                migrate(reference, copy, IN_DIRECTORY, Settings(), assume_keyed=False)
+                migrate(NamedJob(reference, copy, IN_DIRECTORY, Settings))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         print(kill_before, "killed" if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201  # who waits reads it

@@ -13,6 +13,7 @@ import pytest
 from grete.cli.commands.doctor import doctor
 from grete.cli.doctor import machine
 from grete.cli.doctor.machine import file_system, memory_limit, size_of
+from grete.cli.job_target import NamedJob
 from grete.errors import ExitCode
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
@@ -26,7 +27,7 @@ JOB = "tasks.word_count"
 
 def findings(directory: Path, capsys: pytest.CaptureFixture[str], settings: Settings | None = None) -> dict[str, Any]:
     """Return what → finding, as --json prints them."""
-    doctor(JOB, directory, IN_DIRECTORY, settings or Settings(), as_json=True)
+    doctor(NamedJob(JOB, directory, IN_DIRECTORY, lambda: settings or Settings()), json=True)
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert all(set(row) == {"level", "what", "where", "value", "remedy", "code"} for row in rows)
     return {row["what"]: row for row in rows}
@@ -67,7 +68,7 @@ def test_a_damaged_log_is_an_error_with_what_to_do(tmp_path: Path, capsys: pytes
     for page in range(2, len(content) // 4096, 3):
         content[page * 4096 : page * 4096 + 512] = os.urandom(512)
     path.write_bytes(content)
-    assert not doctor(JOB, tmp_path / "job", IN_DIRECTORY, Settings())
+    assert doctor(NamedJob(JOB, tmp_path / "job", IN_DIRECTORY, Settings)) == ExitCode.FAILED
     shown = capsys.readouterr().out
     assert "restore the file from a copy" in shown
     assert "1 errors, 0 warnings" in shown

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 
 from grete.cli.commands.topic import topic_read
+from grete.cli.job_target import NamedJob
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
@@ -203,7 +204,7 @@ def test_commands_name_what_an_open_transaction_hides(
     def named(topic: str) -> str:
         return f"{topic}[0]: an open transaction begins at offset"
 
-    topic_read("totals.py", cluster.totals, 0, None, LogAddress(cluster.log))
+    topic_read(NamedJob("totals.py", None, LogAddress(cluster.log), Settings), cluster.totals)
     read = capsys.readouterr()
     assert sorted(line.split("\t")[2] for line in read.out.splitlines()) == ["ann", "bob"]
     assert named(cluster.totals) in read.err

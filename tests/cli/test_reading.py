@@ -203,20 +203,18 @@ def test_an_embedded_reader_is_refused_by_sqlite_itself(tmp_path: Path) -> None:
 
 
 def test_the_modules_of_reading_commands_open_no_log_to_write() -> None:
-    """Each gets its log from ``existing_log``."""
+    """Each gets its log from ``NamedJob.read``."""
     for module in ("check_determinism", "checkpoints", "changelog", "topic", "state", "incident"):
         tree = ast.parse((ROOT / "framework" / "cli" / "commands" / f"{module}.py").read_text())
         names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
-        assert "existing_log" in names
-        assert not names & {
-            "existing_log_to_write",
-            "target",
-            "open_log",
-            "open_address",
-            "JobDirectory",
-            "Log",
-            "JobLog",
-        }
+        assert not names & {"open_log", "open_address", "JobDirectory", "Log", "JobLog"}
+        used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_named(node.value)}
+        assert "read" in used
+        assert not used & {"write", "change", "target"}
+
+
+def _is_named(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "named"
 
 
 def cluster_state(admin: AdminClient, prefix: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from grete.api.mode import Mode
 from grete.cli.commands import changelog, state
 from grete.cli.commands import checkpoints as checkpoints_module
 from grete.cli.commands import topic as topic_module
+from grete.cli.job_target import NamedJob
 from grete.core.partitioners import Partitioner
 from grete.errors import ConfigError, ExitCode
 from grete.execution import changelog_writer
@@ -177,14 +178,15 @@ def test_to_read_is_enough_for_commands_that_read(
     broker: SecureBroker = request.getfixturevalue("read_only")
     config = tmp_path / "client.properties"
     config.write_text("".join(f"{name}={value}\n" for name, value in broker.options().items()))
-    address, reference, other = LogAddress(f"kafka://{broker.bootstrap}", config), "tests.logs.guarded_job", tmp_path
-    checkpoints_module.checkpoints(reference, None, address)
-    assert state.state_get(reference, "counts", "often", None, other, address) == 0
-    state.state_scan(reference, "counts", None, 10, None, other, address)
-    changelog.changelog_tail(reference, "count", 0, 5, None, address)
-    changelog.changelog_verify(reference, None, address)
+    address = LogAddress(f"kafka://{broker.bootstrap}", config)
+    named = NamedJob("tests.logs.guarded_job", None, address, Settings)
+    checkpoints_module.checkpoints(named)
+    assert state.state_get(named._replace(directory=tmp_path), "counts", "often") == ExitCode.DONE
+    state.state_scan(named._replace(directory=tmp_path), "counts", limit=10)
+    changelog.changelog_tail(named, "count", 0, count=5)
+    changelog.changelog_verify(named)
     for topic in (totals, rejected, sentences):
-        topic_module.topic_read(reference, topic.name, 1, None, address)
+        topic_module.topic_read(named, topic.name, count=1)
     shown = capfd.readouterr().out
     assert all(text in shown for text in ("count-0\tok", "split-0\tok", "often"))
     with pytest.raises(ConfigError, match="grant this user"):

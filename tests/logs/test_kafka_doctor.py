@@ -13,6 +13,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from grete.cli.commands.doctor import doctor
 from grete.cli.doctor.kafka import uses
+from grete.cli.job_target import NamedJob
+from grete.errors import ExitCode
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress
@@ -37,7 +39,7 @@ JOB = str(Path(__file__).with_name("guarded_job.py"))
 
 def findings(address: LogAddress, directory: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     """Return what --json prints, without what is of this machine."""
-    doctor(JOB, directory / "job", address, Settings(), as_json=True)
+    doctor(NamedJob(JOB, directory / "job", address, Settings), json=True)
     assert not (directory / "job").exists()
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     return [row for row in rows if row["where"] not in (str(directory / "job"), "this machine", "this user")]
@@ -167,7 +169,7 @@ def test_an_input_that_was_created_again_is_an_error(
     prepare(job, log, directory, Settings())
 
     def errors() -> list[dict[str, Any]]:
-        doctor(str(path), tmp_path / "job", plain, Settings(), as_json=True)
+        doctor(NamedJob(str(path), tmp_path / "job", plain, Settings), json=True)
         rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         return [row for row in rows if row["level"] == "error" and row["where"] == "again-sentences"]
 
@@ -196,7 +198,7 @@ def test_an_input_that_has_expired_beyond_the_position_is_an_error(
         assert producer.flush(LIMIT_S) == 0
 
     def positions() -> list[dict[str, Any]]:
-        doctor(str(path), tmp_path / "job", plain, Settings(), as_json=True)
+        doctor(NamedJob(str(path), tmp_path / "job", plain, Settings), json=True)
         rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         return [row for row in rows if row["what"] == "position"]
 
@@ -258,12 +260,12 @@ def test_a_missing_input_and_another_number_of_partitions_are_errors(
     )
     create(admin, NewTopic("other-sentences", 3))
     plain = LogAddress(f"kafka://{guarded.plain}")
-    doctor(str(tmp_path / "other.py"), tmp_path / "job", plain, Settings())
+    doctor(NamedJob(str(tmp_path / "other.py"), tmp_path / "job", plain, Settings))
     shown = capsys.readouterr().out
     assert "3, the job has 2" in shown
     assert "declare partitions=3 in the job" in shown
     delete(admin, "other-sentences")
-    assert not doctor(str(tmp_path / "other.py"), tmp_path / "job", plain, Settings())
+    assert doctor(NamedJob(str(tmp_path / "other.py"), tmp_path / "job", plain, Settings)) == ExitCode.FAILED
     assert "this input is missing" in capsys.readouterr().out
 
 

@@ -7,12 +7,15 @@ serves this: the producer is wrapped here, in the worker's own process.
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
 
-from grete.cli.commands.worker import work
+from grete.cli.commands.worker import worker
+from grete.cli.job_target import NamedJob
+from grete.cli.settings_file import settings_of
 from grete.logs.address import LogAddress
 from grete.logs.kafka import log, transactions
 from grete.logs.kafka.transactions import Transactions
@@ -68,16 +71,8 @@ def main() -> int:
     WatchedProducer.number = signal.Signals(int(number))
     setattr(transactions, "Producer", WatchedProducer)  # noqa: B010  # mypy does not let a module be changed openly
     setattr(log, "Transactions", WatchedTransactions)  # noqa: B010  # as above
-    return work(
-        job,
-        int(partition),
-        directory=Path(directory),
-        state=None,
-        stage=None,
-        address=LogAddress(f"kafka://{bootstrap}", Path(config)),
-        sets=[],
-        status_fd=-1,
-    )
+    address = LogAddress(f"kafka://{bootstrap}", Path(config))
+    return worker(NamedJob(job, Path(directory), address, partial(settings_of, [], None)), partition=int(partition))
 
 
 if __name__ == "__main__":

@@ -12,10 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from grete.cli.commands.export import export
+from grete.cli.job_target import NamedJob
 from grete.errors import ConfigError
 from grete.file_lock import open_lock, try_lock
 from grete.job.directory import JobDirectory
 from grete.logs.address import IN_DIRECTORY
+from grete.settings import Settings
 from grete.spark.export.manifest import read_manifest
 from grete.spark.export.read import read_export
 from grete.state.changes import position_at, wirings_of
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.timeout(300)
 
 def exported(directory: Path, to: Path, checkpoint_id: int | None = None, store: str | None = None) -> None:
     """Run the command."""
-    export(REFERENCE, to, store, checkpoint_id, directory, IN_DIRECTORY)
+    export(NamedJob(REFERENCE, directory, IN_DIRECTORY, Settings), to=to, store=store, at=checkpoint_id)
 
 
 def held(to: Path) -> tuple[int, Counts]:

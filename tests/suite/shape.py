@@ -119,17 +119,23 @@ def _listed(name: str, offenders: list[str], goal: str, *, room: int = 1) -> Fig
 
 
 def options(sources: Sources) -> list[str]:
-    """Return each parameter of a command that is an option, declared there or by a name."""
+    """Return each parameter of a command that is an option, declared there, by a name, or in a group of them."""
     named = {
         target.id
         for _, node in sources.nodes(ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name) and "typer.Option" in ast.unparse(node.value)
     }
-    return [
+    grouped = [
+        f"{name}.{group.name} {ast.unparse(field.target)}"
+        for name, group in sources.nodes(ast.ClassDef)
+        for field in group.body
+        if isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation) in named
+    ]
+    return grouped + [
         f"{name}.{function.name} {each.arg}"
         for name, function in sources.nodes(ast.FunctionDef)
-        if any(".command(" in ast.unparse(decorator) for decorator in function.decorator_list)
+        if any("command(" in ast.unparse(decorator) for decorator in function.decorator_list)
         for each in (*function.args.args, *function.args.kwonlyargs)
         if each.annotation is not None and ("typer.Option" in (how := ast.unparse(each.annotation)) or how in named)
     ]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from grete.cli.commands.up import up
+from grete.cli.commands.up import keep_running
 from grete.cli.job_target import JobTarget
 from grete.cli.progress import Screen
 from grete.job.directory import JobDirectory
@@ -103,5 +103,5 @@ def stopped_while_away(found: JobTarget, leave: Callable[[], None], monkeypatch:
     monkeypatch.setattr(Screen, "say", said)
     monkeypatch.setattr(Screen, "bar", shown)
     with handlers_kept():
-        up(found)
+        keep_running(found)
     assert len(waited) == 1

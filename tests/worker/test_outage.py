@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from grete.cli.commands.up import up
+from grete.cli.commands.up import keep_running
 from grete.cli.job_target import JobTarget
 from grete.cli.progress import Screen
 from grete.job.directory import JobDirectory
@@ -287,7 +287,7 @@ def test_a_member_that_starts_waits_for_the_network(
         network.line.cut()
     try:
         with handlers_kept():
-            up(found)
+            keep_running(found)
     finally:
         network.line.heal()
     shown = capsys.readouterr().out

@@ -1,59 +1,119 @@
 """`grete audit`: a job's state recomputed on Spark and compared."""
 
 import contextlib
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from grete.api.job import Job
-from grete.cli.job_target import JobTarget, existing_log
+from grete.cli.commands.audit_follow import follow_job
+from grete.cli.job_command import job_command
+from grete.cli.job_target import JobTarget, NamedJob
+from grete.cli.options import AsJson, HistoryOptions
 from grete.cli.patient_output import standard_output
-from grete.cli.progress import Screen
-from grete.cli.spark_work import of_stages, wanted_of
+from grete.cli.progress import Screen, of_stages
 from grete.cli.tables import print_table
-from grete.job.directory import JobDirectory, directory_of
+from grete.errors import ConfigError, ExitCode
 from grete.job.metadata import pinned_settings
-from grete.logs.address import LogAddress
 from grete.replay.audit.refused import refuse_losses
-from grete.settings import Settings
-from grete.spark.backfill.audit import Audited, StateDifference, audit
-from grete.spark.backfill.history_checks import Accepted
-from grete.spark.backfill.ranges import LOG
-from grete.spark.session import local_session
+from grete.spark import require_extra
 from grete.state.shown import printable
 
+if TYPE_CHECKING:
+    from grete.spark.backfill.audit import Audited, StateDifference
+    from grete.spark.backfill.backfill import Wanted
+
 CELL_CHARS = 60  # of a key or value: three of them fit on a wide terminal
+app = typer.Typer(add_completion=False)
+MakeCalls = Annotated[
+    bool,
+    typer.Option(
+        "--make-calls",
+        help="Make the calls of async tasks again whose results are not recorded; else such a job is refused.",
+    ),
+]
+Follow = Annotated[
+    bool,
+    typer.Option(
+        "--follow",
+        help="Go on beside the running job until Ctrl-C: make each of its steps from checkpoint to checkpoint "
+        "again. Needs no Spark.",
+    ),
+]
+Share = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=1,
+        help="With --follow: the share of the keys that is made again, the same keys each time, in stages that no "
+        "other stage reads.",
+    ),
+]
+MetricsAddress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[HOST:]PORT",
+        help="With --follow: serve /metrics for Prometheus here. Default host: 127.0.0.1.",
+    ),
+]
 
 
-def compare(
-    reference: str,
-    directory: Path | None,
-    address: LogAddress,
-    sources: Sequence[str],
-    settings: Settings,
+@job_command(app)
+def audit(
+    named: NamedJob,
     *,
-    cluster: str,
-    work: str | None,
-    makes_calls: bool,
-    accepted: Accepted,
-) -> bool:
+    history: HistoryOptions = HistoryOptions(),
+    make_calls: MakeCalls = False,
+    follow: Follow = False,
+    share: Share = 1.0,
+    http: MetricsAddress = None,
+    json: AsJson = False,
+) -> ExitCode:
+    """Compute a job's state again from its inputs, on Spark, and compare it key by key; exit 1 if it differs."""
+    if follow:
+        if history != HistoryOptions() or make_calls:
+            raise ConfigError(
+                "--follow goes on from the newest checkpoint, without Spark: leave --from, --max-late, --max-refused, "
+                "--accept, --make-calls, --spark and --work out"
+            )
+        same = follow_job(named, share=share, http=http, as_json=json)
+    else:
+        if share != 1 or http is not None or json:
+            raise ConfigError("--share, --http and --json are for an audit that goes on: add --follow")
+        require_extra()
+        from grete.cli.spark_work import accepted_of, wanted_of
+        from grete.spark.backfill.ranges import LOG
+
+        accepted = accepted_of(history)
+
+        def wanted(found: JobTarget) -> "Wanted":
+            return wanted_of(found, history.source or [LOG], history.work)._replace(accepted=accepted)
+
+        same = _compare(named, wanted, history.cluster, makes_calls=make_calls)
+    return ExitCode.DONE if same else ExitCode.FAILED
+
+
+def _compare(named: NamedJob, wanted: Callable[[JobTarget], "Wanted"], cluster: str, *, makes_calls: bool) -> bool:
     """Audit a job; return whether nothing differs. Raises ConfigError, TaskError."""
+    from grete.spark.backfill.audit import audit as audit_job
+    from grete.spark.session import local_session
+
     screen = Screen(Console(file=standard_output()))
-    with existing_log(reference, directory, address) as (job, log):
-        job_directory = JobDirectory(directory_of(job, directory, address), address=address, make=False)
+    with named.read() as (job, log):
+        job_directory = named.place(job, make=False)
         made = [path for path in (job_directory.directory / "spark", job_directory.directory) if not path.exists()]
         try:
-            settings = pinned_settings(job, log, settings)
-            found = JobTarget(job, reference, job_directory, settings)
+            settings = pinned_settings(job, log, named.settings)
             refuse_losses(job, settings)
             aligned = settings.aligned
-            wanted = wanted_of(found, sources or [LOG], work)._replace(accepted=accepted)
+            asked = wanted(JobTarget(job, named.reference, job_directory, settings))
             spark = local_session(cluster)
             with screen:
-                result = audit(spark, wanted, log, screen, aligned=aligned, makes_calls=makes_calls)
+                result = audit_job(spark, asked, log, screen, aligned=aligned, makes_calls=makes_calls)
         finally:
             for path in made:  # where Spark's stages kept their rows; what is in use stays
                 with contextlib.suppress(OSError):
@@ -61,7 +121,7 @@ def compare(
     return tell_audit(screen, job, result, aligned=aligned)
 
 
-def tell_audit(screen: Screen, job: Job, result: Audited, *, aligned: bool) -> bool:
+def tell_audit(screen: Screen, job: Job, result: "Audited", *, aligned: bool) -> bool:
     """Print what an audit has found; return whether nothing differs."""
     keys = sum(report.keys for report in result.reports)
     records = sum(report.records for report in result.reports)
@@ -83,7 +143,7 @@ def tell_audit(screen: Screen, job: Job, result: Audited, *, aligned: bool) -> b
     return not result.wrong
 
 
-def _row(job: Job, difference: StateDifference) -> list[Text]:
+def _row(job: Job, difference: "StateDifference") -> list[Text]:
     """Return the cells of a difference: decoded, where the store is one of the user's."""
     stage = job.stage(difference.stage)
     stores = stage.all_stores()

@@ -3,53 +3,40 @@
 import time
 from collections import Counter
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from grete.api.job import Job
 from grete.cli.feeding import LOOK_S
-from grete.cli.job_target import existing_log
+from grete.cli.job_target import NamedJob
 from grete.cli.patient_output import standard_error, standard_output
 from grete.cli.progress import Screen, counted
 from grete.cli.reading import print_json
 from grete.cli.stop_signal import StopSignal
 from grete.errors import ConfigError, TransientError
-from grete.job.directory import JobDirectory, directory_of
 from grete.job.metadata import pinned_settings
-from grete.logs.address import LogAddress
 from grete.monitor.audit_metrics import AuditCounts, AuditMonitor
 from grete.replay.audit.followed import AuditBegun, FollowedAudit
 from grete.replay.audit.refused import check_follow
 from grete.replay.audit.steps import AuditStep, WrongEntry
-from grete.settings import Settings
 from grete.state.shown import decoded_plain
 from grete.stores.expiring_store import EXPIRY_BYTES
 
 SAID_S = 60.0  # between two lines about an audit that finds nothing
 
 
-def follow(
-    reference: str,
-    directory: Path | None,
-    address: LogAddress,
-    settings: Settings,
-    *,
-    share: float,
-    http: str | None,
-    as_json: bool,
-) -> bool:
+def follow_job(named: NamedJob, *, share: float, http: str | None, as_json: bool) -> bool:
     """Audit until Ctrl-C; return whether nothing differed. Raises ConfigError, TaskError."""
     if not share:
         raise ConfigError("--share 0 draws no key: give a number above 0, up to 1")
     screen = Screen(Console(file=standard_error() if as_json else standard_output()))
     stop = StopSignal()
     with ExitStack() as opened:
-        job, log = opened.enter_context(existing_log(reference, directory, address))
-        settings = pinned_settings(job, log, settings)
+        job, log = opened.enter_context(named.read())
+        settings = pinned_settings(job, log, named.settings)
         check_follow(job, settings, draws=share < 1)
-        place = JobDirectory(directory_of(job, directory, address), address=address).directory / "audit"
+        place = named.place(job).directory / "audit"
         followed = opened.enter_context(FollowedAudit(job, log, settings, place, share))
         counts = AuditCounts(job.name, Counter({stage.name: 0 for stage in job.live}))
         if http is not None:

@@ -1,69 +1,110 @@
 """`grete backfill`: a job's state built from its history on Spark."""
 
+import contextlib
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
 
 from grete.api.job import Job
-from grete.cli.job_target import JobTarget
+from grete.cli.job_command import job_command
+from grete.cli.job_target import JobTarget, NamedJob
+from grete.cli.options import HistoryOptions
 from grete.cli.patient_output import standard_output
-from grete.cli.progress import Screen, counted
-from grete.cli.spark_work import of_stages, wanted_of
+from grete.cli.progress import Screen, counted, of_stages
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory, directory_of
-from grete.spark.backfill.backfill import Done, backfill
-from grete.spark.backfill.history_checks import Accepted
-from grete.spark.backfill.ranges import LOG, parse_until
-from grete.spark.session import local_session
+from grete.spark import require_extra
 from grete.state.bulk_write import settle
 from grete.state.prepare import prepare
 
+if TYPE_CHECKING:
+    from grete.spark.backfill.backfill import Done, Wanted
 
-def fill(
-    found: JobTarget,
-    sources: Sequence[str],
-    until: str | None,
-    accepted: Accepted,
+app = typer.Typer(add_completion=False)
+
+
+@job_command(app)
+def backfill(
+    named: NamedJob,
     *,
-    outputs: bool,
-    cluster: str,
-    work: str | None,
-    outcome: str | None,
+    history: HistoryOptions = HistoryOptions(),
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OFFSETS|now",
+            help="The offsets from which the job continues live: [TOPIC:]PARTITION=OFFSET,…, or 'now' for the end of "
+            "the log. Default: those of its last commit, or the end of the history.",
+        ),
+    ] = None,
+    outputs: Annotated[
+        bool, typer.Option("--outputs", help="Also write the outputs of the history to topics, files and tables.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Complete a backfill that died after it had committed all tasks.")
+    ] = False,
+    abort: Annotated[
+        bool, typer.Option("--abort", help="Roll back a backfill that died: nothing of it counts.")
+    ] = False,
 ) -> None:
-    """Backfill a job, or settle a backfill that has died. Raises ConfigError, TaskError, Fenced, Halted."""
-    screen = Screen(Console(file=standard_output()))
-    job, job_directory = found.job, found.job_directory
-    if outcome is not None and (sources or until):
-        raise ConfigError(f"--{outcome} settles a backfill that has died: give it alone")
-    if outcome is None and not sources:
+    """Build a job's state from its history, by its own code, on Spark. Then the job continues live."""
+    if resume and abort:
+        raise ConfigError("--resume and --abort: choose one")
+    require_extra()
+    if resume or abort:
+        if history.source or until:
+            raise ConfigError(f"--{'resume' if resume else 'abort'} settles a backfill that has died: give it alone")
+        _settle(named.target(), counts=resume)
+        return
+    from grete.cli.spark_work import accepted_of, wanted_of
+    from grete.spark.backfill.ranges import LOG
+
+    if not history.source:
         raise ConfigError(
             f"--from is missing: a path of Parquet or JSON files, or {LOG} for the records that the log still holds"
         )
-    wanted = wanted_of(found, sources or [LOG], work)._replace(outputs=outputs, accepted=accepted)
-    log = job_directory.open_log()
-    try:
-        prepare(job, log, job_directory, found.settings)
-        if outcome is not None:
-            settled = settle(log, job, counts=outcome == "resume")
-            screen.say("there is no backfill to settle" if settled is None else _settled(*settled))
-            return
-        begun_s, upto = time.monotonic(), parse_until(until, job)
+    accepted, found = accepted_of(history), named.target()
+    _fill(
+        found,
+        wanted_of(found, history.source, history.work)._replace(outputs=outputs, accepted=accepted),
+        until,
+        history.cluster,
+    )
+
+
+def _settle(found: JobTarget, *, counts: bool) -> None:
+    """Complete a backfill that has died, or roll it back."""
+    screen = Screen(Console(file=standard_output()))
+    with contextlib.closing(found.job_directory.open_log()) as log:
+        prepare(found.job, log, found.job_directory, found.settings)
+        settled = settle(log, found.job, counts=counts)
+    screen.say("there is no backfill to settle" if settled is None else _settled(*settled))
+
+
+def _fill(found: JobTarget, wanted: "Wanted", until: str | None, cluster: str) -> None:
+    """Backfill a job. Raises ConfigError, TaskError, Fenced, Halted."""
+    from grete.spark.backfill.backfill import backfill as backfill_job
+    from grete.spark.backfill.ranges import parse_until
+    from grete.spark.session import local_session
+
+    screen = Screen(Console(file=standard_output()))
+    with contextlib.closing(found.job_directory.open_log()) as log:
+        prepare(found.job, log, found.job_directory, found.settings)
+        begun_s, upto = time.monotonic(), parse_until(until, found.job)
         spark = local_session(cluster)
         with screen:
-            done = backfill(spark, wanted, upto, log, screen)
-        _tell(screen, found, done, time.monotonic() - begun_s, outputs=outputs)
-    finally:
-        log.close()
+            done = backfill_job(spark, wanted, upto, log, screen)
+        _tell(screen, found, done, time.monotonic() - begun_s, outputs=wanted.outputs)
 
 
 def _settled(bulk_write_id: str, counts: bool) -> str:
     return f"the backfill {bulk_write_id} {'counts' if counts else 'does not count'}: start the job"
 
 
-def _tell(screen: Screen, found: JobTarget, done: Done, seconds: float, *, outputs: bool) -> None:
+def _tell(screen: Screen, found: JobTarget, done: "Done", seconds: float, *, outputs: bool) -> None:
     job = found.job
     first = sum(report.records + report.refused for report in done.reports)
     keys = sum(report.keys for report in done.reports)

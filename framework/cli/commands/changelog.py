@@ -1,41 +1,44 @@
 """`grete changelog tail` and `grete changelog verify`: the contents of changelogs."""
 
-from pathlib import Path
+from typing import Annotated
 
 import msgspec
+import typer
 
-from grete.cli.job_target import existing_log
+from grete.cli.job_command import job_command
+from grete.cli.job_target import NamedJob
+from grete.cli.options import AsJson
 from grete.cli.reading import print_json
 from grete.core.changelog_fold import ChangelogFold
 from grete.core.damage import check_generation
 from grete.errors import Halted
 from grete.halts import HaltCode
-from grete.logs.address import LogAddress
 from grete.ports import LogReader
 from grete.protocol.ids import TopicPartition
 from grete.state.changelog_text import clock, message_in
 from grete.state.commits import all_wirings
 from grete.state.shown import printable, rows_from
 
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Read and check the changelogs of a job.")
 
+
+@job_command(app, "tail", without="set")
 def changelog_tail(
-    reference: str,
-    stage: str,
-    partition: int,
-    count: int,
-    directory: Path | None,
-    address: LogAddress,
+    named: NamedJob,
+    stage: Annotated[str, typer.Argument(help="The stage of the task.")],
+    partition: Annotated[int, typer.Argument(help="The partition of the task.")],
     *,
-    as_json: bool = False,
+    count: Annotated[int, typer.Option("-n", help="Print this many messages.")] = 20,
+    json: AsJson = False,
 ) -> None:
-    """Print the last messages of a changelog."""
-    with existing_log(reference, directory, address) as (job, log):
+    """Print the last messages of a task's changelog."""
+    with named.read() as (job, log):
         ordinal = job.stage(stage).check_partition(partition).ordinal
         changelog = TopicPartition(job.topology().changelog(ordinal), partition)
         _, end = log.bounds(changelog)
         for row in rows_from(log, changelog, end - count):
             told = message_in(row.value or b"")
-            if as_json:
+            if json:
                 print_json({"offset": row.offset, "append_time_ms": row.append_time_ms, **msgspec.to_builtins(told)})
                 continue
             header = "" if told.seq is None else f"generation {told.generation}\tseq {told.seq}\t"
@@ -43,12 +46,13 @@ def changelog_tail(
             print(f"{row.offset}\t{clock(row.append_time_ms)}\t{header}{text}")
 
 
-def changelog_verify(reference: str, directory: Path | None, address: LogAddress, *, as_json: bool = False) -> None:
-    """Fold every changelog as a restore does. Raises Halted if one is damaged."""
-    with existing_log(reference, directory, address) as (job, log):
+@job_command(app, "verify", without="set")
+def changelog_verify(named: NamedJob, *, json: AsJson = False) -> None:
+    """Read every changelog as a restore does, and check order, digests and commits; exit 4 if one is damaged."""
+    with named.read() as (job, log):
         for wiring in all_wirings(job):
             found = _verified(log, wiring.changelog)
-            print_json({"task": wiring.name, "found": found}) if as_json else print(f"{wiring.name}\tok\t{found}")
+            print_json({"task": wiring.name, "found": found}) if json else print(f"{wiring.name}\tok\t{found}")
 
 
 def _verified(log: LogReader, changelog: TopicPartition) -> str:

@@ -1,30 +1,40 @@
 """`grete check-determinism`: replays a deterministic job and compares its outputs."""
 
 import random
-from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from grete.api.job import Job
-from grete.cli.job_target import existing_log
+from grete.cli.job_command import job_command
+from grete.cli.job_target import NamedJob
 from grete.cli.progress import counted
 from grete.errors import ExitCode
-from grete.job.directory import directory_of
-from grete.logs.address import LogAddress
 from grete.replay.elsewhere import ReplaySpec, replay_elsewhere
 from grete.replay.replay import Found, replay
 from grete.replay.report import is_same, report
-from grete.settings import Settings
 from grete.state.shown import printable
 
+app = typer.Typer(add_completion=False)
 
+
+@job_command(app)
 def check_determinism(
-    reference: str, since: int, directory: Path | None, address: LogAddress, settings: Settings
+    named: NamedJob,
+    *,
+    since: Annotated[
+        int,
+        typer.Option(
+            help="Replay from this checkpoint of the sources on, or from the first one after it that is retained."
+        ),
+    ] = 0,
 ) -> ExitCode:
-    """Replay here and then elsewhere, compare, print; return FAILED if something differs."""
-    with existing_log(reference, directory, address) as (job, log):
-        found = replay(job, log, settings, since)
+    """Replay the history of a deterministic job in memory twice, and compare its outputs; exit 1 if one differs."""
+    with named.read() as (job, log):
+        found = replay(job, log, named.settings, since)
     print(f"{counted(found.records, 'input record')} replayed, {counted(found.compared, 'output')} compared")
     if is_same(found):
-        found = _elsewhere(found, job, reference, directory, address, settings)
+        found = _elsewhere(found, job, named)
     if is_same(found):
         print("all of them are the same")
         return ExitCode.DONE
@@ -33,9 +43,7 @@ def check_determinism(
     return ExitCode.FAILED
 
 
-def _elsewhere(
-    found: Found, job: Job, reference: str, directory: Path | None, address: LogAddress, settings: Settings
-) -> Found:
+def _elsewhere(found: Found, job: Job, named: NamedJob) -> Found:
     """Replay once more, from a later checkpoint and in another process; return ``found`` if there is none."""
     if not found.restarts:
         print("no later commit has records behind it, so state outside of stores was not looked for")
@@ -43,11 +51,11 @@ def _elsewhere(
     restart = random.choice(found.restarts)  # noqa: S311  # any will do, and another one the next time
     again = replay_elsewhere(
         ReplaySpec(
-            job=reference,
-            path=str(directory_of(job, directory, address) / "log.db"),
-            log=address.url,
-            kafka_config=None if address.config is None else str(address.config),
-            settings=settings,
+            job=named.reference,
+            path=str(named.place(job, make=False).directory / "log.db"),
+            log=named.address.url,
+            kafka_config=None if named.address.config is None else str(named.address.config),
+            settings=named.settings,
             since=restart,
         )
     )

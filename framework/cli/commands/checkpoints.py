@@ -2,21 +2,24 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from grete.api.job import Job
-from grete.cli.job_target import existing_log
+from grete.cli.job_command import job_command
+from grete.cli.job_target import NamedJob
+from grete.cli.options import AsJson
 from grete.cli.reading import print_json
 from grete.cli.tables import print_table
-from grete.logs.address import LogAddress
 from grete.logs.open_transactions import told_all
 from grete.ports import LogReader
 from grete.protocol.ids import TopicPartition
 from grete.state.commits import all_wirings, ends_of, last_commit, readable_ends
+
+app = typer.Typer(add_completion=False)
 
 
 class InputRow(msgspec.Struct, frozen=True):
@@ -44,10 +47,11 @@ class CheckpointRow(msgspec.Struct, frozen=True):
     messages_behind: int | None
 
 
-def checkpoints(reference: str, directory: Path | None, address: LogAddress, *, as_json: bool = False) -> None:
-    """Print a table of the last commits, or a line of JSON for each task."""
-    with existing_log(reference, directory, address) as (job, log):
-        if as_json:
+@job_command(app, without="set")
+def checkpoints(named: NamedJob, *, json: AsJson = False) -> None:
+    """Show the last commit of each task: generation, checkpoint, age, positions in the inputs, and lag."""
+    with named.read() as (job, log):
+        if json:
             for row in _rows(job, log):
                 print_json(row)
             return

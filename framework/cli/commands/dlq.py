@@ -2,36 +2,50 @@
 
 import contextlib
 import functools
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from json import dumps
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from grete.api.job import Job
-from grete.cli.job_target import existing_log, existing_log_to_write
+from grete.cli.job_command import job_command
+from grete.cli.job_target import NamedJob
+from grete.cli.options import AsJson
 from grete.cli.reading import print_json
 from grete.cli.tables import print_table
 from grete.clock_text import SECONDS, clock_text
 from grete.errors import ConfigError
 from grete.job.dead_letters import Letter, Offsets, Redrive, letters, redriven, serdes_of
-from grete.job.directory import JobDirectory, directory_of
-from grete.logs.address import LogAddress
 from grete.logs.open_transactions import told_all
 from grete.ports import JobLogReader
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
 from grete.state.shown import decoded, printable
 
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="List, show and send again the dead letters of a job."
+)
+OnlyLetters = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD=TEXT",
+        help="Only letters that match this; may be repeated. Fields: dlq, partition, offset (of the letter), "
+        "stage, topic, source (such as orders[0]), key, window, join, timer (its time), which are to equal the text; "
+        "error is to contain it.",
+    ),
+]
 FIELDS = ("dlq", "partition", "offset", "error", "stage", "topic", "source", "window", "join", "timer", "key")
 
 
-def dlq_list(reference: str, directory: Path | None, address: LogAddress, *, as_json: bool) -> None:
-    """Print how many letters there are by topic, stage and error, and how many of them were sent again."""
-    with existing_log(reference, directory, address) as (job, log):
+@job_command(app, "list", without="set")
+def dlq_list(named: NamedJob, *, json: AsJson = False) -> None:
+    """Count the dead letters by topic, stage and error, and those that were sent again."""
+    with named.read() as (job, log):
         _check_has_letters(job)
         held, again = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
         times: dict[tuple[str, ...], list[int]] = {}
@@ -51,7 +65,7 @@ def dlq_list(reference: str, directory: Path | None, address: LogAddress, *, as_
         }
         for kind, count in sorted(held.items())
     ]
-    if as_json:
+    if json:
         for row in rows:
             print_json(row)
         return
@@ -62,25 +76,31 @@ def dlq_list(reference: str, directory: Path | None, address: LogAddress, *, as_
     print_table(Console(), table)
 
 
+@job_command(app, "show", without="set")
 def dlq_show(
-    reference: str, where: Sequence[str], count: int, directory: Path | None, address: LogAddress, *, as_json: bool
+    named: NamedJob,
+    *,
+    where: OnlyLetters = None,
+    count: Annotated[int, typer.Option("-n", min=1, help="Print only this many last letters.")] = 10,
+    json: AsJson = False,
 ) -> None:
-    """Print letters whole: error, traceback, and the record as it came."""
-    check_condition(where)
-    with existing_log(reference, directory, address) as (job, log):
+    """Print dead letters: error, traceback, and the record as it came."""
+    check_condition(where or ())
+    with named.read() as (job, log):
         _check_has_letters(job)
-        wanted = condition(where, job)
+        wanted = condition(where or (), job)
         found = [letter for letter in letters(log, job) if wanted(letter)][-count:]
-        _print_letters(job, log, found, as_json=as_json)
+        _print_letters(job, log, found, as_json=json)
 
 
-def dlq_redrive(reference: str, where: Sequence[str], directory: Path | None, address: LogAddress) -> None:
-    """Send the records of letters to their topic again, each once."""
-    check_condition(where)
-    with existing_log_to_write(reference, directory, address) as (job, log):
+@job_command(app, "redrive", without="set")
+def dlq_redrive(named: NamedJob, *, where: OnlyLetters = None) -> None:
+    """Send the records of dead letters to the topic that they came from, each once; the job may run meanwhile."""
+    check_condition(where or ())
+    with named.write() as (job, log):
         _check_has_letters(job)
-        wanted = condition(where, job)
-        place = JobDirectory(directory_of(job, directory, address), address=address)
+        wanted = condition(where or (), job)
+        place = named.place(job)
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, place.lock_redrive())
             redrive = Redrive(job, log)
@@ -179,7 +199,7 @@ def _print_letters(job: Job, log: JobLogReader, found: Sequence[Letter], *, as_j
             continue
         print(f"{letter.at} offset {letter.offset}")
         for name, text in lines.items():
-            shown = json.dumps(text, ensure_ascii=False) if isinstance(text, dict) else str(text)
+            shown = dumps(text, ensure_ascii=False) if isinstance(text, dict) else str(text)
             print(f"  {name.replace('_', ' '):<11}{shown}")
         for line in traceback.splitlines():
             print(f"  {printable(line)}")

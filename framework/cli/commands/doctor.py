@@ -1,39 +1,41 @@
 """`grete doctor`: whether a job can run here, and what to do if not. It writes nothing."""
 
-from pathlib import Path
+from typing import Annotated
 
 import msgspec
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from grete.cli.doctor import embedded, machine, snapshots
 from grete.cli.doctor.report import Report
+from grete.cli.job_command import job_command
+from grete.cli.job_target import NamedJob
+from grete.cli.options import AsJson
 from grete.cli.reading import print_json
 from grete.cli.tables import print_table
-from grete.errors import FrameworkError
-from grete.job.directory import directory_of
+from grete.errors import ExitCode, FrameworkError
 from grete.job.loader import load_job
-from grete.logs.address import LogAddress, check_address, read_options
-from grete.settings import Settings
+from grete.logs.address import check_address, read_options
 from grete.state.shown import printable
 
+app = typer.Typer(add_completion=False)
 
+
+@job_command(app)
 def doctor(
-    reference: str,
-    directory: Path | None,
-    address: LogAddress,
-    settings: Settings,
+    named: NamedJob,
     *,
-    processes: int | None = None,
-    as_json: bool = False,
-) -> bool:
-    """Print a table of the findings, or a line of JSON for each; return whether none is an error.
+    processes: Annotated[int | None, typer.Option(help="The same number as for grete run or grete up.", min=1)] = None,
+    json: AsJson = False,
+) -> ExitCode:
+    """Check whether this machine can run the job: log, rights, topics, clocks, disk, limits; exit 1 if not.
 
-    ``processes``: worker processes that share all partitions; None: one for each.
-    Raises ConfigError: the job's code, a setting or the address is wrong.
+    It writes nothing.
     """
-    hosts, job, report = check_address(address), load_job(reference), Report()
-    place = directory_of(job, directory, address)
+    address, settings = named.address, named.settings
+    hosts, job, report = check_address(address), load_job(named.reference), Report()
+    place = named.place(job, make=False).directory
     machine.look(report, job, place, settings, processes or job.workers)
     if settings.snapshot_url:
         snapshots.look(report, job, settings.snapshot_url)
@@ -46,12 +48,13 @@ def doctor(
             Doctor(report, job, hosts, {} if address.config is None else read_options(address.config)).look()
         except FrameworkError as error:
             report.failed("brokers", hosts, error)
-    if as_json:
+    if json:
         for finding in report.findings:
             print_json(msgspec.to_builtins(finding))
     else:
         _print(report)
-    return all(finding.level != "error" for finding in report.findings)
+    wrong = any(finding.level == "error" for finding in report.findings)
+    return ExitCode.FAILED if wrong else ExitCode.DONE
 
 
 def _print(report: Report) -> None:

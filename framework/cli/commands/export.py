@@ -1,40 +1,51 @@
 """`grete export`: the state of a job as Parquet files; run again, what has changed since."""
 
-import os
 from pathlib import Path
+from typing import Annotated
 
-from grete.cli.job_target import existing_log
+import typer
+
+from grete.cli.job_command import job_command
+from grete.cli.job_target import NamedJob
 from grete.errors import ConfigError
-from grete.job.directory import directory_of
 from grete.job.metadata import pinned_settings
-from grete.logs.address import LogAddress
-from grete.settings import from_environment
 from grete.spark import require_extra
 from grete.state.pinning import check_readable
 
+app = typer.Typer(add_completion=False)
 
+
+@job_command(app, without="set")
 def export(
-    reference: str, to: Path, store: str | None, checkpoint_id: int | None, directory: Path | None, address: LogAddress
+    named: NamedJob,
+    *,
+    to: Annotated[Path, typer.Option("--to", help="The directory of the files; run again, it gets what has changed.")],
+    store: Annotated[str | None, typer.Option(help="Only this store: its name, or STAGE/STORE.")] = None,
+    at: Annotated[int | None, typer.Option(help="A checkpoint that is retained; default: the newest.")] = None,
 ) -> None:
-    """Export and say what was done. Raises ConfigError."""
+    """Write the committed state into Parquet files: all of it, and later what has changed since.
+
+    A manifest names the checkpoint and the files that count. Needs the extra spark, and no Spark.
+    """
     require_extra()
     from grete.spark.export.export import export as export_job
     from grete.spark.format.options import Options, Where, find_store
 
-    with existing_log(reference, directory, address) as (job, log):
+    address = named.address
+    with named.read() as (job, log):
         check_readable(job, log)  # stores get the ids that their state has
         where = Where(
             address.url,
             "" if address.config is None else str(address.config.absolute()),
-            str(directory_of(job, directory, address).absolute() / "log.db"),
+            str(named.place(job, make=False).directory.absolute() / "log.db"),
         )
         stores = [(stage, each) for stage in job.stages for each in stage.all_stores()]
         if store is not None:
             stores = [find_store(Options(job, where, {"store": store}))]
         if not stores:
             raise ConfigError(f"job {job.name!r} has no stores: there is no state to export")
-        settings = pinned_settings(job, log, from_environment(dict(os.environ)))
-        done = export_job(log, job, where, to, stores, checkpoint_id, aligned=settings.aligned)
+        settings = pinned_settings(job, log, named.settings)
+        done = export_job(log, job, where, to, stores, at, aligned=settings.aligned)
     for name, reason in done.full.items():
         print(f"{name}: all entries, because {reason}")
     print(f"{to} holds checkpoint {done.checkpoint_id}; {done.rows:,} rows written")

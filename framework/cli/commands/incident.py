@@ -1,80 +1,122 @@
 """`grete incident`: one task in one file, shown, and run again."""
 
-import json
-import pdb as debugger  # noqa: T100  # it is asked for, by --pdb
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from json import loads
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
+import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperGroup
 
 from grete.api.job import Job
-from grete.cli.job_target import existing_log
+from grete.cli.incident_report import debug, plain_run, tell_run
+from grete.cli.job_command import job_command
+from grete.cli.job_target import NamedJob
+from grete.cli.options import AsJson
 from grete.cli.progress import Screen, counted
 from grete.cli.reading import print_json
 from grete.cli.tables import print_table
-from grete.errors import ConfigError, ExitCode, FrameworkError
-from grete.execution.user_traceback import in_grete, user_traceback
-from grete.job.directory import directory_of
+from grete.errors import ConfigError, ExitCode
 from grete.job.loader import load_job
 from grete.job.metadata import pinned_settings
-from grete.logs.address import LogAddress, read_options
-from grete.ports import LogRow
-from grete.protocol.envelope import decode_header
-from grete.replay.incident.compared import Sent, in_stream, in_topic
-from grete.replay.incident.file import IncidentFile, Manifest, PackedRows, write
+from grete.logs.address import read_options
+from grete.replay.incident.file import IncidentFile, Manifest, write
 from grete.replay.incident.pack import PackRequest, pack, wiring_named
-from grete.replay.incident.run import IncidentRun, TaskRun, check_runnable, halting_row
+from grete.replay.incident.run import IncidentRun, check_runnable
 from grete.settings import Settings
 from grete.state.commits import all_wirings
 from grete.state.shown import printable
 
-SHOWN = 10  # outputs and differences that are printed of each kind
 LOG_BYTES = 1 << 20  # of the end of a worker's log
 
 
-class Choice(NamedTuple):
-    """The options of a command line."""
+class _PackUnlessNamed(TyperGroup):
+    """Takes `grete incident JOB` for `grete incident pack JOB`."""
 
-    task: str | None
-    checkpoint_id: int | None
-    output: Path | None
-    values: bool
-    code: bool
-    bytes_max: int
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the name of the command where there is none."""
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["pack", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    add_completion=False,
+    cls=_PackUnlessNamed,
+    no_args_is_help=True,
+    help="Write a task with its inputs and its state into one file, and run it again on any machine.",
+)
+IncidentPath = Annotated[Path, typer.Argument(metavar="FILE", help="The file that `grete incident JOB` has written.")]
 
 
 # --- Pack -------------------------------------------------------------------------------------------------------------
 
 
-def pack_incident(
-    reference: str, choice: Choice, directory: Path | None, address: LogAddress, settings: Settings
+@job_command(app, "pack")
+def incident_pack(
+    named: NamedJob,
+    *,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STAGE-PARTITION",
+            help="The task. Default: the one that failed last, by the logs of the job's workers; or the only one.",
+        ),
+    ] = None,
+    at: Annotated[
+        int | None,
+        typer.Option(metavar="CHECKPOINT", help="The checkpoint of the task to begin from. Default: its newest."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file to write. Default: incident-JOB-TASK-CHECKPOINT.zip."),
+    ] = None,
+    no_values: Annotated[
+        bool,
+        typer.Option(
+            "--no-values",
+            help="Write lengths and digests in place of keys, values and headers. Such a file can be shown, not run.",
+        ),
+    ] = False,
+    no_code: Annotated[bool, typer.Option("--no-code", help="Leave the job's code out.")] = False,
+    max_mib: Annotated[
+        int, typer.Option(min=1, max=2048, help="At most this much state and input. Larger state is refused.")
+    ] = 256,
 ) -> None:
-    """Write the file of a task's incident, and say what to do with it."""
-    with existing_log(reference, directory, address) as (job, log):
-        errors = _errors(job, directory_of(job, directory, address) / "logs")
-        wiring = wiring_named(job, choice.task or _task_of(job, errors))
-        wanted = PackRequest(
-            reference=reference,
-            checkpoint_id=choice.checkpoint_id,
-            bytes_max=choice.bytes_max,
-            values=choice.values,
-            code=choice.code,
-            settings=pinned_settings(job, log, settings),
-            log=address.url,
-            options={} if address.config is None else read_options(address.config),
-            error=errors.get(wiring.name),
-        )
+    """Write a task's state at a checkpoint, what it has read and decided since, and its code into one file.
+
+    `grete incident JOB` is the same. It only reads the log; the job may run meanwhile.
+    """
+    request = PackRequest(
+        reference=named.reference,
+        checkpoint_id=at,
+        bytes_max=max_mib << 20,
+        values=not no_values,
+        code=not no_code,
+        settings=named.settings,
+        log=named.address.url,
+        options={} if named.address.config is None else read_options(named.address.config),
+        error=None,
+    )
+    _pack(named, request, task, output)
+
+
+def _pack(named: NamedJob, request: PackRequest, task: str | None, output: Path | None) -> None:
+    with named.read() as (job, log):
+        errors = _errors(job, named.place(job, make=False).directory / "logs")
+        wiring = wiring_named(job, task or _task_of(job, errors))
+        settings = pinned_settings(job, log, named.settings)
         with Screen(Console(stderr=True)) as screen:
+            wanted = request._replace(settings=settings, error=errors.get(wiring.name))
             manifest, parts = pack(job, log, wiring, wanted, screen.bar)
     name = f"incident-{job.name}-{wiring.name}-{manifest.at.checkpoint_id}.zip"
-    path = Path(name) if choice.output is None else choice.output
+    path = Path(name) if output is None else output
     write(path, manifest, parts)
     records = sum(each.rows for each in manifest.inputs)
     behind = counted(records, "input message")
@@ -83,11 +125,10 @@ def pack_incident(
         if each.cut:
             print(f"{each.at}: cut at offset {each.upto} of {each.end}: --max-mib takes more")
     held = "keys and values of records and state, readable to all who get it"
-    held = (
-        held if choice.values else "lengths and digests in place of keys and values; a guess cannot be checked by them"
-    )
+    if not request.values:
+        held = "lengths and digests in place of keys and values; a guess cannot be checked by them"
     print(f"it holds {held}")
-    print(f"grete incident {'run' if choice.values else 'show'} {path}")
+    print(f"grete incident {'run' if request.values else 'show'} {path}")
 
 
 def _task_of(job: Job, errors: dict[str, dict[str, Any]]) -> str:
@@ -113,7 +154,7 @@ def _errors(job: Job, logs: Path) -> dict[str, dict[str, Any]]:
             lines = file.read().decode(errors="replace").splitlines()
         for line in lines:
             try:
-                said = json.loads(line)
+                said = loads(line)
             except ValueError:
                 continue  # what the job has printed
             if not isinstance(said, dict) or said.get("level") != "ERROR" or "error" not in said:
@@ -127,10 +168,11 @@ def _errors(job: Job, logs: Path) -> dict[str, dict[str, Any]]:
 # --- Show -------------------------------------------------------------------------------------------------------------
 
 
-def show_incident(path: Path, *, as_json: bool) -> None:
-    """Print the manifest, as tables or as JSON."""
-    manifest = IncidentFile(path).manifest
-    if as_json:
+@app.command("show")
+def incident_show(file: IncidentPath, *, json: AsJson = False) -> None:
+    """Print what is in the file of an incident. Nothing of it is run."""
+    manifest = IncidentFile(file).manifest
+    if json:
         print_json(msgspec.to_builtins(manifest))
         return
     for name, value in _told(manifest).items():
@@ -169,22 +211,39 @@ def _told(manifest: Manifest) -> dict[str, str]:
 # --- Run --------------------------------------------------------------------------------------------------------------
 
 
-def run_incident(path: Path, reference: str | None, *, pdb: bool, calls: bool, as_json: bool) -> ExitCode:
-    """Run the task, print what came out; return FAILED if it failed, or a deterministic one made something else."""
-    file = IncidentFile(path)
-    check_runnable(file)
-    with _code(file, reference) as job:
-        with file.believed():
-            ran = IncidentRun(file, job, calls=calls).run()
-        if as_json:
-            print_json(_plain(file, ran))
+@app.command("run")
+def incident_run(
+    file: IncidentPath,
+    *,
+    job: Annotated[
+        str | None,
+        typer.Option(metavar="JOB", help="Run this code, a module or a file, in place of that in the file."),
+    ] = None,
+    pdb: Annotated[bool, typer.Option("--pdb", help="Open the debugger where the task's code has raised.")] = False,
+    calls: Annotated[
+        bool, typer.Option("--calls", help="Make the calls whose results the file does not hold. They reach services.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Run the task of an incident again in memory: outputs, error, and what came out otherwise than in the log.
+
+    It runs the code in the file: run only files of people whose code you would run. Exit 1 if the task has failed, or
+    is deterministic and made something else.
+    """
+    packed = IncidentFile(file)
+    check_runnable(packed)
+    with _code(packed, job) as loaded:
+        with packed.believed():
+            ran = IncidentRun(packed, loaded, calls=calls).run()
+        if json:
+            print_json(plain_run(packed, ran))
         else:
-            _print(file, ran)
+            tell_run(packed, ran)
         if pdb:
-            _debug(ran)
+            debug(ran)
     differs = any(each.difference is not None for each in ran.outputs if each.numbered) or bool(ran.differences)
-    wrong = differs and file.manifest.mode == "deterministic"
-    return ExitCode.FAILED if ran.error is not None or wrong else ExitCode.DONE
+    wrong = differs and packed.manifest.mode == "deterministic"
+    raise typer.Exit(ExitCode.FAILED if ran.error is not None or wrong else ExitCode.DONE)
 
 
 @contextmanager
@@ -213,119 +272,3 @@ def _require_its_own(folder: Path) -> None:
                 f"module {name} is that of {origin}, and not the incident's: run it in an environment without that "
                 "module, or take that code by --job"
             )
-
-
-def _print(file: IncidentFile, ran: TaskRun) -> None:
-    said = file.manifest
-    deterministic = said.mode == "deterministic"
-    behind = counted(ran.checkpoints, "checkpoint")
-    print(f"{said.task} of job {said.job}: {behind} from {said.at.checkpoint_id} on")
-    for each in said.inputs:
-        read = ran.read.get(each.at, each.begin)
-        print(f"{each.at}: read from offset {each.begin} to {read}{_cut(each)}")
-    for found in ran.outputs:
-        if not found.sent and not found.compared:
-            continue
-        print(f"{found.partition}: {counted(len(found.sent), 'output')}; {_same(found.compared, found.same)}")
-        _print_sent(found.sent)
-        if found.difference is not None:
-            was, came = found.difference
-            print(f"  first difference: {'not in the log' if was is None else 'in the log: ' + _shown(was)}")
-            print(f"                    made again: {'nothing' if came is None else _shown(came)}")
-            if not deterministic:
-                print("                    the task is in aligned mode, where a run need not give the same")
-    if ran.uncommitted:
-        print(f"{counted(len(ran.uncommitted), 'output')} not handed over when the error came")
-        for partition, sent in ran.uncommitted[:SHOWN]:
-            print(f"  {partition}  {_shown(sent)}")
-    if ran.states is not None and said.after is not None:
-        same = ran.states - len(ran.differences)
-        print(f"state at checkpoint {said.after.checkpoint_id}: {_same(ran.states, same)}")
-        for store, key, before, now in ran.differences[:SHOWN]:
-            print(printable(f"  {store} {key!r:.200}: committed {before!r:.200}, now {now!r:.200}"))
-    _print_error(file, ran)
-
-
-def _cut(rows: PackedRows) -> str:
-    return f" (cut at {rows.upto} of {rows.end})" if rows.cut else ""
-
-
-def _same(compared: int, same: int) -> str:
-    return f"{same:,} of {compared:,} are as in the log" if compared else "the log holds none of them to compare"
-
-
-def _print_sent(sent: list[Sent]) -> None:
-    for each in sent[:SHOWN]:
-        print(f"  {_shown(each)}")
-    if len(sent) > SHOWN:
-        print(f"  … and {len(sent) - SHOWN:,} more")
-
-
-def _shown(sent: Sent) -> str:
-    headers = f", headers {sent.headers!r:.200}" if sent.headers else ""
-    return printable(f"key {sent.key!r:.200}, value {sent.value!r:.400}, timestamp {sent.timestamp}{headers}")
-
-
-def _print_error(file: IncidentFile, ran: TaskRun) -> None:
-    error = ran.error
-    if error is None:
-        print("the task has processed all of it without an error")
-        return
-    print(printable(f"the task failed: {error}"))
-    found = halting_row(file, error) if isinstance(error, FrameworkError) else None
-    if found is not None:
-        rows, row = found
-        for number, sent in _records(rows, row):
-            print(f"at {rows.at}, offset {row.offset}{number}: {_shown(sent)}")
-    traceback = user_traceback(error.__cause__ or error)
-    if traceback is not None:
-        print(printable(traceback))
-
-
-def _records(rows: PackedRows, row: LogRow) -> Iterator[tuple[str, Sent]]:
-    """Yield the record that an error names; of a stream the records of its message, with their numbers."""
-    if not rows.stream:
-        yield "", in_topic([row], None)[0]
-        return
-    for sent in in_stream([row], decode_header(row.value or b"").producer)[:SHOWN]:
-        yield f", record {sent.seq}", sent
-
-
-def _plain(file: IncidentFile, ran: TaskRun) -> dict[str, Any]:
-    error = ran.error
-    told = None if error is None else error.plain() if isinstance(error, FrameworkError) else {"error": str(error)}
-    return {
-        "task": file.manifest.task,
-        "checkpoint_id": file.manifest.at.checkpoint_id,
-        "read": {str(at): offset for at, offset in ran.read.items()},
-        "outputs": {str(each.partition): len(each.sent) for each in ran.outputs},
-        "compared": sum(each.compared for each in ran.outputs),
-        "same": sum(each.same for each in ran.outputs),
-        "uncommitted": len(ran.uncommitted),
-        "state_compared": ran.states,
-        "state_different": len(ran.differences),
-        "error": told,
-        "traceback": None if error is None else user_traceback(error.__cause__ or error),
-    }
-
-
-def _debug(ran: TaskRun) -> None:
-    """Open the debugger at the last line of the task's own code that ran, if there was an error."""
-    if ran.error is None:
-        print("no error to look at: put breakpoint() into a copy of the code, and run that with --job")
-        return
-    cause: BaseException = ran.error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    theirs = _last_of_theirs(cause.__traceback__)
-    debugger.post_mortem(cause.__traceback__ if theirs is None else theirs)
-
-
-def _last_of_theirs(trace: TracebackType | None) -> TracebackType | None:
-    """Return the traceback from the user's last frame on, cut behind it, so that the debugger begins there."""
-    found: TracebackType | None = None
-    while trace is not None:
-        if not in_grete(trace.tb_frame.f_code.co_filename):
-            found = trace
-        trace = trace.tb_next
-    return None if found is None else TracebackType(None, found.tb_frame, found.tb_lasti, found.tb_lineno)

@@ -3,19 +3,24 @@
 from collections.abc import Iterator
 
 import msgspec
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from grete.api.job import Job
+from grete.cli.job_command import job_command
+from grete.cli.job_target import NamedJob
+from grete.cli.options import AsJson
 from grete.cli.reading import print_json
 from grete.cli.tables import print_table
 from grete.core.members.view import MembersView
 from grete.errors import ConfigError
-from grete.logs.address import LogAddress
-from grete.settings import Settings
+from grete.job.loader import load_job
 from grete.state.shown import printable
 from grete.worker.member_news import shown_time
 from grete.worker.members_seen import SeenMembers
+
+app = typer.Typer(add_completion=False)
 
 
 class StandbyText(msgspec.Struct, frozen=True):
@@ -50,15 +55,17 @@ class ShownMember(msgspec.Struct, frozen=True, kw_only=True):
     follows: int | None
 
 
-def members(job: Job, address: LogAddress, settings: Settings, *, as_json: bool = False) -> None:
-    """Print a table of the members, or a line of JSON for each. Raises ConfigError: a job on the embedded log."""
+@job_command(app, without="directory")
+def members(named: NamedJob, *, json: AsJson = False) -> None:
+    """Show the machines that run a job on Kafka: their partitions, standbys, and last heartbeats."""
+    job, address = load_job(named.reference), named.address
     if address.embedded:
         raise ConfigError(
             "a job on the embedded log runs on this machine alone, and has no members: give --log kafka://host:port"
         )
-    seen = SeenMembers(job, address, settings)
+    seen = SeenMembers(job, address, named.settings)
     rows = list(_rows(seen))
-    if as_json:
+    if json:
         for row in rows:
             print_json(row)
         return

@@ -4,6 +4,9 @@ import importlib.util
 import keyword
 import re
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from grete.errors import ConfigError
 
@@ -33,6 +36,7 @@ REPOSITORY = Path(__file__).parents[3]
 NEEDS = {"registry": "grete[registry]"}  # of examples that need an extra
 
 DEFAULT = "word_count"
+app = typer.Typer(add_completion=False)
 
 
 def templates() -> list[str]:
@@ -42,8 +46,12 @@ def templates() -> list[str]:
     return sorted(name for name in names if name != "inverted_index" and (tests / f"test_{name}.py").is_file())
 
 
-def new(name: str, template: str = DEFAULT) -> None:
-    """Write the project. Raises ConfigError: a bad name, no such template, or something of that name is there."""
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="The name of the project, and of its new folder.")],
+    template: Annotated[str, typer.Option(help="The example to begin with; a wrong one lists all.")] = "word-count",
+) -> None:
+    """Write a project with one job, and tests that pass."""
     if not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
         raise ConfigError(f"{name!r} cannot name a project: use lower-case letters, digits and dashes, like word-count")
     example = template.replace("-", "_")

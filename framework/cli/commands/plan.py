@@ -1,34 +1,38 @@
 """`grete plan`: what a start with the code, or `grete apply`, would do to a job."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
-from grete.cli.job_target import log_to_compare
+from grete.cli.job_command import job_command
+from grete.cli.job_target import NamedJob
 from grete.cli.moved_state import say
+from grete.cli.options import AsJson
 from grete.cli.reading import print_json
 from grete.cli.tables import print_table
 from grete.errors import ExitCode
-from grete.logs.address import LogAddress
-from grete.settings import Settings
 from grete.state.plan import By, Planned, plan_of
 from grete.state.shown import printable
 
+app = typer.Typer(add_completion=False)
 
-def plan(
-    reference: str, directory: Path | None, address: LogAddress, settings: Settings, *, as_json: bool = False
-) -> ExitCode:
-    """Print the plan; return 0 if a start makes all changes, 1 if some are to be applied, 2 if some are refused."""
-    with log_to_compare(reference, directory, address) as (job, log):
-        rows = plan_of(job, log, settings)
-    if as_json:
+
+@job_command(app)
+def plan(named: NamedJob, *, json: AsJson = False) -> ExitCode:
+    """Compare a job's code with its state: each change, and what happens to state and to records in flight.
+
+    It writes nothing. Exit codes: 0 the code starts as it is, 1 changes wait for grete apply, 2 a change is refused.
+    """
+    with named.compare() as (job, log):
+        rows = plan_of(job, log, named.settings)
+    if json:
         for row in rows:
             print_json(row._asdict())
     else:
         show(rows)
-        say(_summary(rows, reference))
+        say(_summary(rows, named.reference))
     by = {row.by for row in rows}
     return ExitCode.USAGE if By.REFUSED in by else ExitCode.FAILED if By.APPLY in by else ExitCode.DONE
 

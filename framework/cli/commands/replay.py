@@ -1,31 +1,36 @@
 """`grete replay`: the stores of a job, rebuilt from its changelogs."""
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from grete.api.definition import define, encode_definition
-from grete.cli.job_target import existing_log
+from grete.cli.job_command import job_command
+from grete.cli.job_target import NamedJob
 from grete.cli.moved_state import at_checkpoint, say
-from grete.job.directory import JobDirectory, directory_of
+from grete.cli.options import Checkpoint
 from grete.job.metadata import pinned_settings
-from grete.logs.address import LogAddress
-from grete.settings import Settings
 from grete.state import rebuild
 from grete.state.pinning import copy_definition, output_counts
 from grete.state.snapshots import id_of_all
 
+app = typer.Typer(add_completion=False)
 
+
+@job_command(app, without="set")
 def replay(
-    reference: str,
-    checkpoint_id: int | None,
-    into: Path | None,
-    directory: Path | None,
-    address: LogAddress,
-    settings: Settings,
+    named: NamedJob,
+    *,
+    checkpoint_id: Checkpoint = None,
+    into: Annotated[
+        Path | None, typer.Option(help="Write the state into this directory instead of the job's own.")
+    ] = None,
 ) -> None:
-    """Rebuild the stores of a job from its changelogs. Raises ConfigError, TransientError: a worker has one open."""
-    with existing_log(reference, directory, address) as (job, log):
-        job_directory = JobDirectory(directory_of(job, directory, address), into, address)
-        settings = pinned_settings(job, log, settings)
+    """Rebuild the local stores of a job from its changelogs."""
+    with named.read() as (job, log):
+        job_directory = named.place(job, into)
+        settings = pinned_settings(job, log, named.settings)
         found = at_checkpoint(job, log, checkpoint_id)
         total = 0
         copy_definition(encode_definition(define(job, output_counts(job, log))), job_directory.state_directory)

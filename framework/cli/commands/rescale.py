@@ -1,41 +1,46 @@
 """`grete rescale`: a job's state over more partitions."""
 
-from pathlib import Path
+from typing import Annotated
 
-from grete.cli.job_target import existing_log_to_write
+import typer
+
+from grete.cli.job_command import job_command
+from grete.cli.job_target import NamedJob
 from grete.cli.moved_state import mover_of, say, standing_still, tell_moved
-from grete.job.directory import JobDirectory, directory_of
+from grete.cli.options import MovingOptions
 from grete.job.metadata import pinned_settings
-from grete.logs.address import LogAddress
-from grete.settings import Settings
 from grete.state.pinning import check_definition
 from grete.state.rescale import partitions_of
 from grete.state.rescale import rescale as rescale_job
 from grete.worker.members_seen import refuse_members
 
+app = typer.Typer(add_completion=False)
 
+
+@job_command(app, without="set")
 def rescale(
-    reference: str,
-    partitions: int,
-    directory: Path | None,
-    address: LogAddress,
-    settings: Settings,
+    named: NamedJob,
     *,
-    assume_keyed: bool,
-    stage: str | None,
-    cluster: str | None,
-    work: str | None,
+    partitions: Annotated[int, typer.Option(help="The new number of partitions, higher than the present one.")],
+    stage: Annotated[
+        str | None, typer.Option(help="Only this stage gets them: it has a number of its own then.")
+    ] = None,
+    moving: MovingOptions = MovingOptions(),
 ) -> None:
-    """Give a job, or one stage of it, more partitions. Raises ConfigError: it runs, or it cannot be rescaled."""
-    with existing_log_to_write(reference, directory, address) as (job, log):
+    """Give a stopped job more partitions. Its state moves to the partitions of its keys, as a whole or not at all.
+
+    Stages with a number of partitions of their own keep it.
+    """
+    address = named.address
+    with named.write() as (job, log):
         check_definition(job, log)
-        job_directory = JobDirectory(directory_of(job, directory, address), address=address)
-        settings = pinned_settings(job, log, settings)
+        job_directory = named.place(job)
+        settings = pinned_settings(job, log, named.settings)
         own = job_directory.directory
         refuse_members(job, address, settings)
         with (
             standing_still(job_directory, job.of(partitions_of(log, job, stage), stage)),
-            mover_of(cluster, address, own, own, work) as mover,
+            mover_of(moving, address, own, own) as mover,
         ):
             moved = rescale_job(
                 log,
@@ -43,7 +48,7 @@ def rescale(
                 partitions,
                 settings,
                 embedded=address.embedded,
-                assume_keyed=assume_keyed,
+                assume_keyed=moving.assume_keyed,
                 stage=stage,
                 mover=mover,
             )
@@ -52,4 +57,4 @@ def rescale(
     code = f"Job({job.name!r}, …, partitions={partitions})"
     if stage is not None:
         code = job.stage(stage).declared_with(partitions, alone=True)
-    say(f"Now write {code} in its code, and start it: grete run {reference}")
+    say(f"Now write {code} in its code, and start it: grete run {named.reference}")

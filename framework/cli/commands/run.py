@@ -1,15 +1,17 @@
-"""`grete run` and `grete up`: a whole job on this machine, with progress."""
+"""`grete run`: a whole job on this machine, with progress, until its input is processed."""
 
 import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
+import typer
 from rich.console import Console
 
 from grete.api.job import Job
@@ -26,8 +28,10 @@ from grete.cli.feeding import (
     tell_timers,
     warn,
 )
-from grete.cli.job_target import JobTarget
-from grete.cli.patient_output import standard_output
+from grete.cli.job_command import job_command
+from grete.cli.job_target import JobTarget, NamedJob
+from grete.cli.options import Processes, StartTimes
+from grete.cli.patient_output import end_unanswered, standard_output
 from grete.cli.progress import Screen, counted
 from grete.cli.starts import starts_of
 from grete.cli.stop_signal import UNANSWERED, StopSignal
@@ -42,42 +46,83 @@ from grete.protocol.ids import TopicPartition
 from grete.worker.local_job import LocalJob
 from grete.worker.members_seen import refuse_members
 
+app = typer.Typer(add_completion=False)
 Opened = tuple[Topic[Any, Any], int, str | None]  # what --input names: topic, handle, path of a regular file
 
 
-def run(
-    found: JobTarget,
-    *,
-    folder: Path | None,
-    lines: Sequence[str],
-    keys: bool,
-    follow: bool,
-    drain: bool,
-    processes: int | None = None,
-    starts: Sequence[str] = (),
-) -> bool:
-    """Run the job until its inputs are processed, or with ``follow`` until it is stopped; print a summary.
+class _Asked(NamedTuple):
+    """The options of a run. ``follow``: until Ctrl-C; ``drain``: at the end fire what waits for a later record (E7)."""
 
-    ``drain``: then fire what waits for a later record (E7). ``processes``: how many workers share the partitions,
-    None: one for each. ``starts``: what --from says. Return whether an answer of the log is still to come.
-    """
-    screen = Screen(Console(file=standard_output()))
-    begin, opened = starts_of(found.job, starts), _open_lines(found.job, lines)
+    folder: Path | None
+    lines: list[Opened]
+    keys: bool
+    follow: bool
+    drain: bool
+
+
+@job_command(app)
+def run(
+    named: NamedJob,
+    *,
+    input_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Feed the text files of this folder: a record for each, with its name as key and its text as value."
+        ),
+    ] = None,
+    input: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC=FILE|-",
+            help="Feed the lines of a file, or of standard input (-): a record for each. "
+            "Each run feeds the whole file again.",
+        ),
+    ] = None,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="Take the text before the first tab of a line of --input as the key.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Run until Ctrl-C, and feed each change in the folder.")
+    ] = False,
+    drain: Annotated[
+        bool,
+        typer.Option(
+            "--drain", help="At the end of the input fire the timers and windows that wait for a later record."
+        ),
+    ] = False,
+    processes: Processes = None,
+    starts: StartTimes = None,
+) -> None:
+    """Run all workers of a job on this machine until they have processed its input; restart those that die."""
+    if drain and follow:
+        raise ConfigError(
+            "--drain acts at the end of the input, and with --follow there is none: leave one of them out"
+        )
+    found = named.target()
+    asked = _Asked(input_dir, _open_lines(found.job, input or ()), keys, follow, drain)
+    _run(found, asked, starts_of(found.job, starts or ()), processes)
+
+
+def _run(found: JobTarget, asked: _Asked, begin: Mapping[str, datetime], processes: int | None) -> None:
+    """Run the job until its inputs are processed, or until it is stopped; print a summary."""
+    screen, folder = Screen(Console(file=standard_output())), asked.folder
     patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
-    fed = [topic.name for topic, *_ in opened] + ([] if folder is None else [folder_topic(found.job).name])
+    fed = [topic.name for topic, *_ in asked.lines] + ([] if folder is None else [folder_topic(found.job).name])
     begun: LocalJob | None = None
     with (
         stop.excuses(),
         _opened(found, patience, fed=fed, starts=begin, processes=processes) as local,
         ExitStack() as writers,
     ):
-        feed, begun, local.completion.waits_for_idle = None, local, not drain
+        feed, begun, local.completion.waits_for_idle = None, local, not asked.drain
         if folder is not None:
             feed = FolderFeed(
                 local.metadata, folder_topic(found.job).name, folder, exclude=found.job_directory.directory
             )
-        feeding = Feeding(local, feed, _line_feeds(found, local, opened, writers, keys=keys), follow=follow)
+        feeding = Feeding(
+            local, feed, _line_feeds(found, local, asked.lines, writers, keys=asked.keys), follow=asked.follow
+        )
         started_s = time.monotonic()
         ready_s: float | None = None  # when all tasks took input: a start is no part of a rate
         with screen:
@@ -87,9 +132,9 @@ def run(
                     step(local, feeding, screen)
                     if ready_s is None and local.supervisor.takes_input:
                         ready_s = time.monotonic()
-                    if not follow:
+                    if not asked.follow:
                         local.require_all()
-                        if feeding.idle and _done(local, feeding.ends(), screen, drain=drain):
+                        if feeding.idle and _done(local, feeding.ends(), screen, drain=asked.drain):
                             break
             ended_s = time.monotonic()
             screen.say("stopping …")
@@ -104,7 +149,8 @@ def run(
         screen.say(UNANSWERED)
     else:
         begun.require_stopped()
-    return patience.waiting
+    if patience.waiting:
+        end_unanswered()
 
 
 def _opened(found: JobTarget, patience: Patience, **options: Any) -> LocalJob:

@@ -2,21 +2,24 @@
 
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+import typer
 
-from grete.cli.job_target import existing_log
+from grete.cli.job_command import job_command
+from grete.cli.job_target import NamedJob
+from grete.cli.options import AsJson
 from grete.cli.reading import print_json
 from grete.clock_text import MINUTES, clock_text
 from grete.errors import ConfigError
-from grete.job.directory import JobDirectory, directory_of
-from grete.logs.address import LogAddress
 from grete.settings import Settings
 from grete.state.commits import all_wirings
 from grete.state.snapshot_upload import SnapshotUpload, TakenSnapshot
 from grete.stores.snapshot_folder import SnapshotFolder
+
+app = typer.Typer(add_completion=False)
 
 
 class NoSnapshot(msgspec.Struct, frozen=True):
@@ -56,34 +59,43 @@ class SnapshotRow(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+@job_command(app)
 def snapshot(
-    reference: str,
-    to: str | None,
-    keep: int,
-    partitions: Sequence[int],
-    places: tuple[Path | None, Path | None],
-    address: LogAddress,
-    settings: Settings,
+    named: NamedJob,
     *,
-    as_json: bool,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The folder of the snapshots: a path, or a url of fsspec such as s3://BUCKET/PATH. "
+            "Default: the setting snapshot_url.",
+        ),
+    ] = None,
+    keep: Annotated[int, typer.Option(min=1, help="Keep this many snapshots of each task, and delete older ones.")] = 3,
+    partition: Annotated[
+        list[int] | None, typer.Option(help="Only the tasks of this partition; may be repeated. Default: all.")
+    ] = None,
+    json: AsJson = False,
+    state_directory: Annotated[
+        Path | None, typer.Option(help="The workers' --state-directory, if they have one.")
+    ] = None,
 ) -> None:
-    """Take a snapshot of each task, or of those of some partitions, and print a line for each; delete old ones.
+    """Write the state of each task, as files, into a shared folder or an object store, while the job runs.
 
-    ``places``: directories of the job and of its stores, None: the usual ones.
-    Raises ConfigError; TransientError: the folder is away, or the disk is full.
+    A worker on a new machine with the setting snapshot_url takes these, and only the rest from its changelog.
     """
+    settings, partitions = named.settings, partition or ()
     url = to or settings.snapshot_url
     if not url:
         raise ConfigError("no folder for snapshots: give --to URL, or the setting snapshot_url", setting="snapshot_url")
-    directory, state = places
-    with existing_log(reference, directory, address) as (job, log):
-        if unknown := [partition for partition in partitions if not 0 <= partition < job.workers]:
+    with named.read() as (job, log):
+        if unknown := [number for number in partitions if not 0 <= number < job.workers]:
             raise ConfigError(f"--partition {unknown[0]}: job {job.name!r} has partitions 0 to {job.workers - 1}")
-        job_directory = JobDirectory(directory_of(job, directory, address), state, address)
+        job_directory = named.place(job, state_directory)
         folder = SnapshotFolder(url, job.name)
         upload = SnapshotUpload(log, job.name, folder, job_directory.snapshots(), settings.rocksdb_bytes)
-        for (graph, partition), wiring in zip(job.tasks(), all_wirings(job), strict=True):
-            if partitions and partition not in partitions:
+        for (graph, number), wiring in zip(job.tasks(), all_wirings(job), strict=True):
+            if partitions and number not in partitions:
                 continue
             began = time.monotonic()
             lock = job_directory.lock_snapshot(wiring.name)
@@ -93,7 +105,7 @@ def snapshot(
             finally:
                 os.close(lock)
             found = _row(wiring.name, taken, settings, deleted, time.monotonic() - began)
-            print_json(found) if as_json else print(found)
+            print_json(found) if json else print(found)
 
 
 def _row(

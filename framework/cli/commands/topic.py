@@ -1,33 +1,49 @@
 """`grete topic read`: the records of an external topic."""
 
 import sys
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from grete.api.topic import Topic
-from grete.cli.job_target import existing_log
+from grete.cli.job_command import job_command
+from grete.cli.job_target import NamedJob
+from grete.cli.options import AsJson
 from grete.cli.reading import print_json
 from grete.errors import ConfigError
 from grete.execution.decoding import headers_of
-from grete.logs.address import LogAddress
 from grete.logs.open_transactions import told_all
 from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
 from grete.state.shown import decoded, decoded_plain, external_topics, last_rows, rows_from
 
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Read the external topics of a job.")
 
+
+@app.callback()
+def _group() -> None:
+    """Be a group, although it has one command."""
+
+
+@job_command(app, "read", without="set")
 def topic_read(
-    reference: str, name: str, count: int, directory: Path | None, address: LogAddress, *, as_json: bool = False
+    named: NamedJob,
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic that the job reads or writes outside.")],
+    *,
+    count: Annotated[
+        int, typer.Option("-n", min=0, help="Print only this many last records of each partition; 0: all.")
+    ] = 0,
+    json: AsJson = False,
 ) -> None:
-    """Print the records of an external topic, of all partitions or of those that are left after trimming."""
-    with existing_log(reference, directory, address) as (job, log):
+    """Print the records of an external topic, decoded: partition, offset, key, value."""
+    with named.read() as (job, log):
         topics = external_topics(job)
         if name not in topics:
             raise ConfigError(f"job {job.name!r} has no external topic {name!r}: it has {', '.join(sorted(topics))}")
         topic, places = topics[name], [TopicPartition(name, number) for number in range(log.partitions(name) or 0)]
         for at in places:
             for row in last_rows(log, at, count) if count else rows_from(log, at, 0):
-                if as_json:
+                if json:
                     print_json(_record(topic, at, row))
                     continue
                 key, value = decoded(topic.key, row.key, row.headers), decoded(topic.value, row.value, row.headers)

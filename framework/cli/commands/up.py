@@ -6,11 +6,14 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+import typer
 from rich.console import Console
 
 from grete.cli.feeding import POLL_MS, Feeding, step, tell, tell_timers, warn
-from grete.cli.job_target import JobTarget
-from grete.cli.patient_output import standard_output
+from grete.cli.job_command import job_command
+from grete.cli.job_target import JobTarget, NamedJob
+from grete.cli.options import PageOptions, Processes, StartTimes
+from grete.cli.patient_output import end_unanswered, standard_output
 from grete.cli.progress import Screen, counted
 from grete.cli.starts import starts_of
 from grete.cli.stop_signal import UNANSWERED, StopSignal
@@ -24,11 +27,27 @@ if TYPE_CHECKING:
     from grete.monitor.watching import JobWatch
 
 
+app = typer.Typer(add_completion=False)
+
+
+@job_command(app)
 def up(
-    found: JobTarget,
-    http: str | None = None,
+    named: NamedJob,
     *,
-    hide_values: bool = False,
+    processes: Processes = None,
+    starts: StartTimes = None,
+    page: PageOptions = PageOptions(),
+) -> None:
+    """Keep the workers of a job running on this machine until Ctrl-C; restart those that die."""
+    found = named.target()
+    if keep_running(found, page, processes=processes, starts=starts or ()):
+        end_unanswered()
+
+
+def keep_running(
+    found: JobTarget,
+    page: PageOptions = PageOptions(),
+    *,
     processes: int | None = None,
     starts: Sequence[str] = (),
 ) -> bool:
@@ -36,7 +55,6 @@ def up(
 
     On Kafka it is one member of the job, of as many as run: it hosts what the assignment gives it.
 
-    ``http``: the address at which the page, metrics and health are served; ``hide_values``: without values.
     ``processes``: how many workers share the partitions, None: one for each. ``starts``: what --from says.
     """
     screen = Screen(Console(file=standard_output()))
@@ -54,10 +72,10 @@ def up(
         warn(found.job, screen)
         feeding = Feeding(local, None, [], follow=True)
         watch = None
-        if http is not None:
+        if page.http is not None:
             from grete.monitor.watching import watching
 
-            served = watching(found.job, found.settings, found.job_directory, http, hide_values=hide_values)
+            served = watching(found.job, found.settings, found.job_directory, page.http, hide_values=page.hide_values)
             watch = opened.enter_context(served)
             screen.say(f"page, metrics and health: {watch.url}")
         while not stop.asked:

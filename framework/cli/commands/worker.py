@@ -1,13 +1,15 @@
 """`grete worker`: one worker process."""
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from grete.cli.job_target import JobTarget, target
-from grete.cli.settings_file import settings_of
+import typer
+
+from grete.cli.job_command import job_command
+from grete.cli.job_target import JobTarget, NamedJob
+from grete.cli.options import PageOptions
 from grete.errors import ConfigError, ExitCode
-from grete.logs.address import LogAddress
 from grete.worker.hosting import stages_of
 from grete.worker.lifetime import log_refused, run_worker
 from grete.worker.opening import open_worker
@@ -17,6 +19,7 @@ from grete.worker.worker import Worker
 from grete.worker.worker_log import configure_logs
 
 logger = logging.getLogger("grete")
+app = typer.Typer(add_completion=False)
 
 
 def _stand_by(
@@ -34,27 +37,27 @@ def _stand_by(
     return run_standby(make, pipe)
 
 
-def work(
-    reference: str,
-    partition: int,
+@job_command(app)
+def worker(
+    named: NamedJob,
     *,
-    directory: Path | None,
-    state: Path | None,
-    stage: str | None,
-    http: str | None = None,
-    hide_values: bool = False,
-    address: LogAddress,
-    sets: Sequence[str] | None,
-    settings_file: Path | None = None,
-    status_fd: int,
-    standby: bool = False,
+    partition: Annotated[int, typer.Option(help="The partition whose tasks the worker runs.")],
+    state_directory: Annotated[
+        Path | None, typer.Option(help="Keep the local stores in this directory instead of the job's.")
+    ] = None,
+    stage: Annotated[str | None, typer.Option(help="Run the task of this stage only.")] = None,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Run no task: keep the partition's state ready on this machine.")
+    ] = False,
+    page: PageOptions = PageOptions(),
+    status_fd: Annotated[int, typer.Option(hidden=True)] = -1,
 ) -> ExitCode:
-    """Run a worker, or a standby, to its end; return its exit code (C5)."""
+    """Run one worker. Exit codes: 0 done, 1 failed, 2 usage, 3 fenced, 4 halted."""
     whose = configure_logs([partition], partition)
     try:
-        settings = settings_of(sets, settings_file)
+        settings = named.settings
         with exits_after(settings.liveness_timeout_ms / 1000):
-            found = target(reference, directory, address, settings, state)
+            found = named.target(state_directory)
         stages_of(found.job, partition, stage)
         pipe = None if status_fd < 0 else StatusPipe(status_fd)
     except ConfigError as error:
@@ -62,18 +65,19 @@ def work(
         return ExitCode.USAGE
     whose.job = found.job.name
     if standby:
-        return _stand_by(found, partition, stage, http, pipe)
+        return _stand_by(found, partition, stage, page.http, pipe)
 
     def make() -> Worker:
         return open_worker(found.job, [partition], found.job_directory, found.settings, stage=stage, pipe=pipe)
 
-    if http is None:
+    if page.http is None:
         return run_worker(make, whose, pipe)
     from grete.monitor.watching import watching
 
     try:
         tasks = [f"{each.name}-{partition}" for each in stages_of(found.job, partition, stage)]
-        served = watching(found.job, found.settings, found.job_directory, http, tasks=tasks, hide_values=hide_values)
+        hide = page.hide_values
+        served = watching(found.job, found.settings, found.job_directory, page.http, tasks=tasks, hide_values=hide)
         with served as watch:
             logger.info("page, metrics and health", extra={"url": watch.url})
             return run_worker(lambda: watch.of(make(), partition), whose, pipe)

@@ -10,10 +10,13 @@ import resource
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from grete.cli.commands.worker import work
+from grete.cli.commands.worker import worker
+from grete.cli.job_target import NamedJob
+from grete.cli.settings_file import settings_of
 from grete.core import actions as do
 from grete.core.aligned.task import TaskCore
 from grete.core.lifecycle import StartupPhase, TaskStatus
@@ -209,13 +212,6 @@ def run(
     if file_bytes_max is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max, resource.RLIM_INFINITY))
     CommitProgress(Path(phases), slot, point, countdown).install()
-    return work(
-        reference,
-        partition,
-        directory=Path(directory),
-        state=Path(state),
-        stage=None,
-        address=LogAddress(log, None if config is None else Path(config)),
-        sets=sets,
-        status_fd=status_fd,
-    )
+    address = LogAddress(log, None if config is None else Path(config))
+    named = NamedJob(reference, Path(directory), address, partial(settings_of, sets, None))
+    return worker(named, partition=partition, state_directory=Path(state), status_fd=status_fd)

@@ -1,6 +1,6 @@
 """Starts workers in milliseconds: a process that has imported everything and forks before any log or store is opened.
 
-What it forks is a real worker with a process id of its own: ``grete.cli.commands.worker.work`` as ``grete worker``
+What it forks is a real worker with a process id of its own: ``grete.cli.commands.worker.worker`` as ``grete worker``
 calls it, without the half second of imports. It is killed for real. Linux only (pidfd).
 """
 
