@@ -172,11 +172,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     answer is not counted.
     """
     member_heartbeat_interval_ms: int = 500
-    """Several machines: a member says this often in JOB.members that it lives, and what it hosts."""
+    """Several machines: the interval of a member's heartbeats in JOB.members, which also name its partitions."""
     member_timeout_ms: int = 2_000
-    """Several machines: a member that says nothing for this long, counted in the heartbeats of the others, is dead.
+    """Several machines: the silence after which the others declare a member dead, measured in their own heartbeats.
 
-    Its partitions move at once. At least two heartbeats.
+    Its partitions move at once. At least 2 × member_heartbeat_interval_ms.
     """
     machine: str = ""
     """Several machines: what this one is called, in JOB.members and for standbys. Empty: its host name.

@@ -179,7 +179,7 @@ class _Resolving:
         self._seen: set[tuple[str, str]] = set()
 
     def of(self, writer: Any, reader: Any, where: str) -> list[str]:
-        """Return what cannot be read; ``where``: of which field, with a space behind it."""
+        """Return the values that cannot be read; ``where``: of which field, with a space behind it."""
         writer, reader = _resolved(writer, self._writers), _resolved(reader, self._readers)
         if isinstance(writer, list):
             return [text for each in writer for text in self.of(each, reader, where)]

@@ -160,7 +160,7 @@ class Branches:
         return schema
 
     def _name(self, schema: Any) -> str:
-        """Return how a union's writer calls a branch: by the name of a named type, else by its type."""
+        """Return the name of a branch for a union's writer: that of a named type, else its type."""
         schema = self._resolved(schema)
         return str(schema.get("name", schema["type"]) if isinstance(schema, Mapping) else schema)
 

@@ -56,12 +56,12 @@ class Dropped:
 
 
 def _without_tasks(number: int, name: str, mode: Mode) -> StageGraph:
-    """Return what has the place of a dropped stage."""
+    """Return the placeholder of a dropped stage."""
     return StageGraph(name, number, _Gone, {}, {}, {}, {}, {}, batch=False, mode=mode, partitions=0)
 
 
 def dropped_of(definition: Mapping[str, Any]) -> Dropped:
-    """Return what a job definition says of it."""
+    """Return the dropped stages and stores of a job definition."""
     found = definition.get("dropped", {})
     stages = {each["number"]: (each["name"], each["mode"]) for each in found.get("stages", ())}
     return Dropped(stages, found.get("stores", {}))

@@ -107,7 +107,7 @@ class Job:
         return [(stage, partition) for stage in self.stages for partition in range(stage.partitions)]
 
     def tasks_of(self, ordinal: int) -> slice:
-        """Return which of ``tasks`` are those of one stage."""
+        """Return the range of one stage's tasks within ``tasks``."""
         first = sum(stage.partitions for stage in self.stages[:ordinal])
         return slice(first, first + self.stages[ordinal].partitions)
 

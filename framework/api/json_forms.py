@@ -51,7 +51,7 @@ def in_one_order(value: object, encode: Encode) -> object:
 
 
 def canonical(value: Any, encode: Encode) -> Any:
-    """Return what a key is written as: sorted, and one spelling for all equal numbers, Decimals and moments."""
+    """Return the written form of a key: sorted, and one spelling for all equal numbers, Decimals and moments."""
     spell = BY_TYPE.get(type(value))
     if spell is not None:
         return spell(value)

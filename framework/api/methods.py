@@ -57,7 +57,7 @@ def run_now(method: str, function: Callable[[], object]) -> None:
 
 
 def _form(method: object) -> str | None:
-    """Return what is wrong with the form of a method, or None."""
+    """Return the error in the form of a method, or None."""
     function: Any = method
     while isinstance(function, staticmethod | classmethod | functools.partial | functools.partialmethod):
         function = (

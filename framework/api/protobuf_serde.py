@@ -140,7 +140,7 @@ class _ComparingMessages:
         self._seen: set[tuple[str, str]] = set()
 
     def of(self, before: str, now: str) -> list[str]:
-        """Return what differs in a message type and in those within it."""
+        """Return the differences in a message type and in those within it."""
         if (before, now) in self._seen:
             return []
         self._seen.add((before, now))

@@ -16,7 +16,7 @@ class Origin(NamedTuple):
 
 
 def origin_of(headers: Iterable[tuple[str, bytes | None]]) -> Origin | None:
-    """Return where a record comes from; None: it has no number.
+    """Return the origin of a record; None: it has no number.
 
     A task puts its own headers behind those that it hands on from its input, so the last ones count. Feeds and Writer
     write PRODUCER and SEQ.

@@ -260,7 +260,7 @@ class _Comparing:
         self._seen: set[tuple[int, int]] = set()
 
     def of(self, before: Shape, now: Shape, where: str) -> list[str]:
-        """Return what differs; ``where``: of which field, with a space behind it."""
+        """Return the differences; ``where``: of which field, with a space behind it."""
         if isinstance(before, dict) and isinstance(now, dict):
             return self._structs(before["struct"], now["struct"], where)
         if isinstance(before, list) and isinstance(now, list) and before[0] == now[0]:

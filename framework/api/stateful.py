@@ -66,7 +66,7 @@ class Stateful(ABC):
             raise TaskError(f"{self.what} {self.name!r} is a declaration here: use it on a task that Grete runs")
 
     def which(self, result: Any) -> str:
-        """Return how an error names a result."""
+        """Return the name of a result in errors."""
         raise NotImplementedError
 
     def letter(self, result: Any) -> ResultLetter:

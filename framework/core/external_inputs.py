@@ -40,7 +40,7 @@ class ExternalInputs:
         self._find_ends(bounds)
 
     def _first(self, partition: TopicPartition, bounds: Bounds) -> int:
-        """Return where a partition begins: at its first record, or behind it if the job is to begin there."""
+        """Return the start offset of a partition: its first record, or its end if the job is to begin there."""
         return max(bounds[partition][0], self._starts.get(partition, 0))
 
     def _find_ends(self, bounds: Bounds) -> None:

@@ -134,7 +134,7 @@ class Topology:
         return self.external_inputs.get(stage, ())
 
     def external_partitions(self, stage: int, partition: int) -> tuple[TopicPartition, ...]:
-        """Return what a task reads from outside: its partition of each topic, of a broadcast one all of them."""
+        """Return a task's external partitions: its own of each topic, and all of a broadcast topic."""
         whole = self.broadcast.get(stage, {})
         return tuple(
             TopicPartition(topic, number)

@@ -168,7 +168,7 @@ class TaskIO:
     commit_spans: CommitTracing | None = None
 
     def parts(self, owner: int, core: Core, runner: Runner) -> TaskParts:
-        """Return what a driver and its mode work with."""
+        """Return the parts that a driver and its mode share."""
         return TaskParts(
             owner,
             core,

@@ -52,7 +52,7 @@ class RewriteBudget:
         self.deletes += DELETE_SHARE * size
 
     def of_slice(self, *, changed: bool) -> float:
-        """Return how many bytes a checkpoint may rewrite; commits alone add up until a slice is worth its message."""
+        """Return the bytes that a checkpoint may rewrite; commits alone add up until a slice is worth its message."""
         paid = self._bytes if changed or self._bytes >= REWRITE_IDLE_BYTES else 0.0
         return paid if self.deletes > 0 else 0.0
 

@@ -152,7 +152,7 @@ class TaskDriver:
         return len(todo) == 1 and isinstance(todo[0], do.WriteData)
 
     def due_in_ms(self) -> float:
-        """Return how long a driver with nothing to do may wait."""
+        """Return the time for which an idle driver may wait."""
         now = self.parts.mono_ms()
         requests = self.parts.runner.requests
         due = min(self.mode.due_in_ms(now), self.parts.backpressure.due_in_ms, requests.due_in_ms(now))

@@ -41,7 +41,7 @@ class EarlyPlan:
         self._early.taken_over(self._sinks.tables_of(sink))
 
     def next_bundle(self) -> Bundle | None:
-        """Return what leaves next, None if nothing may: no further than one of the sinks is, if it is ahead."""
+        """Return the next bundle to release, or None. If one sink is ahead of the others, the bundle ends there."""
         return self._early.next_bundle([at.seq for at in self._at.values()])
 
     def release(self, bundle: Bundle, opened: Callable[[Sink], StepPlan]) -> StepPlan:

@@ -142,7 +142,7 @@ class EarlyReleases:
         self.targets = dict.fromkeys(tables, 0) | self.targets
 
     def next_bundle(self, cuts: Collection[int]) -> Bundle | None:
-        """Return what leaves next, None if nothing may. ``cuts``: seqs at which a bundle is to end."""
+        """Return the next bundle to release, or None. ``cuts``: seqs at which a bundle must end."""
         if not self._out or not self._is_committed or not self._tables <= self.kept.keys():
             return None
         stop, size = self._out, 0

@@ -155,7 +155,7 @@ def _told(site: Site, cause: Exception, error: Exception, where: Mapping[str, st
 
 
 def timer_name(clock: Clock, key: str) -> str:
-    """Return how errors call one of the task's own timers."""
+    """Return the name of one of the task's own timers in errors."""
     return f"timer {key!r}" if clock == "event" else f"wall-clock timer {key!r}"
 
 

@@ -27,7 +27,7 @@ class Floor(msgspec.Struct, frozen=True):
     format: Literal[1] = 1
 
     def of(self, key: bytes) -> int:
-        """Return how far event time was for a key as topics have it."""
+        """Return the event time at the move for a key as topics have it."""
         at = self.partitioner.place(key, len(self.times))
         assert at is not None, "a state whose keys only their producer can place is not moved"
         return self.times[at]
@@ -66,7 +66,7 @@ class Floors:
         self.kept = [Floor.of_entry(value) for _, value in self._meta.scan(FLOOR, _END)]
 
     def of(self, key: bytes) -> int:
-        """Return how far event time has been, in ms, for a key as topics have it."""
+        """Return the event time reached, in ms, for a key as topics have it."""
         return max((floor.of(key) for floor in self.kept), default=BEFORE_ALL)
 
     def drop(self, now: int) -> None:

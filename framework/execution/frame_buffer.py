@@ -53,7 +53,7 @@ class Buffer:
             start = stop
 
     def cuts(self, bytes_max: int) -> list[int]:
-        """Return where each frame ends: as few as keep to ``bytes_max``."""
+        """Return the end of each frame: as few frames as keep to ``bytes_max``."""
         columns: list[list[bytes | None]] = [self.keys, self.values, self.headers]
         count = len(self.keys)
         if sum(sum(map(len, filter(None, column))) for column in columns) + count * _RECORD_BYTES <= bytes_max:

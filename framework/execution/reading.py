@@ -22,10 +22,10 @@ class Reading:
 
     @property
     def records(self) -> int:
-        """Return how many records were taken since the process started; after a rollback some count again."""
+        """Return the number of records taken since the process started; after a rollback some count again."""
         return self._begun - length_hint(self._keys)
 
     @property
     def progress(self) -> tuple[int, int, int]:
-        """Return what changes with each batch, record and timer."""
+        """Return counters that change with each batch, record and timer."""
         return self._batches, length_hint(self._keys), self.timers

@@ -36,7 +36,7 @@ class InputTimes:
 
 
 def input_times(stage: StageGraph, wall_us: Callable[[], int]) -> InputTimes:
-    """Return how the inputs of a stage tell time; ``wall_us``: the wall clock."""
+    """Return the timestamp extractors of a stage's inputs; ``wall_us``: the wall clock."""
     times: dict[str, Callable[[LogRow], int]] = {}
     for declared in stage.inputs.values():
         if declared.time == "intake":

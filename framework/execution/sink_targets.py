@@ -91,7 +91,7 @@ class TargetSinks:
         return list({id(sink): sink for sink in self.by_target.values()}.values())
 
     def targets_of(self, sink: Sink) -> list[str]:
-        """Return what a sink takes."""
+        """Return the targets that a sink takes."""
         return [target for target, each in self.by_target.items() if each is sink]
 
     def tables_of(self, sink: Sink) -> list[str]:

@@ -107,7 +107,7 @@ class StandbyTask:
         return StandbyProgress(position, checkpoint_id, self._read, end, caught_up, self._behind(end))
 
     def _behind(self, end: int) -> int:
-        """Return how many messages are behind what the store holds, -1: it holds less than the whole state."""
+        """Return the number of messages behind the store's position, -1: it has less than the whole state."""
         restores = self._todo or self._changelog.pending or self._core.fold.last is not None
         if (self._held is None and restores) or not self._core.whole:
             return -1  # what it has read would be read again
@@ -171,7 +171,7 @@ class StandbyTask:
         return True
 
     def due_in_ms(self) -> float:
-        """Return how long a driver with nothing to do may wait, if nothing comes."""
+        """Return the time for which an idle driver may wait, if nothing comes."""
         return LATE_MS if self._changelog.pending or self.phase is StandbyPhase.CREATED else STANDBY_LOOK_MS
 
     def _read_on(self) -> bool:

@@ -42,7 +42,7 @@ class Position(NamedTuple):
     places: Mapping[int, CommitPlace]  # by partition
 
     def place(self, partition: int) -> CommitPlace:
-        """Return where a task is."""
+        """Return the position of a task."""
         return self.places.get(partition, NOTHING)
 
     def encode(self) -> dict[str, Any]:

@@ -255,7 +255,7 @@ def count_commits(log: LogReader, changelog: TopicPartition) -> int:
 
 
 def external_ends(log: LogReader, job: Job) -> dict[TopicPartition, int]:
-    """Return where each external input ends now."""
+    """Return the present end of each external input."""
     external = (partition for wiring in all_wirings(job) for partition in wiring.external)
     return {partition: end for partition, (_, end) in log.all_bounds(external).items()}
 
@@ -280,7 +280,7 @@ def readable_ends(
 
 
 def uncommitted_records(log: LogReader, wiring: TaskWiring) -> int:
-    """Return how many records of this task its streams hold beyond its last commit: a kill rolls them back."""
+    """Return the number of the task's records in its streams beyond its last commit: a kill rolls them back."""
     last, generation = end_of(log, wiring.changelog)
     checkpoint_id = 0 if last is None else last.commit.checkpoint_id
     return sum(

@@ -18,7 +18,7 @@ _FORMAT = 1  # of that entry
 
 
 def pin_of(log: JobLogReader, job: str, key: str) -> bytes | None:
-    """Return what is pinned under a key, None if nothing is."""
+    """Return the value pinned under a key, or None."""
     metadata = log.read_metadata(job)
     entries = _applied(log, job, metadata)
     return entries[key] if key in entries else metadata.meta_get(key)

@@ -103,7 +103,7 @@ def pinned_of(job: Job, log: JobLogReader) -> tuple[Definition, Topology]:
 
 
 def compare_stages(pinned: Topology, definition: Definition, job: Job) -> StageChanges:
-    """Return which stages are in both, only in the code, and only in the log.
+    """Return the stages that are in both, only in the code, and only in the log.
 
     One that was added and never committed does not bind: it is not in ``definition``.
     """

@@ -67,7 +67,7 @@ class Recoding(NamedTuple):
         return self.moves and not self._stays(store, key) and route.keys.of(store, key) is not None
 
     def partition_of(self, route: Route, store: int, new_key: bytes) -> int | None:
-        """Return where an entry belongs with its new key."""
+        """Return the partition of an entry with its new key."""
         if not self.moves or self._stays(store, new_key):
             return route.partition
         record_key = route.keys.of(store, new_key)

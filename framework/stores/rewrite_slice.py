@@ -66,7 +66,7 @@ def cursor_of(cursor: bytes) -> tuple[int, bytes]:
 
 
 def row_bytes(key: bytes, value: bytes | None) -> int:
-    """Return what a row takes in a data message."""
+    """Return the number of bytes of a row in a data message."""
     return ROW_BYTES + len(key) + len(value or b"")
 
 

@@ -46,5 +46,5 @@ def code_text(code: int) -> str:
 
 
 def free_bytes(directory: Path) -> int:
-    """Return how much may still be written to the disk of a directory."""
+    """Return the number of free bytes on the disk of a directory."""
     return shutil.disk_usage(directory).free

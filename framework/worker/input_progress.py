@@ -74,7 +74,7 @@ class InputProgress:
             self._pending[partition].append((checkpoint_id, least, self._records(partition)))
 
     def through(self) -> dict[TopicPartition, int]:
-        """Return how far the inputs have come through all stages: in checkpoints that every task here committed."""
+        """Return the inputs' progress through all stages: in checkpoints that every task here committed."""
         checkpoint_id = min((self.checkpoint_ids[name] for name in self._here), default=-1)
         for partition, pending in self._pending.items():
             while pending and pending[0][0] <= checkpoint_id:
@@ -82,13 +82,13 @@ class InputProgress:
         return self._through
 
     def records_through(self, ends: Mapping[TopicPartition, int]) -> tuple[int, int]:
-        """Return how many records have come through all stages since this run began, and how many it is to take."""
+        """Return the number of records through all stages since this run began, and the number it is to take."""
         through, done = self.through(), sum(self._records_through.values())
         read = [p for p, of in self._positions.items() if not self._here.isdisjoint(of)]
         return done, done + sum(max(0, ends[p] - through[p]) for p in read if p in ends)
 
     def records_committed(self) -> int:
-        """Return how many records were committed since this run began."""
+        """Return the number of records committed since this run began."""
         return sum(map(self._records, self.committed))
 
     def _records(self, partition: TopicPartition) -> int:

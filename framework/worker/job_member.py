@@ -132,7 +132,7 @@ class JobMember:
         self.close()
 
     def _held(self) -> list[HeldPartition]:
-        """Return what this machine has of each partition."""
+        """Return this machine's state of each partition."""
         supervisor = self._local.supervisor
         states = supervisor.hosted()
         for worker in supervisor.workers.values():

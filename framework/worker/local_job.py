@@ -98,7 +98,7 @@ class LocalJob:
             raise Fenced(self._was_fenced(fenced))
 
     def require_all(self) -> None:
-        """Raise Fenced if another process has a task: how far that comes is not seen from here."""
+        """Raise Fenced if another process owns one of the tasks; its progress is not visible here."""
         if self._fenced:
             raise Fenced(self._was_fenced(self._fenced))
         for name, task in ChainMap(*(worker.reports.fenced for worker in self.supervisor.workers.values())).items():
@@ -106,13 +106,13 @@ class LocalJob:
             raise Fenced(f"{name} was fenced: another process has taken it{text}", task=name)
 
     def ends(self) -> dict[TopicPartition, int]:
-        """Return where the external inputs end: now, or when the log last answered."""
+        """Return the ends of the external inputs: now, or when the log last answered."""
         with suppress(LogAway), self.patience.briefly(ASK_S):
             self.completion.ends.ask()
         return self.completion.ends.last
 
     def committed(self) -> dict[TopicPartition, int]:
-        """Return how far the external inputs are committed by the tasks that read them, as the workers last said.
+        """Return the committed offsets of the external inputs, as the workers last said.
 
         Of an input that is read elsewhere: by what was in the log when this run began, or was here last.
         """
@@ -148,12 +148,12 @@ class LocalJob:
         return self.completion.inputs.checkpoint_ids
 
     def through(self) -> dict[TopicPartition, int]:
-        """Return how far the external inputs have come through all stages: in checkpoints that every task committed."""
+        """Return the external inputs' progress through all stages: in checkpoints that every task committed."""
         self.committed()
         return self.completion.inputs.through()
 
     def records_through(self, ends: dict[TopicPartition, int]) -> tuple[int, int]:
-        """Return how many records have come through all stages since this run began, and how many it is to take.
+        """Return the number of records through all stages since this run began, and the number it is to take.
 
         Of what is still to come each offset counts as a record: no task has looked yet.
         """
@@ -163,7 +163,7 @@ class LocalJob:
         return self.completion.inputs.records_through(ends)
 
     def records_committed(self) -> int:
-        """Return how many records of external inputs were committed since this run began, as the workers last said."""
+        """Return the number of input records committed since this run began, as the workers last said."""
         self.committed()
         return self.completion.inputs.records_committed()
 
@@ -173,11 +173,11 @@ class LocalJob:
         self.supervisor.drain()
 
     def waiting_timers(self) -> int:
-        """Return how many timers of event time are set, those of windows among them, as the workers last said."""
+        """Return the number of event-time timers, those of windows included, as the workers last said."""
         return sum(task.timers for _, task in self._tasks())
 
     def waiting_wall_timers(self) -> int:
-        """Return how many wall-clock timers are set, as the workers last said."""
+        """Return the number of wall-clock timers, as the workers last said."""
         return sum(task.wall_timers for _, task in self._tasks())
 
     def drained(self, ends: dict[TopicPartition, int]) -> bool:
@@ -196,7 +196,7 @@ class LocalJob:
         return was_fenced({number: worker.partitions for number, worker in self.supervisor.workers.items()}, numbers)
 
     def commits(self) -> int:
-        """Return how many valid commits the changelogs hold, of all tasks together. Reads all of them."""
+        """Return the number of valid commits in all changelogs together. Reads all of them."""
         return sum(count_commits(self.log, wiring.changelog) for wiring in all_wirings(self.job))
 
     def stop(self) -> None:

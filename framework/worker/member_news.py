@@ -96,7 +96,7 @@ class MemberNews:
 
 
 def _restless(held: _Held, now_s: float) -> str:
-    """Return which machines came and went several times, "" if none did."""
+    """Return the machines that came and went several times, "" if none did."""
     again = [machine for machine in sorted(held.came | held.went) if held.came[machine] + held.went[machine] > 2]
     if not again:
         return ""

@@ -16,7 +16,7 @@ _FILES_ON_MACOS = 10_240  # it says "unlimited" and takes this
 
 
 def allowed() -> int:
-    """Return how many files a process may have open once it has called ``raise_limit``."""
+    """Return the number of files that a process may open once it has called ``raise_limit``."""
     soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     bounds = [FILES_MAX if limit == resource.RLIM_INFINITY else limit for limit in (soft, most)]
     return max(bounds[0], min(bounds[1], FILES_MAX))

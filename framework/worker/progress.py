@@ -27,7 +27,7 @@ class CommitProgress:
         return self._changelog(changelog).last
 
     def uncommitted_records(self, wiring: TaskWiring) -> int:
-        """Return how many records this task has sent since it is watched that its last commit does not cover."""
+        """Return the number of records sent since the task is watched that its last commit does not cover."""
         changelog = self._changelog(wiring.changelog)
         checkpoint_id = 0 if changelog.last is None else changelog.last.commit.checkpoint_id
         return sum(self._stream(p).above(wiring.producer, changelog.top, checkpoint_id) for p in wiring.outputs)

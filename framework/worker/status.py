@@ -21,7 +21,7 @@ logger = logging.getLogger("grete")
 
 
 def task_report(driver: TaskDriver) -> TaskReport:
-    """Return what a task that is here says of itself; its worker adds what the task cannot know."""
+    """Return the report of a task in this process; its worker adds the fields that the task cannot know."""
     core, committed, pending = driver.core, driver.core.commits.committed, driver.core.commits.pending
     runner, changelog = driver.parts.runner, driver.wiring.changelog
     channels = channels_of(driver)
@@ -67,12 +67,12 @@ def moved(before: ReadUpTo | None, now: ReadUpTo | None) -> bool:
 
 
 def _positions(commit: Commit | None) -> tuple[InputPosition, ...]:
-    """Return how far a commit has the external inputs."""
+    """Return the offsets of the external inputs in a commit."""
     return tuple(InputPosition(e.topic, e.partition, e.offset) for e in (() if commit is None else commit.external))
 
 
 def _inputs(driver: TaskDriver, commit: Commit | None) -> tuple[InputReport, ...]:
-    """Return how far the last commit has the external inputs, and what is known of the offsets there."""
+    """Return the external inputs' offsets in the last commit, and the known holes in them."""
     if commit is None:
         return ()
     holes, skipped = driver.parts.holes.committed(commit.checkpoint_id), lag_from(driver)
@@ -101,7 +101,7 @@ def lag_from(driver: TaskDriver) -> dict[TopicPartition, int]:
 
 
 def channels_of(driver: TaskDriver) -> Portion:
-    """Return how many channels have reached what the task waits for, of how many."""
+    """Return the number of channels that have reached what the task waits for, and the number of all."""
     reached = driver.core.reached_t
     times = [t for _, t in driver.core.inputs.reached_by_channel()]
     return Portion(sum(t > reached for t in times), len(times))

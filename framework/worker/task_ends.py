@@ -61,7 +61,7 @@ class TaskEnds:
             known.pop(name, None)
 
     def counts(self, name: str) -> dict[TaskEndReason, int]:
-        """Return how often a task has ended alone, by reason."""
+        """Return the number of a task's ends alone, by reason."""
         return dict(self._counts.get(name, ()))
 
     def last(self, name: str, driver: TaskDriver | None) -> TaskEnd | None:
@@ -111,7 +111,7 @@ class TaskEnds:
             logger.error("task ended", extra=logged | {"traceback": trace, "ends": count, "restart_ms": wait_ms})
 
     def _counted(self, name: str, driver: TaskDriver) -> int:
-        """Return how often a task has ended without progress between, this end included."""
+        """Return the number of a task's ends without progress between, this one included."""
         (count, last), now = self._in_a_row.get(name, (0, None)), read_up_to(driver.core.commits.committed)
         self._in_a_row[name] = 1 if moved(last, now) else count + 1, now or last
         return self._in_a_row[name][0]

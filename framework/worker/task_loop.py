@@ -31,7 +31,7 @@ class TurnTimes:
         self._ms[name] = self._ms.get(name, 0.0) + self._mono_ms() - begun_ms
 
     def seconds(self, name: str) -> float:
-        """Return how long a task's turns were, the one under way included."""
+        """Return the total time of a task's turns, the one under way included."""
         turn = self._under_way
         under_way_ms = self._mono_ms() - turn[1] if turn is not None and turn[0] == name else 0.0
         return (self._ms.get(name, 0.0) + under_way_ms) / 1_000
@@ -107,7 +107,7 @@ class TaskLoop:
         return any(driver.wiring.name == name for driver in self._leaving.values())
 
     def busy_s(self, name: str) -> float:
-        """Return how long a task's turns were, in seconds, the one under way included. Any thread may ask."""
+        """Return the total time of a task's turns in seconds, the one under way included. Any thread may ask."""
         return self._times.seconds(name)
 
     def go_round(self) -> bool:

@@ -101,7 +101,7 @@ class LogicalChannel:
         self.upto = max(self.upto, t)
 
     def commit(self, checkpoint_id: int, resume: int) -> ChannelCommit:
-        """Return what a commit says of the channel, besides its frontier."""
+        """Return the channel's entry in a commit, without its frontier."""
         return ChannelCommit(self.producer, max(self.generation, 0), checkpoint_id, self.taken, resume)
 
     @property

@@ -60,7 +60,7 @@ class ReceivedWatermarks:
 
     @staticmethod
     def bytes_of(message: Watermark) -> int:
-        """Return how much a message takes while it waits."""
+        """Return the number of bytes that a waiting message takes."""
         return _BYTES * len(message.watermarks)
 
     def add(self, message: Watermark, offset: int, passed: int) -> int:

@@ -208,7 +208,7 @@ class Merge:
         return batches_of(cuts, several=self._several)
 
     def seeks(self) -> list[Seek]:
-        """Return where to read again: of channels that skip and have nothing left to process."""
+        """Return the offsets to read again, of channels that skip and have nothing left to process."""
         stalled = [c for c in self.channels if c.skip_offset is not None and not c.waits]
         offsets: dict[TopicPartition, int] = {}
         for c in sorted(stalled, key=lambda c: c.skip_offset or 0):
@@ -312,6 +312,6 @@ class Merge:
 
 
 def _end(head: Received, limit: Bound, index: int) -> int:
-    """Return how many records of a frame may go by the limit."""
+    """Return the number of records of a frame within the limit."""
     cut = bisect_right if index <= limit[2] else bisect_left
     return cut(head.pairs, limit[:2], head.start)

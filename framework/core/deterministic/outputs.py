@@ -41,7 +41,7 @@ class LogicalSender:
             self._last |= dict(event.released)
 
     def release(self) -> tuple[int, OutputRelease]:
-        """Return how many records are held, and the release that says which; none is held any more."""
+        """Return the number of held records and their release; none is held any more."""
         count, last = self.held, sorted(self._last.items())
         self.held, self._last = 0, {}
         seqs = tuple((partition, seq) for partition, (seq, _) in last)

@@ -89,7 +89,7 @@ class _Owners:
         self._of[session].append(partition)
 
     def _room(self, session: str) -> int:
-        """Return how many more a member may have."""
+        """Return the number of partitions that a member may still get."""
         extra = self._extra > sum(len(owned) > self._least for owned in self._of.values())
         return self._least + extra - len(self._of[session])
 

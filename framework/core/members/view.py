@@ -57,7 +57,7 @@ class MemberView:
         return self.alive and not self.heartbeat.leaving
 
     def holding(self, partition: int) -> HeldPartition | None:
-        """Return what it has said of a partition, if anything."""
+        """Return its last row about a partition, or None."""
         return next((held for held in self.heartbeat.held if held.partition == partition), None)
 
     def runs(self, partition: int) -> bool:
@@ -120,7 +120,7 @@ class MembersView:
         return self.began >= 0 and all(not other.alive or other.seen_at > self.began for other in others)
 
     def place(self, partition: int) -> PartitionPlace:
-        """Return who is to have a partition, by the newest assignment."""
+        """Return the newest assignment of a partition."""
         places = () if self.assignment is None else self.assignment.places
         return places[partition] if partition < len(places) else PartitionPlace()
 

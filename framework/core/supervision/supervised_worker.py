@@ -59,7 +59,7 @@ class SupervisedWorker:
         return tuple(sorted({*self.partitions, *self.reports.partitions}))
 
     def hosted_state(self, partition: int) -> HostedState:
-        """Return what has become of one of its partitions."""
+        """Return the state of one of its partitions."""
         if self.exit_code is not None and partition not in self.ended:
             return HostedState.STARTING  # once an assignment leaves out the others
         if self.exit_code == ExitCode.FENCED:
@@ -117,7 +117,7 @@ class SupervisedWorker:
         return self.killed_for is KilledFor.SILENCE
 
     def how_ended(self, end: ProcessExit) -> str:
-        """Return how its process has ended, in words."""
+        """Return the end of its process, in words."""
         if self.was_silent:
             return f"said nothing for {self.silent_s:.0f} s (is its process stopped?), and was killed"
         if end.kind is not ExitKind.EXIT:

@@ -91,7 +91,7 @@ class WorkerReports:
         return self._states.keys()
 
     def states(self, partition: int) -> set[TaskState]:
-        """Return what the tasks of a partition do."""
+        """Return the states of a partition's tasks."""
         return self._states.get(partition, set())
 
     def _be(self, tasks: Mapping[str, TaskReport]) -> None:

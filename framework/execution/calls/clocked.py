@@ -24,11 +24,11 @@ class _Later:
         return True
 
     def result(self) -> Any:
-        """Return what the function has returned. Raises what it has raised."""
+        """Return the result of the function. Raises the function's error."""
         return self._made.result()
 
     def exception(self) -> BaseException | None:
-        """Return what the function has raised."""
+        """Return the error of the function."""
         return self._made.exception()
 
     def cancel(self) -> bool:

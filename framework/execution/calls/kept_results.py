@@ -25,7 +25,7 @@ class KeptResults:
         self._kept: dict[int, Sequence[CallResult]] = {}
 
     def load(self) -> ResultsByRecord:
-        """Return what the state has, by the number of the record."""
+        """Return the results in the state, by the number of the record."""
         notes = (decode_note(value) for _, value in self._meta.scan(RESULTS, _END))
         self._kept = {
             number: results for note in notes if isinstance(note, CallsNote) for number, results in note.records

@@ -15,11 +15,11 @@ class Pending(Protocol):
         ...
 
     def result(self) -> Any:
-        """Return what its function has returned. Raises what that has raised."""
+        """Return the result of its function. Raises the function's error."""
         ...
 
     def exception(self) -> BaseException | None:
-        """Return what its function has raised, or None."""
+        """Return the error of its function, or None."""
         ...
 
     def cancel(self) -> bool:
