@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from grete.testing.broker import Broker
-from tests.support.console import BROKER, steps, walk
+from tests.support.console import BROKER, LIMIT_S, steps, walk
+
+pytestmark = pytest.mark.timeout(LIMIT_S + 60)  # what was typed is told first
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = {

@@ -7,10 +7,15 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support import forking
+
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 MARK = "@@ end of command"
 BROKER = "localhost:9092"
+LIMIT_S = 900  # beside thirty busy processes pages took more than 300 s
+PROGRAMS = ".programs"
+CLIENT = Path(__file__).with_name("forked_client.py")
 
 
 class Written(NamedTuple):
@@ -55,8 +60,8 @@ def walk(page: str, directory: Path, *, broker: str | None = None) -> list[str]:
     typed = [step for step in todo if isinstance(step, Typed)]
     script = "".join(_lines(step) for step in todo) + "kill $(jobs -p) 2>/dev/null; wait\n"
     done = subprocess.run(
-        ["bash"], input=script, cwd=directory, env=_environment(directory), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, check=False,
+        ["bash"], input=script, cwd=directory, env=_environment(directory, script), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     pieces = re.split(rf"{MARK} (\d+)\n", done.stdout)
     wrong = []
@@ -86,18 +91,29 @@ def _line(line: str) -> str:
     return ".*".join(parts) + " *"
 
 
-def _environment(directory: Path) -> dict[str, str]:
-    """Return an environment in which ``grete``, ``python`` and ``pytest`` are those of the tests."""
-    programs = directory / ".programs"
-    programs.mkdir()
-    for name, start in (("grete", "-m grete.cli"), ("python", ""), ("pytest", "-m pytest -p no:cacheprovider")):
-        path = programs / name
-        path.write_text(f'#!/bin/sh\nexec {sys.executable} {start} "$@"\n', "utf-8")
-        path.chmod(0o755)
+def _environment(directory: Path, script: str) -> dict[str, str]:
+    """Return an environment in which ``grete``, ``python`` and ``pytest`` are those of the tests.
+
+    ``grete`` is forked, with what it starts. Where the script looks for the children of a run, a run is none.
+    """
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # as users have it
-    return inherited | {
-        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+    environment = inherited | {
+        "PATH": f"{directory / PROGRAMS}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "COLUMNS": "120",
         "PYTEST_PLUGINS": "grete.pytest_plugin",  # an editable install may be older than this entry point
     }
+    (directory / PROGRAMS).mkdir()
+    by_exec = f'exec {sys.executable} -m grete.cli "$@"'
+    if (server := forking.server_for(environment, directory)) is None:
+        grete = by_exec
+    else:
+        apart = f'[ "$1" = run ] && {by_exec}\n' if "pgrep" in script else ""
+        grete = f'{apart}exec {sys.executable} -I -S {CLIENT} {server} grete.cli "$@"'
+    python = f'exec {sys.executable} "$@"'
+    tests = f'exec {sys.executable} -m pytest -p no:cacheprovider "$@"'
+    for name, start in (("grete", grete), ("python", python), ("pytest", tests)):
+        path = directory / PROGRAMS / name
+        path.write_text(f"#!/bin/sh\n{start}\n", "utf-8")
+        path.chmod(0o755)
+    return environment

@@ -61,6 +61,7 @@ class _Request(NamedTuple):
     targets: list[int]
     group: int  # of processes; 0: a session of its own
     safe: bool  # by -P: nothing is imported from the directory
+    bound: bool = False  # it is killed if who asked ends before it
 
 
 # --- Who starts programs ---
@@ -172,6 +173,12 @@ def _is_known(args: Any, environment: dict[str, str], directory: Path, *, new_se
     return same and directory.is_dir() and (new_session or os.getsid(0) == served.session)
 
 
+def server_for(environment: dict[str, str], directory: Path) -> str | None:
+    """Return the name of the server that forks PROGRAMS for a shell, if a fork would do as a start by exec does."""
+    known = _is_known([sys.executable, "-m", PROGRAMS[0]], environment, directory, new_session=False)
+    return _served[_seed(environment)].name if known else None
+
+
 def _seed(environment: dict[str, str]) -> str:
     return environment.get("PYTHONHASHSEED") or "random"
 
@@ -212,6 +219,7 @@ class _Server:
         self._asking: list[socket.socket] = []
         self._forked: dict[int, socket.socket | None] = {}
         self._told: set[int] = set()  # processes of whose end the starter knows: their ids are still taken
+        self._bound: set[int] = set()  # processes that end with their starters
 
     def until_forked(self) -> tuple[_Request, list[int]]:
         """Serve. Return in a new process, with what it shall be; the server itself exits in here."""
@@ -225,18 +233,24 @@ class _Server:
                 os.read(self._wake, FILES_MAX)
             for connection in starters.keys() & {*ready}:
                 connection.close()  # it never says anything more
-                self._forked[starters[connection]] = None
+                self._forked[pid := starters[connection]] = None
+                if pid in self._bound - self._told:
+                    os.kill(pid, signal.SIGKILL)
+                self._bound.discard(pid)
             self._look_for_ends()
             for connection in [connection for connection in self._asking if connection in ready]:
                 self._asking.remove(connection)
                 data, files, _, _ = socket.recv_fds(connection, MESSAGE_BYTES_MAX, FILES_MAX)
                 if not data:
                     connection.close()
-                elif (pid := os.fork()) == 0:
-                    return _Request(*json.loads(data)), files
-                else:
-                    self._forked[pid] = connection
-                    connection.send(b"%d" % pid)
+                    continue
+                request = _Request(*json.loads(data))
+                if (pid := os.fork()) == 0:
+                    return request, files
+                self._forked[pid] = connection
+                if request.bound:
+                    self._bound.add(pid)
+                connection.send(b"%d" % pid)
                 for file in files:
                     os.close(file)
             if self._listener in ready:

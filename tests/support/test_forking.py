@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support import forking
+from tests.support.console import CLIENT
 
 JOB = """
 import json, os, sys, threading
@@ -127,3 +128,29 @@ with forking.installed():
         arguments, cwd=forking.ROOT, pass_fds=[pipe[1]], stdout=subprocess.PIPE, text=True, check=True
     )
     until_gone(json.loads(done.stdout)["pid"])
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL, None])
+def test_a_shell_starts_it_by_a_program_that_stands_for_it(
+    folder: Path, pipe: tuple[int, int], how: signal.Signals | None
+) -> None:
+    """That ends as it ends, passes signals on, and takes it along when it is killed."""
+    variables = {**os.environ, "PIPE": str(pipe[1]), "PYTHONHASHSEED": "0"}
+    server = forking.server_for(variables, folder)
+    assert server is not None
+    (folder / "job.py").write_text(JOB.replace("os.write(", "0 and os.write("))  # it has the usual files alone
+    command = [sys.executable, "-I", "-S", str(CLIENT), server, "grete.cli", "checkpoints", "job.py"]
+    with forking.BY_EXEC(
+        command, cwd=folder, env=variables, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        found = json.loads(process.stdout.readline())
+        assert found["pid"] != process.pid
+        assert (found["directory"], found["group"]) == (str(folder), os.getpgid(0))
+        if how is not None:
+            process.send_signal(how)
+        else:
+            process.stdin.close()
+        assert process.wait(60) == (5 if how is None else -how)
+        until_gone(found["pid"])

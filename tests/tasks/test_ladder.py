@@ -4,7 +4,9 @@ import re
 import shutil
 from pathlib import Path
 
-from tests.support.console import walk
+import pytest
+
+from tests.support.console import LIMIT_S, walk
 
 TASKS = Path(__file__).parents[2] / "tasks"
 PAGE = (TASKS / "README.md").read_text("utf-8")
@@ -22,6 +24,7 @@ def test_each_rung_is_short_and_has_a_test_of_its_own() -> None:
     assert [name for name in EXAMPLES if not (Path(__file__).parent / f"test_{name}").is_file()] == []
 
 
+@pytest.mark.timeout(LIMIT_S + 60)  # what was typed is told first
 def test_the_commands_print_what_the_page_says(tmp_path: Path) -> None:
     """From the root of a repository: every one runs with a file of a few lines."""
     shutil.copytree(TASKS, tmp_path / "tasks", ignore=shutil.ignore_patterns("__pycache__"))
