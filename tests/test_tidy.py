@@ -28,6 +28,8 @@ PRIVATE = re.compile(
     r"|\w+://[^/\s:@'\"]+:[^/\s@'\"]+@\w"  # a URL with a password
     r"|--(extra-)?index-[u]rl|--find-[l]inks|[p]ypi\.org|[p]ythonhosted|[a]rtifactory"  # where packages come from
 )
+SHOUTED = re.compile(r"^[A-Z_][A-Z0-9_]* = ", re.MULTILINE)
+CORES = re.compile(r"\b(TaskCore|DeterministicCore)\b")
 IGNORE = re.compile(r"# ?(noqa|type: ignore)")
 IGNORE_REASON = re.compile(r"# ?(noqa: [A-Z0-9, ]+|type: ignore\[[^]]+\]) *(#|-) ?\w+")
 
@@ -99,7 +101,7 @@ def test_functions_fit_on_a_screen() -> None:
 def numbers_without_reason(text: str) -> list[int]:
     """Return the lines of a module's NUMBERS with no comment on their last line or on the line above."""
     rows, found = text.splitlines(), []
-    for node in ast.parse(text).body:
+    for node in ast.parse(text).body if SHOUTED.search(text) else ():  # syntax trees take long
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
             continue
         is_number = {type(part) for part in ast.walk(node.value)} <= NUMBER and any(
@@ -124,6 +126,8 @@ def test_each_number_has_its_reason() -> None:
 
 def cores_asked_for(text: str) -> list[int]:
     """Return the lines of a module that ask an object whether it is the core of one mode."""
+    if not CORES.search(text):  # syntax trees take long
+        return []
     asked = [
         (node.lineno, ast.unparse(node.args[1]))
         for node in ast.walk(ast.parse(text))
@@ -134,7 +138,7 @@ def cores_asked_for(text: str) -> list[int]:
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.MatchClass)
     ]
-    return [line for line, kinds in asked if re.search(r"\b(TaskCore|DeterministicCore)\b", kinds)]
+    return [line for line, kinds in asked if CORES.search(kinds)]
 
 
 def test_no_code_asks_which_core_it_has() -> None:
