@@ -4,6 +4,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
+from msgspec import Struct
 
 from grete import (
     Input,
@@ -15,11 +16,14 @@ from grete import (
     Timer,
     Timers,
     Topic,
+    TumblingWindow,
+    Window,
     json,
     utf8,
 )
 from grete.api.versions import FIRST
 from grete.errors import ConfigError
+from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 from grete.state import migrate as migrate_module
 from grete.state.migrate import migrate
@@ -77,6 +81,44 @@ class Elsewhere(Count):
         self.seen.put(record.key + 1, record.value)
 
 
+class Timed(Count):
+    """Has a window, so it goes by event time."""
+
+    blocks = TumblingWindow("blocks", 1 << 40, key=PRICE, value=utf8)
+
+    def process(self, record: Record[Decimal, str]) -> None:
+        super().process(record)
+        self.blocks.update(record.key, record.timestamp, lambda _: record.value)
+
+    def on_window(self, window: Window[Decimal, str]) -> None:
+        """It stays open."""
+
+
+class OfRates(Timed):
+    """The same, of a topic from outside, of which each partition is at a time of its own."""
+
+    prices = Input(RATES)
+
+
+class Rising(Struct):
+    """A price that is read as another one than was written."""
+
+    price: Decimal
+
+    def __post_init__(self) -> None:
+        """Add what it costs to read it."""
+        self.price += 1
+
+
+class Rises(Spread):
+    """Keeps such keys."""
+
+    kept = Store("kept", key=json(Rising), value=utf8)
+
+    def process(self, record: Record[str, str]) -> None:
+        self.kept.put(Rising(Decimal(record.value)), record.value)
+
+
 @pytest.fixture(autouse=True)
 def not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not look for live workers of these jobs, theirs are in this process, nor for pins: these jobs have none."""
@@ -86,10 +128,30 @@ def not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ran(task: type[Task], *prices: str) -> MovableJob:
     """Return a job of version 1 that has run."""
-    job = Job("prices", stages=[Spread, task], partitions=2)
+    job = Job("prices", stages=[Rises, Count] if task is Rises else [Spread, task], partitions=2)
     job.write_by(FIRST)
     rows = [(b"k%d" % n, price.encode(), BEGIN_MS + n) for n, price in enumerate(prices)]
     return MovableJob(job).feed("orders", rows).run()
+
+
+def apart() -> MovableJob:
+    """Return one of which a task has ended while the other went on: event time has passed there alone."""
+    job = ran(Timed, *PRICES)
+    away = job.host.tasks.pop(("count", 1))
+    (price, *_) = (price for price in PRICES if partition_of(f'"{price}"'.encode(), 2) == 0)
+    job.feed("orders", [(b"k", price.encode(), BEGIN_MS + 5_000)]).run()
+    job.host.tasks["count", 1] = away
+    return job
+
+
+def rescaled() -> MovableJob:
+    """Return one that has had half as many tasks, each at an event time of its own."""
+    job = Job("rates", stages=[OfRates], partitions=2)
+    job.write_by(FIRST)
+    rows = [(f'"{price}"'.encode(), price.encode(), BEGIN_MS + n) for n, price in enumerate(PRICES)]
+    more = MovableJob(job).feed("rates", rows).run().moved(4)
+    more.job.write_by(FIRST)
+    return more
 
 
 REFUSED: dict[str, tuple[Callable[[], MovableJob], Settings, str]] = {
@@ -98,6 +160,9 @@ REFUSED: dict[str, tuple[Callable[[], MovableJob], Settings, str]] = {
     "records from outside": (lambda: ran(WithRates, *PRICES), SETTINGS, "topic rates, which come from outside, stay"),
     "timers of its own": (lambda: ran(Waits, *PRICES), SETTINGS, "timers that wait, whose keys are texts of its code"),
     "not keyed as records": (lambda: ran(Elsewhere, *PRICES), SETTINGS, "it is not keyed as the records are, so"),
+    "other event times": (apart, SETTINGS, "another of its tasks, which is at another event time"),
+    "a floor of times": (rescaled, SETTINGS, "was rescaled while its tasks were at other event"),
+    "a type that changes": (lambda: ran(Rises, "1.0"), SETTINGS, "what its type writes is another"),
 }
 
 
