@@ -193,9 +193,17 @@ class StartUp:
 
     def _finish(self) -> list[Action]:
         if self.restored and not self.fold.complete:
+            if self.fold.last is None:  # a trim of Grete's leaves a commit
+                raise Halted(
+                    f"{self.name}: {self._changelog} begins at offset {self.fold.start} and has no commit: something "
+                    "else has trimmed it; restore it, or start the job under another name",
+                    task=self.name,
+                    partition=self._changelog,
+                    code=HaltCode.CHANGELOG_GONE,
+                )
             raise Fenced(
-                f"{self.name}: the changelog was trimmed while it was read from offset {self.fold.start}: "
-                "a newer generation is at work",
+                f"{self.name}: the changelog was trimmed while it was read from offset {self.fold.start}: a newer "
+                "generation is at work; if none is, grete changelog verify says whether something else has trimmed it",
                 task=self.name,
             )
         self._become(StartupPhase.DONE)

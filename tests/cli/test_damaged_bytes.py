@@ -186,6 +186,18 @@ def test_each_entry_of_the_metadata_that_is_damaged_is_named(
             restore(log_file, before)
 
 
+def test_a_job_whose_metadata_is_put_back_goes_on(ran: Path, typed: Typed, log_file: Path) -> None:
+    """Until then no start takes it."""
+    before = log_file.read_bytes()
+    log = JobDirectory(ran / ".grete" / "word-count").open_log(create=False)
+    log.open_metadata("word-count").produce_with_meta([], {"graph": b"null"})
+    log.close()
+    code, error = typed("run", JOB)
+    restore(log_file, before)
+    assert (code, "GRETE-H024: the entry 'graph' of the job's metadata" in error) == (4, True)
+    assert typed("run", JOB)[0] == 0
+
+
 def test_a_letter_of_somebody_else_does_no_harm() -> None:
     """It has a header of its name, and no other; headers that cannot be decoded have their place in the error."""
     at = TopicPartition("letters", 0)

@@ -19,6 +19,7 @@ from tests.cli.test_state_commands import grete
 
 ROOT = Path(__file__).parents[2]
 ANOTHER_NAME = "tests/cli/test_halt_ways.py::test_under_another_name_a_job_reads_its_inputs_again"
+PUT_BACK_LOG = "tests/execution/test_put_back.py::test_a_log_that_is_put_back_goes_on"
 BOUNDS = "tests/cli/test_halt_ways.py::test_a_bound_that_was_too_low_is_raised"
 PUT_BACK = (
     "tests/execution/deterministic/test_early_sinks.py::test_an_account_that_something_else_has_changed_is_put_back"
@@ -30,15 +31,14 @@ WAYS = {  # the test that takes the way that a code names
     HaltCode.STATE_TOO_LARGE: BOUNDS,
     HaltCode.OUTPUT_TOO_LARGE: BOUNDS,
     HaltCode.RECORD_REFUSED: "tests/logs/test_kafka_refusals.py::test_a_value_that_is_too_large_names_store_and_key",
-    HaltCode.LOG_LOST: ANOTHER_NAME,
-    HaltCode.LOG_WENT_BACK: ANOTHER_NAME,
-    HaltCode.CHANGELOG_DAMAGED: "tests/cli/test_damaged_bytes.py::test_foreign_bytes_in_a_changelog_are_named_by_"
-    "every_command",
-    HaltCode.CHANGELOG_GONE: ANOTHER_NAME,
-    HaltCode.STREAM_DAMAGED: ANOTHER_NAME,
+    HaltCode.LOG_LOST: PUT_BACK_LOG,
+    HaltCode.LOG_WENT_BACK: PUT_BACK_LOG,
+    HaltCode.CHANGELOG_DAMAGED: PUT_BACK_LOG,
+    HaltCode.CHANGELOG_GONE: PUT_BACK_LOG,
+    HaltCode.STREAM_DAMAGED: PUT_BACK_LOG,
     HaltCode.INPUT_GONE: ANOTHER_NAME,
-    HaltCode.INPUT_CHANGED: ANOTHER_NAME,
-    HaltCode.TOPIC_REPLACED: ANOTHER_NAME,
+    HaltCode.INPUT_CHANGED: PUT_BACK_LOG,
+    HaltCode.TOPIC_REPLACED: "tests/logs/test_kafka_topics.py::test_a_topic_created_again_halts_the_next_start",
     HaltCode.TOPIC_GREW: "tests/cli/test_state_commands.py::test_a_job_is_rescaled_and_goes_on",
     HaltCode.LOG_FILE_DAMAGED: "tests/cli/test_halt_ways.py::test_a_directory_that_is_deleted_starts_over",
     HaltCode.SPOOL_DAMAGED: "tests/cli/test_halt_ways.py::test_a_spool_that_was_moved_away_begins_again",
@@ -48,7 +48,7 @@ WAYS = {  # the test that takes the way that a code names
     "read_again",
     HaltCode.BACKFILL_INCOMPLETE: "tests/spark/backfill/test_backfill.py::test_a_backfill_whose_driver_is_killed_is_"
     "run_again",
-    HaltCode.METADATA_DAMAGED: ANOTHER_NAME,
+    HaltCode.METADATA_DAMAGED: "tests/cli/test_damaged_bytes.py::test_a_job_whose_metadata_is_put_back_goes_on",
     HaltCode.BYTES_DAMAGED: "tests/cli/test_halt_ways.py::test_a_store_that_something_else_wrote_to_is_restored",
     HaltCode.MISPLACED_KEYS: "tests/cli/test_kafka_partitioners.py::test_the_default_of_confluent_kafka_is_pinned_and_"
     "another_producer_halts",

@@ -11,6 +11,7 @@ from grete.core.limits import TAIL
 from grete.core.ownership import Ownership
 from grete.core.startup import StartUp
 from grete.errors import Fenced, Halted
+from grete.halts import HaltCode
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, encode_data
 from grete.protocol.changelog_position import ChangelogPosition
 from grete.protocol.control import decode_rollback_marker
@@ -188,6 +189,15 @@ def test_a_restore_of_a_trimmed_log_needs_a_complete_round() -> None:
     with pytest.raises(Fenced, match="was trimmed while it was read"):
         after.start()
     assert (after.changelog_position, after.all(do.WriteChangelogPosition)) == (None, [])
+
+
+def test_a_changelog_that_something_else_has_trimmed_halts() -> None:
+    """It begins after its genesis and has no commit, and a trim of ours leaves one, so no other process did (K2)."""
+    task = committed()
+    task.log.start[CHANGELOG] = len(task.log.rows[CHANGELOG])
+    with pytest.raises(Halted, match="has no commit: something else has trimmed it") as halted:
+        task.successor(same_host=False).start()
+    assert halted.value.code is HaltCode.CHANGELOG_GONE
 
 
 def test_a_restore_of_a_trimmed_log_with_a_round_is_complete() -> None:

@@ -283,6 +283,15 @@ def test_what_a_crash_would_skip_in_part_is_refused(stages: Sequence[type[Task]]
         a_kit(stages).run()
 
 
+@pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "none"])
+def test_a_deterministic_stage_has_its_own_guarantee(guarantee: str) -> None:
+    """Another one would be no other mode of it: the sentence names the stage and both ways."""
+    job = Job("concatenating", [Concat, Show], mode="deterministic")
+    settings = with_texts(Settings(), {"processing_guarantee": guarantee})
+    with pytest.raises(ConfigError, match=f"'concat' is deterministic.*processing_guarantee = {guarantee}, or the mod"):
+        Kit(job, settings=settings).run()
+
+
 def test_a_stopped_job_moves_to_other_numbers_of_partitions() -> None:
     """A rescale and a fork of it skip nothing; a fork says that one of a job that was killed does."""
     job = Job("concatenating", [Concat, Show], partitions=2)
