@@ -100,7 +100,7 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, t
         tell_reports(log, wanted.job, reports, covered.begins, wanted.accepted, telling)
         kept, now = (
             JobDirectory(wanted.where.directory).history(),
-            covered_by(wanted.job, taken_of(reports), covered.tails),
+            covered_by(wanted.job, taken_of(reports), covered, ends),
         )
         check_fewer(read_covered(kept), now, wanted.accepted)
         written = [report.written for report in reports if report.written is not None]

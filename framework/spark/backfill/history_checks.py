@@ -22,7 +22,8 @@ from grete.ports import LogReader
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.file_rows import EXAMPLES_MAX, FileRows, Hole, by_partition
-from grete.spark.backfill.plans import BackfilledTask, Tail, TaskInput
+from grete.spark.backfill.plans import BackfilledTask, TaskInput
+from grete.spark.backfill.ranges import Cover, Ends
 from grete.spark.telling import Telling
 
 SECONDS = (1_000_000_000, 4_200_000_000)  # of the years 2001 to 2103; as ms they are days of 1970
@@ -169,17 +170,23 @@ def _check_overlap(log: LogReader, job: Job, taken: Iterable[FileRows], begins: 
 
 
 class Covered(msgspec.Struct, frozen=True):
-    """The number of records in the history of each partition of a job: rows of files, and offsets of the log."""
+    """The number of records in the history of each partition of a job: rows of files, and offsets of the log.
+
+    ``resume``: where the job goes on in those whose files have no offsets; what it takes from there on is history, too.
+    """
 
     job: str
     records: dict[str, int]
+    resume: dict[str, int] = {}
 
 
-def covered_by(job: Job, taken: Iterable[FileRows], tails: Mapping[TaskInput, Tail]) -> Covered:
+def covered_by(job: Job, taken: Iterable[FileRows], cover: Cover, ends: Ends) -> Covered:
     """Return how many records a history has."""
     found: Counter[TopicPartition] = Counter({source: each.records for source, each in by_partition(taken).items()})
-    found.update({partition: tail.end - tail.begin for (_, partition), tail in tails.items()})
-    return Covered(job.name, {str(partition): count for partition, count in sorted(found.items())})
+    found.update({partition: tail.end - tail.begin for (_, partition), tail in cover.tails.items()})
+    plain = {each: offset for each, offset in cover.resume.items() if ends.get(each.topic, {}) is None}
+    counts, resume = ({str(place): number for place, number in sorted(each.items())} for each in (found, plain))
+    return Covered(job.name, counts, resume)
 
 
 def read_covered(path: Path) -> Covered | None:
@@ -202,15 +209,18 @@ def write_covered(path: Path, covered: Covered) -> None:
 
 
 def check_fewer(before: Covered | None, now: Covered, accepted: Accepted) -> None:
-    """Raise ConfigError if a partition's history is shorter than that of the last backfill."""
+    """Raise ConfigError if a partition's history is shorter than what the state was made of that it replaces."""
     if before is None or before.job != now.job or Accept.FEWER in accepted.kinds:
         return
-    for place, count in before.records.items():
+    for place in sorted({*before.records, *before.resume}):
+        since = now.resume[place] - before.resume[place] if place in now.resume and place in before.resume else 0
+        count = before.records.get(place, 0) + max(0, since)
         if (found := now.records.get(place, 0)) < count:
+            live = f", and the job has taken {since:,} from the log since" if since > 0 else ""
             raise ConfigError(
-                f"{place}: this history has {found:,} records, and that of the last backfill had {count:,}: the state "
-                "would lose the others. Add the files that are missing, or an archive of what the log has deleted "
-                "since; if that is meant: --accept fewer"
+                f"{place}: this history has {found:,} records, and that of the last backfill had "
+                f"{before.records.get(place, 0):,}{live}: the state would lose the others. Add the files that are "
+                "missing, or an archive of what the log has deleted since; if that is meant: --accept fewer"
             )
 
 

@@ -121,6 +121,20 @@ def test_a_log_that_was_trimmed_since(spark: "SparkSession", scene: Scene) -> No
         scene.backfill(spark, "kafka")
 
 
+def test_a_log_that_was_trimmed_since_beside_files_without_offsets(
+    spark: "SparkSession", scene: Scene, tmp_path: Path
+) -> None:
+    """The same command again would lose records that the job took from the log and the log has deleted."""
+    path = parquet(tmp_path / "history" / "0.parquet", numbers(100))
+    scene.backfill(spark, path)
+    scene.feed(numbers(100, 100))
+    scene.run()
+    for number in range(2):
+        scene.log.trim(TopicPartition(scene.topic, number), 20)
+    words = "and the job has taken", "from the log since: the state would lose the others", "--accept fewer"
+    refused(spark, scene, path, Accepted(kinds=frozenset({Accept.FEWER})), *words)
+
+
 def test_records_that_go_to_no_store(spark: "SparkSession", scene: Scene, tmp_path: Path) -> None:
     """Dead letters of a history are an error, with the first rows that are none at all."""
     lines = [json.dumps({"key": "key-1", "value": "7", "timestamp": 5}), "{broken", json.dumps({"key": "a"})]
