@@ -24,6 +24,7 @@ from tests.verification.machines.network import Network
 
 SOURCES = 40
 FEED, BACKLOG_MAX = 8, 1000  # records at once, and records given and not yet out
+PAUSE_S = 0.02  # between records: 400 a second show what all that the cores can take would show
 LIVING_MAX = 9  # workers: more only share the cores
 STALL_S = 240.0  # without what must come, while the machines that are left can work; a start from afar takes minutes
 DELAY_S_MAX = 1.0  # from the loss of a worker until the assigner notices
@@ -64,6 +65,7 @@ class Assigner:
         self.hosting, self.outside, self.checker = hosting, outside, Checker()
         self.tally: Counter[str] = Counter()
         self.takeovers = self.fed = 0
+        self._fed_s = 0.0  # when something was fed last
         self.took_s: list[float] = []  # from the start of a worker that takes over until it takes input
         self.owners: dict[int, Machine] = {}  # by partition: where it was taken last
         self._rng, self._away_s, self._note = rng, away_s, note
@@ -78,7 +80,8 @@ class Assigner:
     def step(self) -> None:
         """Let all go on for a moment."""
         self.look()
-        if self.fed - self.checker.entries < BACKLOG_MAX:
+        if self.fed - self.checker.entries < BACKLOG_MAX and time.monotonic() >= self._fed_s + PAUSE_S:
+            self._fed_s = time.monotonic()
             self.feed(FEED)
         self._end_troubles()
         self._strike_if_due()

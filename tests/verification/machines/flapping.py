@@ -50,12 +50,12 @@ class Flapping:
         self.lines, self.moves = Counter[str](), Counter[str]()
         self._begun = {machine.name: len(screen(machine)) for machine in others}
 
-    def run(self, seconds: float) -> None:
+    def run(self, seconds: float, quiet_s: float) -> None:
         """Let a member die again and again for so long, and at least twice; the last one stays."""
         self._read(0.0)
         self.rows.clear()
-        self._read(QUIET_S)
-        self.quiet_rows_s = self.rows["Heartbeat"] / QUIET_S
+        self._read(quiet_s)
+        self.quiet_rows_s = self.rows["Heartbeat"] / quiet_s
         self.rows.clear()
         self._begun = {machine.name: len(screen(machine)) for machine in self._others}
         self._before, began_s = self._moves(), time.monotonic()
@@ -105,13 +105,15 @@ def screen(machine: Machine) -> list[str]:
     return (machine.directory / "up.log").read_text(errors="replace").splitlines()
 
 
-def run(directory: Path, mode: Mode, seed: int, machines: int, seconds: float) -> tuple[Members, Flapping]:
+def run(
+    directory: Path, mode: Mode, seed: int, machines: int, seconds: float, *, quiet_s: float = QUIET_S
+) -> tuple[Members, Flapping]:
     """Let the member of one machine die again and again; return what came of it. Raises NoNetwork."""
     with running(directory, mode, seed, machines) as members:
         name = members.names.job.name
         with closing(KafkaMembersTopic(members.bootstrap, None, name, Patience(), write=False)) as topic:
             seen = Flapping(members, topic)
-            seen.run(seconds)
+            seen.run(seconds, quiet_s)
         members.judge()
     return members, seen
 

@@ -49,6 +49,7 @@ AWAY_S = (0.5, 3.0, 5.0, 5.0, 5.0, 10.0, 30.0, 30.0, 120.0)
 COMES = re.compile("^partition [0-9]+ comes here$", re.MULTILINE)  # as a member prints it
 SOURCES, FEED, BACKLOG_MAX = 40, 8, 300
 STALL_S = 180.0
+PAUSE_S = 0.02  # between records: 400 a second show what all that the cores can take would show
 START_PAUSE_S = 0.5  # between records until each machine has something: a far one takes a minute
 SETS = ("checkpoint_interval_ms=100", "shutdown_timeout_ms=3000", "rocksdb_bytes=16777216")
 
@@ -71,7 +72,7 @@ class Members:
         self.outside, self.checker, self.tally = outside, Checker(), Counter[str]()
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.bootstrap = ""  # of the broker, without the machines' way to it
-        self.pause_s, self._fed_s = 0.0, 0.0  # between what is fed
+        self.pause_s, self._fed_s = PAUSE_S, 0.0  # between what is fed
         self.fed, self._numbers, self.rng, self._away_s = 0, [0] * SOURCES, rng, away_s
         self._sources = random.Random(rng.random())  # the plan must not depend on how fast records go
         self.names = chain_job("", mode)
@@ -224,7 +225,7 @@ def running(
         share = lambda: sum(map(bool, map(members.moves, members.machines))) >= taking  # noqa: E731  # said in one place
         members.pause_s = START_PAUSE_S
         members.until(share, "the machines share the partitions")
-        members.pause_s = 0.0
+        members.pause_s = PAUSE_S
         members.bootstrap = broker.bootstrap
         yield members
 

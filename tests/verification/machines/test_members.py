@@ -24,5 +24,6 @@ def test_members_go_on_without_a_machine(tmp_path: Path) -> None:
 def test_a_machine_that_is_far_is_a_member_like_any_other(tmp_path: Path) -> None:
     """It takes over from the near one, which is killed, and hands over to it when it is stopped: nothing is lost."""
     quiet = Console(quiet=True)
-    members = run(tmp_path, "aligned", seed=52, faults=2, machines=2, console=quiet, away_s=(3.0,), far_ms=100.0)
+    members = run(tmp_path, "aligned", seed=52, faults=2, machines=2, console=quiet, away_s=(3.0,), far_ms=50.0)
     assert members.checker.violations == []
+    assert set(members.tally) == {"kill", "stop"}
