@@ -173,7 +173,8 @@ class Ran(Struct, frozen=True):
     last output that waits for a ReleaseToSinks; -1: none does. ``calls``: what calls have returned; all else waits
     until that is logged (D8). ``left``: timers are due that have not fired: they come before the rest of what was to be
     processed (E10). Of that, the first ``done`` rows, or batches, are processed; the rows are those before
-    ``next_offset``. Once some of them have fired, it is answered again.
+    ``next_offset``. Once some of them have fired, it is answered again. ``done`` below 0: all have fired, and records
+    with calls go on behind them.
     """
 
     open_bytes: int

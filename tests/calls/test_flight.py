@@ -285,3 +285,28 @@ def test_unfit_calls_are_refused(make: Callable[[], object], text: str) -> None:
     """The declaration of an unfit call is refused."""
     with pytest.raises(Exception, match=text):
         make()
+
+
+class Waiting:
+    """Timers that are due and left, until the test says otherwise."""
+
+    holds = True
+
+    def begin_slice(self) -> None:
+        """Do nothing."""
+
+
+def test_a_record_with_recorded_results_begins_behind_the_timers_before_it() -> None:
+    """It runs alone: that a timer has changed what it had read would not be noticed (E10)."""
+    bench, due, seen = Bench(recorded={0: result("x")}), Waiting(), list[bytes | None]()
+    bench.records.due = due
+
+    async def reads(bench: Bench) -> None:
+        await bench.ask("x")
+        seen.append(bench.store.get(b"k"))
+
+    bench.add("a", reads)
+    bench.store.put(b"k", b"of a timer")
+    due.holds = False
+    bench.records.work()
+    assert (seen, bench.done) == ([b"of a timer"], ["a"])

@@ -117,7 +117,7 @@ class Processing:
     @property
     def has_left(self) -> bool:
         """Whether timers are left, as far as is known: of a predecessor's it is only known once a call has looked."""
-        return self.left and not self._starting
+        return self.may_fire and not self._starting
 
     @property
     def may_fire(self) -> bool:
@@ -125,7 +125,7 @@ class Processing:
 
         Not while a decision ends with a commit: what comes behind the timers would tell of a time behind its end.
         """
-        return self.left and self._cut is None
+        return self.left and self._done >= 0 and self._cut is None
 
     @property
     def may_be_cut(self) -> bool:

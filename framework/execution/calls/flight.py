@@ -224,7 +224,8 @@ class Records:
             self._start(heappop(self._may_begin)[1])
             went = True
         head = self._queue[0] if self._queue else None
-        if head is not None and not (head.done or head.alone) and head.number in self._recorded_numbers:
+        waits = head is not None and not (head.done or head.alone or self._held)
+        if head is not None and waits and head.number in self._recorded_numbers:
             head.alone = went = True
             self._start(head)
         return went

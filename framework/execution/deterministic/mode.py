@@ -300,6 +300,8 @@ class DeterministicMode:
         parts, in_flight, left = self._parts, self._parts.runner.in_flight, self._code.left
         if in_flight is not None and in_flight.count and not left:
             self._unfinished = next_offset
+            if self._core.processing.left:
+                parts.tell(on.Ran(parts.overlay.open_bytes, left=True, done=-1))
             return
         self._next_offset, self._taken = next_offset, self._taken if left else None
         done, offset = self._code.reached if left else (0, next_offset)

@@ -179,6 +179,18 @@ def test_results_of_calls_are_logged_before_the_next_slice() -> None:
     assert task.core.frozen > frozen
 
 
+def test_nothing_is_cut_while_records_go_on_behind_the_timers() -> None:
+    """Their calls are under way, so they are in no state yet: neither a commit nor a slice comes before they end."""
+    task = leaving()
+    task.step(on.Ran(0, left=True, done=-1))
+    frozen = task.core.frozen
+    task.tick(100)
+    assert (task.core.frozen, task.core.fires, task.core.wants_input) == (frozen, False, False)
+    task.step(on.Ran(0, left=True, next_offset=2, done=2))
+    assert task.core.frozen > frozen
+    assert [each.offset for each in last(task)[0].external] == [2]
+
+
 def test_records_for_the_outside_are_released_between_slices() -> None:
     """They do not wait for the others of a million timers, though more rows are at hand (D5)."""
     task = Logical(Log(), replace(ALONE, keeps_time=True), sink=True).start()
