@@ -142,6 +142,15 @@ def with_calls(plan: Plan) -> Plan:
     return plan if plan.tight_batch else replace(plan, calls=frozenset(s for s in sorted(may) if r.random() < 0.7))
 
 
+def with_bursts(plan: Plan) -> Plan:
+    """Return the same job with deterministic tasks of many timers in place of those with windows; some make calls."""
+    r, topology = random.Random(f"bursts {plan.seed}"), plan.topology
+    bursts = (topology.timed & topology.deterministic) - plan.batches
+    calls = frozenset(s for s in sorted(bursts) if r.random() < 0.5 and not plan.tight_batch)
+    letters, once = plan.letters - bursts, plan.once - bursts
+    return replace(plan, bursts=bursts, calls=plan.calls | calls, letters=letters, once=once)
+
+
 def with_forms(plan: Plan) -> Plan:
     """Return the same job with stages that use the forms which an input and its task may have."""
     r, topology = random.Random(f"forms {plan.seed}"), plan.topology

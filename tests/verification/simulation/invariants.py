@@ -22,10 +22,10 @@ from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.resume_checks import check_resume
 from tests.verification.simulation.seq_checks import check_seqs
 from tests.verification.simulation.sink import EarlyAccount
+from tests.verification.simulation.stage_codes import stage_code
 from tests.verification.simulation.steps import NOT_TAKEN, OUTSIDE, TOLD, Step
 from tests.verification.simulation.store_checks import check_restore, check_stored
 from tests.verification.simulation.time_checks import check_timestamps, check_watermark, late_records
-from tests.verification.simulation.usercode import stage_code
 
 
 class Checker:

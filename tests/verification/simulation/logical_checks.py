@@ -32,7 +32,7 @@ from tests.verification.simulation.plan import JOB, Plan
 from tests.verification.simulation.reference import LogicalHistory, reference
 from tests.verification.simulation.reference_checks import Channel, Reference
 from tests.verification.simulation.sink import EarlyAccount
-from tests.verification.simulation.usercode import stage_code
+from tests.verification.simulation.stage_codes import stage_code
 
 Copy = tuple[int, ExternalRecord, object, bool]  # its offset, its sender, whether a successor had looked before it came
 

@@ -18,9 +18,10 @@ from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.plain import Overtaken, PlainRun, Record
 from tests.verification.simulation.plain_stores import Content
 from tests.verification.simulation.plain_time import PlainTime
+from tests.verification.simulation.stage_codes import StageCode
 from tests.verification.simulation.steps import ALARM, ALL, QUIET, SLICE, Step
 from tests.verification.simulation.steps import OUTSIDE as NO_TASK
-from tests.verification.simulation.usercode import FILES, StageCode
+from tests.verification.simulation.usercode import FILES
 
 
 class Violation(Exception):

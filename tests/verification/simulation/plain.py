@@ -21,6 +21,7 @@ from tests.verification.simulation.join_kind import HELD_MS, LEFTS, RIGHTS, Byte
 from tests.verification.simulation.join_kind import NAME as JOIN
 from tests.verification.simulation.plain_stores import Content, PlainStore, PlainTimers
 from tests.verification.simulation.plain_time import PlainTime
+from tests.verification.simulation.stage_codes import StageCode
 from tests.verification.simulation.usercode import (
     CHAINS,
     COUNTS,
@@ -30,7 +31,6 @@ from tests.verification.simulation.usercode import (
     OUTSIDE_OUTPUT,
     PANES,
     SimTask,
-    StageCode,
     Unwanted,
     task_class,
 )
@@ -81,7 +81,7 @@ class PlainRun:
     """The task of a stage over one dict: a failure-free run, record by record, without any of the framework's code."""
 
     def __init__(self, code: StageCode, wiring: TaskWiring, content: Content, sent: Sent) -> None:
-        held_ms = WINDOWS[code.window].held_ms if code.timed else 0
+        held_ms = WINDOWS[code.window].held_ms if code.timed and not code.bursts else 0
         held_ms = max(held_ms, HELD_MS) if code.timed and code.joins else held_ms
         self.time = PlainTime(wiring, held_ms) if wiring.keeps_time else None
         self.timestamp = 0

@@ -110,6 +110,7 @@ class Plan:
     joins: bool = False  # the tasks that set timers have a join, too
     expires: bool = False  # those of them without a join, and that take single records, have a store with ttl_ms, too
     calls: frozenset[int] = frozenset()  # stages that make calls, with many records in flight
+    bursts: frozenset[int] = frozenset()  # stages that set timers, several for each record, and have no windows
     wall: bool = False  # tasks that set timers set some of the wall clock, too
     drained: bool = False  # its inputs end, and what waits for a later time fires (E7)
     drain_faults: tuple[Fault, ...] = ()  # meanwhile; ``at``: since it began

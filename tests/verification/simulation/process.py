@@ -28,9 +28,10 @@ from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.priorities import check_priorities
 from tests.verification.simulation.runners import Recording, aligned_processor, logical_processor
 from tests.verification.simulation.sink import SimEarlySink, SimSink, SlowSteps
+from tests.verification.simulation.stage_codes import StageCode, stage_code
 from tests.verification.simulation.step_text import tell_steps
 from tests.verification.simulation.steps import Step
-from tests.verification.simulation.usercode import StageCode, stage_code, stage_graph
+from tests.verification.simulation.usercode import stage_graph
 from tests.verification.simulation.worker import Worker
 
 OUTPUT_BYTES_MAX = 1 << 24  # of an aligned checkpoint

@@ -28,8 +28,9 @@ from tests.verification.simulation.plain import Overtaken, PlainRun
 from tests.verification.simulation.plain_stores import Content
 from tests.verification.simulation.plain_time import PlainTime
 from tests.verification.simulation.plan import JOB, Plan
+from tests.verification.simulation.stage_codes import StageCode, stage_code
 from tests.verification.simulation.steps import ALARM, ALL, OUTSIDE, SLICE, LogicalStep, TimeStep
-from tests.verification.simulation.usercode import FILES, StageCode, stage_code
+from tests.verification.simulation.usercode import FILES
 
 Channel = tuple[int, TopicPartition]
 Record = tuple[int, int, bytes | None, bytes]  # t, source, key, value

@@ -25,6 +25,7 @@ from grete.stores.overlay import Overlay
 from tests.verification.simulation.calls_kind import SimCaller
 from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.sink import DIRECTORY, SimSink, SlowSteps
+from tests.verification.simulation.stage_codes import StageCode
 from tests.verification.simulation.steps import (
     ALARM,
     ALL,
@@ -38,7 +39,7 @@ from tests.verification.simulation.steps import (
     Step,
     TimeStep,
 )
-from tests.verification.simulation.usercode import StageCode, draws_of, stage_graph
+from tests.verification.simulation.usercode import draws_of, stage_graph
 
 
 @dataclass(frozen=True, slots=True)

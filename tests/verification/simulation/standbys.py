@@ -20,9 +20,10 @@ from tests.verification.simulation.connection import SimLog
 from tests.verification.simulation.disk import Host, Hosts, SimStore, copy_of
 from tests.verification.simulation.oracle import Violation
 from tests.verification.simulation.process import Surroundings
+from tests.verification.simulation.stage_codes import stage_code
 from tests.verification.simulation.store_checks import check_standby
 from tests.verification.simulation.trace import Trace, WorldTime
-from tests.verification.simulation.usercode import stage_code, stage_graph
+from tests.verification.simulation.usercode import stage_graph
 
 OF_NO_TASK = -1  # the number under which standbys look into the log: they are none of a task's processes
 PROMOTED = 0.6  # of the starts of a task that has a standby take its store

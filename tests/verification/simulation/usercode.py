@@ -6,8 +6,8 @@ the order of all that it has seen, and from nothing else.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
@@ -22,14 +22,15 @@ from grete.api.task import Task
 from grete.api.timers import Timer, Timers
 from grete.api.topic import DeadLetter, Input, Output, Topic
 from grete.api.windows import Window, WindowStore
-from grete.protocol.ids import TopicPartition, split_producer_id
+from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.calls_kind import ask, combined, result_of
 from tests.verification.simulation.expiry_kind import FRESH, TTL_MS
 from tests.verification.simulation.feeds import BROADCAST
 from tests.verification.simulation.idents import OF_TIMER, ident_of, number_of, session_of
 from tests.verification.simulation.join_kind import NEAR, STORE_IDS, BytesPair
-from tests.verification.simulation.plan import SOURCE_KEYS, WALL_MS, Plan, out_topic
+from tests.verification.simulation.plan import WALL_MS
 from tests.verification.simulation.sink import DIRECTORY
+from tests.verification.simulation.stage_codes import StageCode
 from tests.verification.simulation.ways import send_by
 from tests.verification.simulation.window_kinds import TUMBLING, WINDOWS
 
@@ -41,43 +42,8 @@ FOR_EVER_MS = 1 << 40
 IN, TABLE = "in.", "table."  # begin the names of external inputs; a table is read first
 OUTSIDE_OUTPUT, FILES_OUTPUT = "outside", "files"  # attributes of a task
 FILES = TopicPartition("files", 0)  # where records go that the outbox writes
+BURST = 4  # timers of a record, at most one less
 MORE_TIMERS = 5  # characters: a wall-clock timer with a shorter key sets the next one
-
-
-@dataclass(frozen=True)
-class StageCode:
-    """A task's place in the job: the destinations of its outputs."""
-
-    name: bytes
-    stage: str
-    keys: int
-    streams: tuple[tuple[TopicPartition, ...], ...]  # of each stream, the partitions
-    external: tuple[TopicPartition, ...]  # the partitions of its external topic, if it writes one
-    files: bool  # it writes files through an outbox instead (S2)
-    timed: bool  # it has timers and a window
-    window: str  # which of WINDOWS
-    joins: bool  # it has a join, too
-    letters: bool  # it fails on some records, which go to its external topic as they came
-    batch: bool  # it takes batches
-    once: bool  # it drops what comes a second time from the outside
-    wide: bool  # some records change all keys, and most change the same one
-    numbered: bool  # and knows it by its number in a session
-    deterministic: bool
-    disorder: int
-    topics: tuple[str, ...]  # that it reads, as its declarations name them
-    priorities: tuple[int, ...]  # of these
-    whole: frozenset[str]  # of those from stages, the ones that each task reads whole
-    copied: tuple[bool, ...]  # whether a stream that it writes is broadcast
-    sends_to: tuple[str, ...]  # of each stream, the topic as its declarations name it
-    expires: bool  # it has a store with ttl_ms, too
-    calls: bool  # it makes calls
-    wall: bool  # it has wall-clock timers, too
-    drained: bool  # its timers send in aligned mode, too, and some set others
-
-    @cached_property
-    def outputs(self) -> tuple[str, ...]:
-        """Return the attributes of the outputs to streams."""
-        return tuple(f"stream{index}" for index in range(len(self.streams)))
 
 
 class Unwanted(Exception):
@@ -180,6 +146,32 @@ class CallingTask(SimTask):
         return (int(self.counts.get(b"k00") or 0) + crc32(value)) % 3
 
 
+class BurstTask(SimTask):
+    """The same, by event time: its records set several timers each."""
+
+    timers = Timers()
+
+    def set_timers(self, draw: int, at: int) -> None:
+        """Set some, and cancel one now and then."""
+        for each in range(draw % BURST):
+            self.timers.schedule(at + 1 + (draw >> each) % 24, f"b{each}")
+        if draw % 8 == 1:
+            self.timers.cancel(at + 1 + draw % 4, "b1")
+
+    def on_timer(self, timer: Timer) -> None:
+        """Send something that depends on all that came before."""
+        if self.code.drained and not timer.key.endswith("+"):
+            self.timers.schedule(timer.at + 1 + timer.at % 60, timer.key + "+")
+        what = b"%d %s" % (timer.at, timer.key.encode())
+        draw = crc32(what, int(self.counts.get(ORDER) or 0))
+        self.counts.put(ORDER, b"%d" % draw)
+        self._send(draw, None, b"%s%d;%s;%x" % (OF_TIMER, timer.at, self.code.name, draw))
+
+
+class CallingBurst(CallingTask, BurstTask):
+    """Both: a record has its turn behind the timers of those before it."""
+
+
 class TimedTask(SimTask):
     """The same, by event time."""
 
@@ -268,40 +260,6 @@ def draws_of(salt: int) -> Callable[[int, bytes], int]:
     return lambda offset, value: crc32(value, offset & 0xFFFFFFFF) * odd >> 16 & 0xFFFFFFFF
 
 
-def stage_code(plan: Plan, producer: int) -> StageCode:
-    """Return the code of a task's stage."""
-    stage = split_producer_id(producer)[0]
-    streams, external = plan.topology.streams_out_of(stage), plan.topology.externals_of(stage)
-    read = [stream.user_topic for stream in plan.topology.streams_into(stage)]
-    return StageCode(
-        b"%d" % stage,
-        plan.topology.stages[stage].name,
-        plan.keys * (SOURCE_KEYS if plan.tight_batch and plan.topology.is_source(stage) else 1),
-        tuple(tuple(TopicPartition(stream.topic, p) for p in range(stream.partitions)) for stream in streams),
-        tuple(TopicPartition(out_topic(stage), p) for p in range(plan.out_partitions.get(stage, 0))),
-        stage in plan.files,
-        stage in plan.topology.timed,
-        plan.window,
-        plan.joins,
-        stage in plan.letters,
-        stage in plan.batches,
-        stage in plan.once,
-        plan.wide,
-        stage in plan.numbered,
-        stage in plan.topology.deterministic,
-        plan.disorder,
-        tuple(topics := dict.fromkeys([*read, *external])),
-        tuple(plan.priorities.get(topic, 0) if topic in external else 0 for topic in topics),
-        frozenset(stream.user_topic for stream in plan.topology.streams_into(stage) if stream.broadcast),
-        tuple(stream.broadcast for stream in streams),
-        tuple(stream.user_topic for stream in streams),
-        plan.expires and not plan.joins and stage in plan.topology.timed and stage not in plan.batches,
-        stage in plan.calls,
-        plan.wall and stage in plan.topology.timed,
-        plan.drained,
-    )
-
-
 @lru_cache(256)
 def task_class(code: StageCode) -> type[SimTask]:
     """Return the class of a stage, with its inputs and outputs."""
@@ -326,11 +284,12 @@ def task_class(code: StageCode) -> type[SimTask]:
         declared[OUTSIDE_OUTPUT] = Output(_topic(code.external[0].topic))
     if code.files:
         declared[FILES_OUTPUT] = Output(Files(DIRECTORY, bytes_serde))
-    if code.timed:
+    if code.timed and not code.bursts:
         declared["panes"] = WINDOWS[code.window]
     declared |= {"alarms": Timers(clock="wall")} if code.wall else {}
     base = JoinTask if code.timed and code.joins else TimedTask if code.timed else SimTask
     base = ExpiringTask if code.expires else CallingTask if code.calls else base
+    base = (CallingBurst if code.calls else BurstTask) if code.bursts else base
     process = CallingTask.asking if code.calls else base.one
     declared["process_batch" if code.batch else "process"] = base.all if code.batch else process
     return type("Stage", (base,), {"name": code.stage, "code": code, **declared})

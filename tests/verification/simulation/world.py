@@ -22,6 +22,7 @@ from tests.verification.simulation.fault_plan import (
 from tests.verification.simulation.feeds import expected_of, rows_of
 from tests.verification.simulation.forms import (
     with_broadcast,
+    with_bursts,
     with_calls,
     with_drain,
     with_early_sinks,
@@ -65,6 +66,7 @@ WITHOUT_PACKED = 30_300_000  # likewise, of processes that have the tasks of sev
 WITHOUT_STANDBYS = 30_400_000  # likewise
 WITHOUT_REST = 33_000_000  # likewise, of sources that close no checkpoint unless others do
 WITHOUT_STRANGERS = 33_100_000  # likewise, of transactions that others have open in inputs
+WITHOUT_BURSTS = 36_000_000  # likewise, of tasks of many timers
 WITHOUT_EARLY = 300  # likewise: in deterministic tasks no files get outputs ahead of commits
 
 
@@ -207,6 +209,8 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     plan = with_rest(plan) if has_rest else plan
     has_calls = seed >= WITHOUT_CALLS and random.Random(f"with calls {seed}").random() < 0.3
     plan = with_calls(plan) if has_calls else plan
+    if seed >= WITHOUT_BURSTS and random.Random(f"with bursts {seed}").random() < 0.4:
+        plan = with_bursts(plan)
     if seed >= WITHOUT_DRAIN and random.Random(f"drain {seed}").random() < 0.6:
         plan = with_drain(plan)
     if seed >= WITHOUT_STANDBYS and random.Random(f"standbys of {seed}").random() < 0.3:
