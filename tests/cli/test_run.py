@@ -314,9 +314,9 @@ def test_a_serde_that_hangs_does_not_outlive_a_stop(tmp_path: Path) -> None:
     assert 'hangs.py", line 10 in decode' in error
 
 
-@pytest.mark.parametrize("command", [["up"], ["run", "--follow"]])
+@pytest.mark.parametrize("command", [["up"], ["run", "--follow"], ["worker", "--partition=0"]])
 def test_a_stop_while_the_first_answer_of_a_broker_is_awaited(tmp_path: Path, command: list[str]) -> None:
-    """It ends with 0, and a line: nothing had begun."""
+    """It ends with 0, and a line: nothing had begun. A worker's line is in its log."""
     (tmp_path / "words.py").write_text("from tasks.word_count import job\n")
     log = f"--log=kafka://127.0.0.1:{free_port()}"
     process = start(command[0], "words.py", *command[1:], log, "--set=shutdown_timeout_ms=500", cwd=tmp_path)
@@ -325,8 +325,11 @@ def test_a_stop_while_the_first_answer_of_a_broker_is_awaited(tmp_path: Path, co
         assert process.poll() is None, process.communicate()
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=LIMIT_S)
-    assert (process.returncode, err) == (0, "")
-    assert out.splitlines()[-1] == "stopped before the log had answered: nothing was begun"
+    assert process.returncode == 0, err
+    if command[0] == "worker":
+        assert '"stopped while it was starting: it had processed nothing"' in err
+    else:
+        assert (err, out.splitlines()[-1]) == ("", "stopped before the log had answered: nothing was begun")
 
 
 def test_a_run_whose_partition_another_process_takes_fails(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """`grete worker`: one worker process."""
 
 import logging
+import signal
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -11,7 +13,7 @@ from grete.cli.job_target import JobTarget, NamedJob
 from grete.cli.options import PageOptions
 from grete.errors import ConfigError, ExitCode
 from grete.worker.hosting import stages_of
-from grete.worker.lifetime import log_refused, run_worker
+from grete.worker.lifetime import end_at_once, log_refused, run_worker
 from grete.worker.opening import open_worker
 from grete.worker.status_pipe import StatusPipe
 from grete.worker.watchdog import exits_after
@@ -37,6 +39,12 @@ def _stand_by(
     return run_standby(make, pipe)
 
 
+def _stop_starting(_signum: int, _frame: FrameType | None) -> NoReturn:
+    """End at once, until the worker has handlers of its own: it may wait for a broker that is away."""
+    logger.info("stopped while it was starting: it had processed nothing")
+    end_at_once(ExitCode.DONE)
+
+
 @job_command(app)
 def worker(
     named: NamedJob,
@@ -54,6 +62,9 @@ def worker(
 ) -> ExitCode:
     """Run one worker. Exit codes: 0 done, 1 failed, 2 usage, 3 fenced, 4 halted."""
     whose = configure_logs([partition], partition)
+    if status_fd < 0:  # a supervisor knows what a signal does to a worker that starts
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _stop_starting)
     try:
         settings = named.settings
         with exits_after(settings.liveness_timeout_ms / 1000):
