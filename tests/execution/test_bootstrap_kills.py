@@ -18,8 +18,8 @@ from grete.worker.local_job import LocalJob
 from tests.execution.priced_job import bills_of, orders_of, pricing, table_of
 from tests.worker.workers import LIMIT_S
 
-TRIES = 4
-ITEMS = 200_000  # a table that is read for seconds: a kill is to come in the middle of it
+TRIES = 6
+ITEMS = 80_000  # a table that is read for a while: a kill is to come in the middle of it
 ORDERED = range(0, ITEMS, 20)
 EARLIER_MS = 100_000  # by time, the orders would come first; not so old that a broker deletes them
 
