@@ -146,7 +146,6 @@ def test_a_client_comes_in_with_a_token_of_a_service(guarded: SecureBroker, toke
         assert log.partitions(sentences.name) == 1
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("away", [False, True])
 def test_a_service_of_tokens_that_gives_none_is_named(
     secure: SecureBroker, token_service: str, caplog: pytest.LogCaptureFixture, *, away: bool
