@@ -1,13 +1,14 @@
 """Bounds of the duration of ``make check`` and ``make test``, on a quiet machine of two cores.
 
 No test takes the time: a machine is as fast as what runs beside it. What a whole run took is kept, by
-``make times WRITE=1``, and the test functions that came since count as the others do.
+``make times WRITE=1``, and the test functions that came since count as those beside them do.
 """
 
 import ast
 import csv
-from pathlib import Path
-from typing import Literal, get_args
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -50,13 +51,31 @@ def functions_in(text: str) -> int:
     return sum(node.name.startswith("test_") for node in functions)
 
 
-def counted() -> dict[str, int]:
-    """Return module → the test functions that it had at the last run that was kept."""
+class Took(NamedTuple):
+    """The test functions of a module at the last run that was kept, and the seconds that they took of workers."""
+
+    functions: int
+    worker_s: float
+
+
+def counted() -> dict[str, Took]:
+    """Return module → what its tests took."""
     with TIMES.open(newline="") as file:
-        return {row["module"]: int(row["functions"]) for row in csv.DictReader(file)}
+        return {row["module"]: Took(int(row["functions"]), float(row["worker_s"])) for row in csv.DictReader(file)}
 
 
-def expected_s(taken: Taken, then: dict[str, int], now: dict[str, int]) -> float:
-    """Return what the command takes by now, if functions that are new take what the others took."""
-    new = sum(max(functions - then.get(module, 0), 0) for module, functions in now.items())
-    return taken.seconds * (1 + new / max(sum(then.values()), 1))
+def usual_s(module: str, then: Mapping[str, Took]) -> float:
+    """Return what a function took in the module, else in its folder, else in the folder around that, and so on."""
+    for place in (module, *map(str, PurePosixPath(module).parents)):
+        there = [took for name, took in then.items() if f"{name}/".startswith(f"{place}/") or place == "."]
+        if functions := sum(took.functions for took in there):
+            return sum(took.worker_s for took in there) / functions
+    return 0.0
+
+
+def expected_s(taken: Taken, then: Mapping[str, Took], now: Mapping[str, int]) -> float:
+    """Return what the command takes by now, if functions that are new take what those beside them took."""
+    none = Took(0, 0.0)
+    new = {module: functions - then.get(module, none).functions for module, functions in now.items()}
+    new_s = sum(functions * usual_s(module, then) for module, functions in new.items() if functions > 0)
+    return taken.seconds * (1 + new_s / max(sum(took.worker_s for took in then.values()), 1.0))

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import results
 from benchmarks.results import Kept, Run
 from tests.suite import times
-from tests.suite.bounds import BOUNDS_S, Command, Taken, counted, expected_s, functions_in
+from tests.suite.bounds import BOUNDS_S, Command, Taken, Took, counted, expected_s, functions_in
 from tests.suite.measured import FOLDER, Row, Session
 
 ROOT = Path(__file__).parents[2]
@@ -33,11 +33,15 @@ def test_no_command_becomes_longer() -> None:
         assert expected <= taken.held_s, f"{told}: more than {taken.held_s:.0f} s; see `make times`"
 
 
-def test_new_functions_count_as_the_others_do() -> None:
-    """One new beside two is half as much again; what went is not taken off before it is measured."""
+def test_new_functions_count_as_those_beside_them_do() -> None:
+    """In the module, else in its folder, else in all; what went is not taken off before it is measured."""
     taken = Taken("check", 100.0, 150.0, 2, "abc1234")
-    assert expected_s(taken, {"a": 2}, {"a": 2}) == expected_s(taken, {"a": 2}, {"b": 0}) == 100.0
-    assert expected_s(taken, {"a": 2}, {"a": 1, "b": 1}) == 150.0
+    then = {"t/a.py": Took(2, 10.0), "t/b/c.py": Took(1, 30.0)}
+    same = {"t/a.py": 2, "t/b/c.py": 1}
+    assert expected_s(taken, then, same) == expected_s(taken, then, {"t/a.py": 0}) == 100.0
+    assert expected_s(taken, then, same | {"t/a.py": 4}) == pytest.approx(125.0)
+    assert expected_s(taken, then, same | {"t/b/d.py": 2}) == pytest.approx(250.0)
+    assert expected_s(taken, then, same | {"u/d.py": 3}) == pytest.approx(200.0)
     assert functions_in("def test_a(): pass\nclass T:\n    def test_b(self): pass\ndef other(): 'def test_c'\n") == 2
 
 
