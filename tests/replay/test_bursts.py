@@ -1,11 +1,15 @@
-"""Commits between slices of timers (E10): a replay of history, and an audit, make again what was made."""
+"""Slices of timers in deterministic mode (E10): results are those of one call, and a replay of history makes them."""
 
 import pytest
 
 from grete import Input, Job, Output, Record, Task, Timer, Timers, Topic, int64, utf8
-from grete.execution import firing
+from grete.core.task_topology import wire
+from grete.errors import TaskError
+from grete.execution import firing, timers
+from grete.protocol.changelog import InputDecision
 from grete.replay.replay import replay
 from grete.settings import Settings
+from grete.state.recorded_task import recorded_task
 from grete.testing import Kit
 
 SECOND = 1_000
@@ -60,32 +64,59 @@ def slices(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(crashes: int) -> Kit:
     """Return a kit that has run bursts: rows behind them are in the same decision."""
     kit = Kit(JOB, settings=Settings(uncommitted_state_bytes_max=30_000, batch_bytes_max=2_000))
-    for number in range(6):
-        kit.feed(LINES, "a", 20, timestamp=number * 100 * SECOND)
-        kit.feed(LINES, "b", 5, timestamp=number * 100 * SECOND + 1)
-    kit.run(crashes=crashes, seed=crashes)
-    kit.advance(100)
+    for numbers in ((0, 1, 2, 3), (4, 5)):
+        for number in numbers:
+            kit.feed(LINES, "a", 20, timestamp=number * 100 * SECOND)
+            kit.feed(LINES, "b", 5, timestamp=number * 100 * SECOND + 1)
+        kit.run(crashes=crashes, seed=crashes)
+        kit.advance(100)
     return kit
 
 
 @pytest.mark.usefixtures("slices")
 def test_results_are_those_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks are killed between any two steps, and a commit ends a decision anywhere."""
-    cut = [[*map(tuple, ((r.key, r.value) for r in run(crashes).outputs(OUT)))] for crashes in (0, 30)]
+    cut = run(crashes=5).pairs(OUT)
     monkeypatch.setattr(firing, "SLICE_TIMERS", 1_000_000)
-    whole = [(r.key, r.value) for r in run(0).outputs(OUT)]
+    whole = run(crashes=0).pairs(OUT)
     assert len(whole) > 6 * 20
-    assert cut == [whole, whole]
+    assert cut == whole
 
 
 @pytest.mark.usefixtures("slices")
-@pytest.mark.parametrize("crashes", [0, 30])
-def test_a_decision_that_a_commit_has_ended_is_made_again(crashes: int) -> None:
+def test_a_decision_that_a_commit_has_ended_is_made_again() -> None:
     """Its rows up to there at its times, the others at those of the next one; from the genesis and from a commit."""
-    kit = run(crashes)
+    kit = run(crashes=0)
+    decisions = recorded_task(kit._log, wire(JOB.topology(), 0, 0).changelog).decisions
+    assert [each.rows is None for each in decisions if isinstance(each, InputDecision)] == [True, False, False]
     whole = replay(JOB, kit._log, Settings())
-    assert (whole.difference, whole.halted) == (None, None)
-    assert whole.records == 12
-    for since in whole.restarts:
-        later = replay(JOB, kit._log, Settings(), since=since)
-        assert (later.difference, later.halted) == (None, None), since
+    assert (whole.records, whole.difference, whole.halted) == (12, None, None)
+    later = replay(JOB, kit._log, Settings(), since=whole.restarts[0])
+    assert (later.difference, later.halted) == (None, None)
+
+
+class Again(Task):
+    """A timer sets the next one for its own time, or a ms later."""
+
+    lines = Input(LINES)
+    timers = Timers()
+
+    def process(self, record: Record[str, int]) -> None:
+        """Begin."""
+        self.timers.schedule(record.timestamp, f"{record.value}")
+
+    def on_timer(self, timer: Timer) -> None:
+        """Set the next one."""
+        self.timers.schedule(timer.at + int(timer.key), timer.key)
+
+
+@pytest.mark.parametrize(("step", "said"), [(0, "for ever"), (1, "1.0 ms apart, and about")])
+def test_a_row_that_never_ends_is_refused_across_slices(monkeypatch: pytest.MonkeyPatch, step: int, said: str) -> None:
+    """A count goes on from slice to slice, in deterministic mode as in others."""
+    monkeypatch.setattr(timers, "AGAIN_TIMERS", 40)
+    monkeypatch.setattr(firing, "SLICE_TIMERS", 10)
+    kit = Kit(Job("again", stages=[Again], mode="deterministic"))
+    kit.feed(LINES, "a", step, timestamp=0)
+    kit.feed(LINES, "b", step, timestamp=1 << 40)
+    with pytest.raises(TaskError, match=said):
+        kit.run()
