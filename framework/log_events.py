@@ -17,6 +17,12 @@ class LogEvent(NamedTuple):
 EVENTS = (
     LogEvent("worker-started", "worker started", "a worker has opened its log and its stores", _GOES_ON),
     LogEvent("worker-done", "worker done", "a worker was asked to stop, and did", _GOES_ON),
+    LogEvent(
+        "worker-stopped-early",
+        "stopped while it was starting: it had processed nothing",
+        "a worker was asked to stop before it had opened its log, which may be away",
+        _GOES_ON,
+    ),
     LogEvent("task-ready", "ready", "a task has restored its state and takes input", _GOES_ON),
     LogEvent(
         "task-ended",
