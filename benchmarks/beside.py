@@ -21,7 +21,7 @@ from benchmarks.on_kafka import PEER_THREADS, Result, Watcher, make_topic, spec
 from benchmarks.peers.tools import PEERS, Program
 from benchmarks.running import Results, keep, median, say_where, show, taken
 from grete.protocol.partitioner import partition_of
-from grete.worker.process_pool import ProcessPool
+from grete.worker.supervisor.process_pool import ProcessPool
 
 GRETE = "Grete"
 BESIDE = [name for name in PEERS if name in ("Kafka Streams, exactly-once", "quixstreams, exactly-once")]

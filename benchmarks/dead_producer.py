@@ -33,9 +33,9 @@ from grete.job.loader import load_job
 from grete.logs.address import EMBEDDED, IN_DIRECTORY, KAFKA, LogAddress
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state.commits import all_wirings, last_commit
+from grete.state.read.commits import all_wirings, last_commit
 from grete.testing.broker import find_broker
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 
 RUN, MODE = (os.environ.get(f"BENCH_{name}", "") for name in ("RUN", "MODE"))
 DEAD, ALIVE = 0, 1  # partitions, and their workers

@@ -33,7 +33,7 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskState
 from grete.settings import Settings
 from grete.testing.broker import find_broker
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.support.postgres import find_postgres
 
 RUN, KIND, PLACE = (os.environ.get(f"BENCH_{name}", "") for name in ("RUN", "KIND", "PLACE"))

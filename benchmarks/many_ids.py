@@ -20,9 +20,9 @@ from rocksdict import Options
 
 from grete.api.deduplicate import ById
 from grete.api.record import Record
-from grete.execution.deduplication import Deduplicator
-from grete.execution.floors import Floors
-from grete.execution.timers import TimerQueue
+from grete.execution.task_code.deduplication import Deduplicator
+from grete.execution.timing.floors import Floors
+from grete.execution.timing.timers import TimerQueue
 from grete.settings import MiB
 from grete.stores.overlay import Overlay
 from grete.stores.rocksdb import RocksStore

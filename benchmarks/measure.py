@@ -22,11 +22,11 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings, with_texts
-from grete.state.commits import last_commit
+from grete.state.read.commits import last_commit
 from grete.stores.store_directory import wipe_directory
-from grete.worker.completion import all_committed, reached
-from grete.worker.supervisor import Supervisor
-from grete.worker.worker import Worker
+from grete.worker.process.worker import Worker
+from grete.worker.supervisor.completion import all_committed, reached
+from grete.worker.supervisor.supervisor import Supervisor
 
 LINES, WORDS, TOTALS = (TopicPartition(name, 0) for name in ("lines", "words", "totals"))
 WORDS_A_LINE = 8

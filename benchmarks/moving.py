@@ -23,9 +23,9 @@ from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 from grete.spark.format.options import Where
 from grete.spark.moving.spark_mover import SparkMover
-from grete.state.bulk_write import begin, commit
-from grete.state.bulk_write_attempt import Attempt
-from grete.state.rescale import rescale
+from grete.state.write.bulk_write import begin, commit
+from grete.state.write.bulk_write_attempt import Attempt
+from grete.state.write.rescale import rescale
 
 BEFORE, AFTER = 4, 8
 WAYS = "process", "local[1]", "local[2]"

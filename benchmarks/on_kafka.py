@@ -26,8 +26,8 @@ from benchmarks.peers.tools import PEERS, Peer
 from grete.logs.address import KAFKA
 from grete.protocol.report import TaskState, WorkerReport
 from grete.settings import Settings, with_texts
-from grete.worker.process_main import WorkerSpec
-from grete.worker.process_pool import ProcessPool
+from grete.worker.life.process_main import WorkerSpec
+from grete.worker.supervisor.process_pool import ProcessPool
 
 KEYS = 10_000
 VALUE_BYTES = 80

@@ -17,9 +17,9 @@ from grete.job.directory import JobDirectory
 from grete.logs.address import LogAddress
 from grete.protocol.report import TaskState
 from grete.settings import Settings
-from grete.state.local_reader import LocalReader
-from grete.state.prepare import prepare
-from grete.worker.local_job import LocalJob
+from grete.state.pins.prepare import prepare
+from grete.state.read.local_reader import LocalReader
+from grete.worker.supervisor.local_job import LocalJob
 
 REFERENCE = "benchmarks.reading"
 FILE_ROWS = 1_000_000

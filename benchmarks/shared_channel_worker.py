@@ -22,7 +22,7 @@ from grete.protocol.frames import frame_count
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings, with_texts
-from grete.worker.worker import Worker
+from grete.worker.process.worker import Worker
 
 
 class CountingLog:

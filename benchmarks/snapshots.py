@@ -18,15 +18,15 @@ from grete.job.loader import load_job
 from grete.logs.address import KAFKA, LogAddress
 from grete.protocol.report import StandbyReport, StandbyState
 from grete.settings import Settings
-from grete.state.bulk_write import begin, commit
-from grete.state.bulk_write_attempt import Attempt
-from grete.state.commits import all_wirings
-from grete.state.prepare import prepare
-from grete.state.snapshot_upload import SnapshotUpload
+from grete.state.pins.prepare import prepare
+from grete.state.read.commits import all_wirings
+from grete.state.read.snapshot_upload import SnapshotUpload
+from grete.state.write.bulk_write import begin, commit
+from grete.state.write.bulk_write_attempt import Attempt
 from grete.stores.snapshot_folder import SnapshotFolder
 from grete.testing.broker import find_broker
-from grete.worker.local_job import LocalJob
-from grete.worker.standby_worker import open_standby
+from grete.worker.life.standby_worker import open_standby
+from grete.worker.supervisor.local_job import LocalJob
 
 PARTITIONS = 2
 ROWS = 10_000  # written at once

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from grete.testing.broker import Broker, NoBroker, find_broker
-from grete.worker.own_lines import OURS, OwnLogger
+from grete.worker.logs.own_lines import OURS, OwnLogger
 from tests.suite.tiers import NEEDS_NOTHING, TierError, heavy_functions, tier_of
 from tests.support import forking
 from tests.support.postgres import NoPostgres, Postgres, find_postgres

@@ -14,11 +14,11 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state.snapshot_reader import SnapshotReader
-from grete.state.snapshots import snapshots
+from grete.state.read.snapshot_reader import SnapshotReader
+from grete.state.read.snapshots import snapshots
 from grete.testing import Kit
-from grete.worker.completion import all_committed, reached
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.completion import all_committed, reached
+from grete.worker.supervisor.local_job import LocalJob
 from tests.support.recommendations import (
     END,
     WAIT_MS,

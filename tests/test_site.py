@@ -140,7 +140,7 @@ def bare() -> None:  # the test above finds that it has no docstring
 def test_the_lines_of_a_log_are_found() -> None:
     """Log lines come with their level, text and fields."""
     found = events.events()
-    started = events.Event("info", "worker started", ("tasks",), "framework/worker/lifetime.py", "worker started")
+    started = events.Event("info", "worker started", ("tasks",), "framework/worker/life/lifetime.py", "worker started")
     assert started in found
     assert "| `worker-done` | info | worker done | `code` |" in events.part()
 

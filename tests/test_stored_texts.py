@@ -22,9 +22,10 @@ from grete.api.sink import Owner, Released
 from grete.api.versions import serdes_of
 from grete.core.partitioners import Partitioner
 from grete.core.topology import changelog_topic, stream_topic
-from grete.execution import early_release, failures, outbox, sink_targets
 from grete.execution.deterministic import numbering, outputs, processor
-from grete.execution.reserved_stores import EVENT_TIME, STREAM_TIME, TURN, pin_key
+from grete.execution.sinks import early_release, outbox, sink_targets
+from grete.execution.task_code import failures
+from grete.execution.timing.reserved_stores import EVENT_TIME, STREAM_TIME, TURN, pin_key
 from grete.feeds.folder import FolderFeed
 from grete.job.directory import JobDirectory
 from grete.job.key_metadata import pin, rescale_entry, rescaled
@@ -40,8 +41,8 @@ from grete.sinks.files import FilesSink
 from grete.sinks.sql import ACCOUNT_DDL
 from grete.sinks.sql_released import RELEASED_DDL
 from grete.spark.format import options
-from grete.state.graph_pinning import decode_graph, encode_graph
-from grete.state.prepare import prepare
+from grete.state.pins.graph_pinning import decode_graph, encode_graph
+from grete.state.pins.prepare import prepare
 from grete.stores import rocksdb, snapshot_folder, sst_snapshot
 from grete.stores.spill import FileSpill
 from grete.stores.store_directory import StoreDirectory

@@ -250,8 +250,8 @@ def test_patterns_find_what_they_forbid(pattern: re.Pattern[str], bad: str, good
 def test_no_class_reaches_into_another() -> None:
     """No method of a class in another module is overridden if its name is private; nor is another's member used.
 
-    Modes, clocks and accounts are put into a class instead (``framework/execution/modes.py``). Names that Python and
-    the Kafka client have made public with an underscore are no private members.
+    Modes, clocks and accounts are put into a class instead (``framework/execution/engine/modes.py``). Names that Python
+    and the Kafka client have made public with an underscore are no private members.
     """
     trees = {path: tree_of(path) for path in tracked("framework/*.py", "protocol/*.py")}
     classes: dict[str, list[tuple[Path, ast.ClassDef]]] = {}

@@ -17,10 +17,10 @@ from grete.file_lock import open_lock
 from grete.job.directory import JobDirectory
 from grete.logs.address import read_options
 from grete.settings import Settings, without_password
-from grete.state.shown import printable, to_text
+from grete.state.read.shown import printable, to_text
 from grete.stores.store_directory import make_private
-from grete.worker.process_main import spec_in
-from grete.worker.process_pool import ProcessPool
+from grete.worker.life.process_main import spec_in
+from grete.worker.supervisor.process_pool import ProcessPool
 from tests.cli.test_run import grete
 
 STRANGER = os.geteuid() + 1
@@ -150,7 +150,7 @@ def test_a_workers_command_line_names_it_and_no_secret(tmp_path: Path) -> None:
     assert started.process.stdin is not None
     started.process.stdin.close()
     os.close(started.pipe)
-    assert str(shown).endswith("'grete.worker.process_main', 'tasks.missing', '0']")
+    assert str(shown).endswith("'grete.worker.life.process_main', 'tasks.missing', '0']")
     assert "no module 'tasks.missing'" in (tmp_path / "worker.log").read_text()
 
 

@@ -11,7 +11,7 @@ from grete.core.supervision.assignment import Assignment
 from grete.job.directory import JobDirectory
 from grete.logs.address import IN_DIRECTORY, KAFKA, LogAddress
 from grete.protocol.report import TaskState
-from grete.worker.supervisor import Supervisor
+from grete.worker.supervisor.supervisor import Supervisor
 
 JOB = "benchmarks.latency.job"
 

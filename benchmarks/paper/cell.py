@@ -13,8 +13,8 @@ from benchmarks.latency.workers import Workers
 from benchmarks.paper.recount import broken, recount
 from benchmarks.paper.techniques import TECHNIQUES
 from grete.job.loader import load_job
-from grete.state.commits import all_wirings, count_commits
-from grete.state.local_reader import LocalReader
+from grete.state.read.commits import all_wirings, count_commits
+from grete.state.read.local_reader import LocalReader
 
 JOB = "benchmarks.paper.job"
 CHECKPOINTS_MIN = 20  # of each task, while documents count

@@ -31,12 +31,12 @@ from grete.logs.address import IN_DIRECTORY, KAFKA, LogAddress
 from grete.ports import JobLog
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state.bulk_write import begin, commit
-from grete.state.bulk_write_attempt import Attempt
-from grete.state.local_reader import LocalReader
-from grete.state.prepare import prepare
+from grete.state.pins.prepare import prepare
+from grete.state.read.local_reader import LocalReader
+from grete.state.write.bulk_write import begin, commit
+from grete.state.write.bulk_write_attempt import Attempt
 from grete.stores.store_directory import wipe_directory
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tasks.inverted_index import END, Count
 
 PARTITIONS = 2

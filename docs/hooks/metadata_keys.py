@@ -9,7 +9,7 @@ from grete.feeds.numbers import PlannedNumbers
 from grete.job import copies, key_metadata, metadata
 from grete.job.directory import JobDirectory  # noqa: F401  # job before state: the order of the packages
 from grete.logs.topic_identity import pin_topics
-from grete.state import graph_pinning, pinning, pins, unbound
+from grete.state.pins import graph_pinning, pinning, pins, unbound
 
 KEYS: dict[str, Callable[..., object] | type] = {
     metadata._GUARANTEE: metadata.guarantee_entry,

@@ -1,6 +1,6 @@
 """The definition of a job: all that a job's code may not change between two starts, as JSON text, and its comparison.
 
-The first start of a job writes it into the job metadata (grete.state.pinning); docs/guides/upgrade.md is the table
+The first start of a job writes it into the job metadata (grete.state.pins.pinning); docs/guides/upgrade.md is the table
 of the changes. Every refusal names a way that works.
 """
 
@@ -305,7 +305,7 @@ def stage_changes(before: Sequence[str], now: Sequence[str]) -> list[Change]:
     """Return what changed in the stages' names and order, by their names: both are in the ids of tasks."""
     common = min(len(before), len(now))
     if now[:common] == before[:common]:
-        return []  # some were added last; what the others have sent decides (grete.state.graph_pinning)
+        return []  # some were added last; what the others have sent decides (grete.state.pins.graph_pinning)
     way = "; or give the job a new name (it starts from its inputs then)"
     changes = []
     for name, instead in zip(before, now, strict=False):

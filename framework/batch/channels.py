@@ -4,7 +4,7 @@ from grete.api.graph import StageGraph
 from grete.api.job import Job
 from grete.core.task_topology import wire
 from grete.core.topology import Topology
-from grete.execution.event_time import OUTSIDE
+from grete.execution.timing.event_time import OUTSIDE
 from grete.protocol.ids import TopicPartition
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from grete.core.events import Advance
 from grete.core.task_topology import TaskWiring
-from grete.execution.event_time import BEFORE_ALL
+from grete.execution.timing.event_time import BEFORE_ALL
 from grete.protocol.control import encode_watermark
 from grete.protocol.envelope import Header, MessageType, encode_header
 from grete.protocol.frames import decode_columns

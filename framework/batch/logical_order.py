@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from grete.batch.record_order import Piece, cut_at
 from grete.core.deterministic.logical_watermarks import NEVER
 from grete.errors import ConfigError
-from grete.execution.record_times import part_of
+from grete.execution.task_code.record_times import part_of
 from grete.protocol.changelog import InputDecision
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
 from grete.protocol.notes import CallResult, IdleNote
 from grete.protocol.record_batch import RecordBatch
-from grete.state.recorded_task import RecordedTask
+from grete.state.read.recorded_task import RecordedTask
 
 
 class LogicalOrder(NamedTuple):

@@ -25,11 +25,11 @@ from grete.execution.calls.ports import Caller
 from grete.execution.deterministic.announced_time import by_step
 from grete.execution.deterministic.outputs import LogicalOutputs, TimeAndSource, is_of_outputs
 from grete.execution.deterministic.processor import LogicalProcessor
-from grete.execution.event_time import BEFORE_ALL, OUTSIDE, TimeSource
-from grete.execution.outputs import Outputs
-from grete.execution.processor import Processor
-from grete.execution.record_times import part_of
-from grete.execution.sink_targets import no_sinks
+from grete.execution.sinks.sink_targets import no_sinks
+from grete.execution.task_code.outputs import Outputs
+from grete.execution.task_code.processor import Processor
+from grete.execution.task_code.record_times import part_of
+from grete.execution.timing.event_time import BEFORE_ALL, OUTSIDE, TimeSource
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.record_batch import RecordBatch

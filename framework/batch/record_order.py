@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from grete.core.deterministic.merge_channel import ALL
-from grete.execution.record_times import part_of
+from grete.execution.task_code.record_times import part_of
 from grete.ports import LogRow
 from grete.protocol.control import decode_watermark
 from grete.protocol.envelope import MessageType, decode_header

@@ -21,10 +21,10 @@ from grete.execution.build import store_names
 from grete.execution.calls.ports import Caller
 from grete.execution.calls.shared import shared_calls
 from grete.execution.limits import CALLS_MS
-from grete.execution.outputs import Outputs
-from grete.execution.processor import Processor
-from grete.execution.reserved_stores import META
-from grete.execution.sink_targets import no_sinks
+from grete.execution.sinks.sink_targets import no_sinks
+from grete.execution.task_code.outputs import Outputs
+from grete.execution.task_code.processor import Processor
+from grete.execution.timing.reserved_stores import META
 from grete.ports import ExternalRecord
 from grete.settings import Settings
 from grete.stores.expiring_store import horizon

@@ -12,8 +12,8 @@ from grete.cli.patient_output import settle, standard_error
 from grete.core.damage import named
 from grete.errors import ExitCode, FrameworkError, exit_code
 from grete.protocol.errors import DecodeError
-from grete.state.shown import printable
-from grete.worker.open_files import out_of, raise_limit
+from grete.state.read.shown import printable
+from grete.worker.logs.open_files import out_of, raise_limit
 
 
 def command_line() -> None:

@@ -13,7 +13,7 @@ from grete.errors import ConfigError, LogAway
 from grete.execution.deterministic.determinism_lint import findings
 from grete.feeds.folder import FolderFeed, ScanReport
 from grete.job.directory import directory_of
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 
 RESCAN_S = 0.5  # --follow looks at the folder this often
 MARGIN_S = 2.0  # what waits for the log gives up by itself

@@ -7,13 +7,13 @@ from typing import Any
 
 from grete.cli.progress import counted
 from grete.errors import FrameworkError
-from grete.execution.user_traceback import in_grete, user_traceback
+from grete.execution.records.user_traceback import in_grete, user_traceback
 from grete.ports import LogRow
 from grete.protocol.envelope import decode_header
 from grete.replay.incident.compared import Sent, in_stream, in_topic
 from grete.replay.incident.file import IncidentFile, PackedRows
 from grete.replay.incident.run import TaskRun, halting_row
-from grete.state.shown import printable
+from grete.state.read.shown import printable
 
 SHOWN = 10  # outputs and differences that are printed of each kind
 

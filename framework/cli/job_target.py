@@ -12,9 +12,9 @@ from grete.job.loader import load_job
 from grete.logs.address import LogAddress, check_address, open_address, open_reader
 from grete.ports import JobLog, JobLogReader
 from grete.settings import Settings
-from grete.state.graph_pinning import know_graph
-from grete.state.pinning import check_readable
-from grete.state.pins import put_in_place
+from grete.state.pins.graph_pinning import know_graph
+from grete.state.pins.pinning import check_readable
+from grete.state.pins.pins import put_in_place
 
 
 class JobTarget(NamedTuple):

@@ -18,11 +18,11 @@ from grete.logs.address import LogAddress
 from grete.ports import JobLogReader
 from grete.settings import Settings
 from grete.spark import require_extra
-from grete.state.commits import all_wirings
-from grete.state.entries import Moved
-from grete.state.mover import Mover
-from grete.state.shown import printable
-from grete.state.snapshots import Snapshot, snapshots
+from grete.state.read.commits import all_wirings
+from grete.state.read.shown import printable
+from grete.state.read.snapshots import Snapshot, snapshots
+from grete.state.write.entries import Moved
+from grete.state.write.mover import Mover
 from grete.stores.store_directory import StoreDirectory
 
 

@@ -113,7 +113,7 @@ def settle() -> None:
 
 def end_unanswered() -> None:
     """End the command at once: it has written all, and does not wait for the answer of a log that is away."""
-    from grete.worker.lifetime import end_at_once
+    from grete.worker.life.lifetime import end_at_once
 
     settle()
     end_at_once(ExitCode.DONE)

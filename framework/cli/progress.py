@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from grete.api.job import Job
-from grete.state.shown import printable
+from grete.state.read.shown import printable
 
 PLAIN_S = 5.0  # seconds between two lines where there is no terminal
 DROPPED_S = 60.0  # between two lines about records dropped for the same reason

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from grete.state.shown import printable_json
+from grete.state.read.shown import printable_json
 
 
 def print_json(row: Mapping[str, Any] | msgspec.Struct) -> None:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 
 from grete.errors import LogAway
-from grete.worker.signal_pipe import SignalPipe
-from grete.worker.watchdog import STDERR
+from grete.worker.pipes.signal_pipe import SignalPipe
+from grete.worker.process.watchdog import STDERR
 
 UNANSWERED = "stopped before the log had answered: nothing was begun"
 

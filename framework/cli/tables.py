@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from grete.state.shown import printable
+from grete.state.read.shown import printable
 
 WIDTH_MAX = 10_000  # characters: a table is only as wide as its cells are
 

@@ -19,15 +19,15 @@ from grete.api.topic import Topic
 from grete.clients.source import ExternalSource, feed
 from grete.clients.writer import Writer
 from grete.errors import ConfigError
-from grete.execution.decoding import headers_of, reader_of
+from grete.execution.records.decoding import headers_of, reader_of
 from grete.job.directory import JobDirectory, directory_of
 from grete.logs.address import LogAddress, check_address, open_reader
 from grete.logs.partition_reader import PartitionFollower, rows_left
 from grete.ports import JobLogReader, LogRow
 from grete.protocol.ids import TopicPartition
-from grete.state.graph_pinning import know_graph
-from grete.state.newest import NewestReader
-from grete.state.pinning import check_readable
+from grete.state.pins.graph_pinning import know_graph
+from grete.state.pins.pinning import check_readable
+from grete.state.read.newest import NewestReader
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -1,8 +1,9 @@
 """Reading a changelog: which messages are valid (C2), which data a valid commit closes (R1). A fold in log order.
 
 The judge of validity. Two looks from outside judge the little that they need by themselves, because a fold must read
-all data since a commit: for the last commit (``framework/state/commits.py``) and for an outcome
-(``framework/execution/changelog_writer.py``). ``tests/core/test_fold_from_commits.py`` holds that all three agree.
+all data since a commit: for the last commit (``framework/state/read/commits.py``) and for an outcome
+(``framework/execution/changelog/changelog_writer.py``). ``tests/core/test_fold_from_commits.py`` holds that all three
+agree.
 """
 
 import zlib

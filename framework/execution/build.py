@@ -13,22 +13,22 @@ from grete.core.ports import Core
 from grete.core.task_topology import TaskWiring, wire
 from grete.core.topology import Topology
 from grete.errors import ConfigError
-from grete.execution.aligned_mode import AlignedMode
 from grete.execution.calls.clocked import ClockedCalls
 from grete.execution.calls.ports import Caller
 from grete.execution.deterministic.mode import DeterministicMode
 from grete.execution.deterministic.outputs import LogicalOutputs
 from grete.execution.deterministic.ports import LogicalRunner
 from grete.execution.deterministic.processor import LogicalProcessor
-from grete.execution.driver import TaskDriver
-from grete.execution.early_frames import SpilledFrames
-from grete.execution.outputs import Outputs
-from grete.execution.ports import CommitTracing, Runner, SpillStore, TaskTracing
-from grete.execution.processor import CheckKeys, Processor
-from grete.execution.record_times import InputTimes, input_times
-from grete.execution.sink_targets import MakeSinks, no_sinks, sinks_of
-from grete.execution.task_parts import COVERED, TaskParts
-from grete.execution.trace_context import NoTracing
+from grete.execution.engine.aligned_mode import AlignedMode
+from grete.execution.engine.driver import TaskDriver
+from grete.execution.engine.task_parts import COVERED, TaskParts
+from grete.execution.inputs.early_frames import SpilledFrames
+from grete.execution.records.trace_context import NoTracing
+from grete.execution.sinks.sink_targets import MakeSinks, no_sinks, sinks_of
+from grete.execution.task_code.outputs import Outputs
+from grete.execution.task_code.ports import CommitTracing, Runner, SpillStore, TaskTracing
+from grete.execution.task_code.processor import CheckKeys, Processor
+from grete.execution.task_code.record_times import InputTimes, input_times
 from grete.ports import Log, StateStore
 from grete.protocol.changelog_position import decode_changelog_position
 from grete.protocol.ids import TopicPartition
@@ -134,12 +134,12 @@ def _tracing(
     """
     if settings.tracing == "off":
         return NoTracing(), None
-    from grete.execution.tracing import CommitSpans, NoSpans, RecordTracing, TellsSpans
+    from grete.execution.engine.tracing import CommitSpans, NoSpans, RecordTracing, TellsSpans
 
     spans: TellsSpans = NoSpans()
     if not again:
         try:
-            from grete.execution.spans import Spans
+            from grete.execution.engine.spans import Spans
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith("opentelemetry"):
                 raise

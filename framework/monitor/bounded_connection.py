@@ -5,7 +5,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from grete.worker.open_files import allowed
+from grete.worker.logs.open_files import allowed
 
 CONNECTIONS_MAX = 256  # of browsers, scrapers and probes; one more is ended at once
 FILES_SHARE = 4  # connections take at most the fourth part of this process's files: workers need them, too

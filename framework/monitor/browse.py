@@ -17,7 +17,7 @@ from grete.api.serdes import Serde, bytes_serde
 from grete.api.store import Store
 from grete.api.topic import Topic
 from grete.errors import ConfigError, TransientError
-from grete.execution.decoding import headers_of
+from grete.execution.records.decoding import headers_of
 from grete.job.dead_letters import Letter, letter_of, serdes_of
 from grete.job.metadata import pinned_settings
 from grete.open_transaction import OpenTransaction
@@ -25,12 +25,12 @@ from grete.ports import JobLogReader, LogRow, MetadataReader
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.changelog_text import message_in
-from grete.state.local_reader import place_of, store_named
-from grete.state.newest import NewestReader
-from grete.state.shown import decoded, external_topics, from_text
-from grete.state.snapshot_reader import SnapshotReader
-from grete.state.snapshots import snapshots
+from grete.state.read.changelog_text import message_in
+from grete.state.read.local_reader import place_of, store_named
+from grete.state.read.newest import NewestReader
+from grete.state.read.shown import decoded, external_topics, from_text
+from grete.state.read.snapshot_reader import SnapshotReader
+from grete.state.read.snapshots import snapshots
 
 ROWS_MAX = 100  # of a page
 CHARS_MAX = 2_000  # of a key or value

@@ -8,7 +8,7 @@ from grete.halts import halt_code
 from grete.monitor.health import keeps_up_s
 from grete.monitor.job_view import JobView, WorkerView
 from grete.protocol.report import Reason, TaskReport
-from grete.worker.ends import FREE_BYTES_MIN
+from grete.worker.supervisor.ends import FREE_BYTES_MIN
 
 BUSY_SHARE = 0.8  # of the last seconds with one task: its worker has hardly time for anything else
 

@@ -9,7 +9,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from grete.execution.commit_times import BUCKETS_S
+from grete.execution.changelog.commit_times import BUCKETS_S
 from grete.monitor.catalog import (
     COMMIT_SECONDS,
     COMMIT_TEXT,

@@ -28,10 +28,10 @@ from grete.monitor.server import Monitor, serving
 from grete.ports import JobLogReader, Log
 from grete.protocol.report import REASONS, WorkerReport
 from grete.settings import Settings
-from grete.worker.ends import free_bytes
-from grete.worker.job_member import JobMember
-from grete.worker.local_job import LocalJob
-from grete.worker.worker import Worker
+from grete.worker.members.job_member import JobMember
+from grete.worker.process.worker import Worker
+from grete.worker.supervisor.ends import free_bytes
+from grete.worker.supervisor.local_job import LocalJob
 
 _ASKS_S = 2.0  # for an answer of the log
 _DISK_S = 2.0  # between two looks at the disk

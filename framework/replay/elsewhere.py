@@ -23,7 +23,7 @@ from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
 from grete.replay.replay import Found, replay
 from grete.settings import Settings
-from grete.state.graph_pinning import know_graph
+from grete.state.pins.graph_pinning import know_graph
 
 HASHES_MAX = 4_294_967_295  # the greatest PYTHONHASHSEED
 TIME_ZONE = "NOWHERE-9:17"  # 9:17 hours east of Greenwich: the time zone of no place

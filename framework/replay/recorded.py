@@ -14,7 +14,7 @@ from grete.protocol.envelope import MessageType, decode_header
 from grete.protocol.frames import decode_columns, decode_headers
 from grete.protocol.ids import TopicPartition
 from grete.protocol.notes import IdleNote
-from grete.state.recorded_task import rows_of
+from grete.state.read.recorded_task import rows_of
 
 NOT_COMPARED = {"grete.offset"}  # the offset of a dead letter in a stream: a replay cuts frames otherwise
 

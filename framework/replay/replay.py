@@ -14,7 +14,7 @@ from grete.api.job import Job
 from grete.core.deterministic.logical_watermarks import step_at
 from grete.core.task_topology import TaskWiring, wire
 from grete.errors import ConfigError, FrameworkError
-from grete.execution.sink_targets import no_sinks
+from grete.execution.sinks.sink_targets import no_sinks
 from grete.job.topics import create_topics
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.ports import LogReader
@@ -33,8 +33,8 @@ from grete.replay.recorded import (
 from grete.replay.seeded import UntrimmedLog, changelog_of, decided_after
 from grete.replay.task_host import Faults, HostedTask, work_all
 from grete.settings import Settings
-from grete.state.commits import all_wirings
-from grete.state.recorded_task import RecordedTask, recorded_task
+from grete.state.read.commits import all_wirings
+from grete.state.read.recorded_task import RecordedTask, recorded_task
 
 STEPS_MAX = 20_000  # of time passing without end: 100 s of progress messages
 

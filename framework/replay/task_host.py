@@ -12,13 +12,13 @@ from grete.api.store import Store
 from grete.core.topology import Topology
 from grete.execution.build import assemble, store_names
 from grete.execution.calls.ports import Caller
-from grete.execution.driver import TaskDriver
-from grete.execution.reserved_stores import META, STREAM_TIME
-from grete.execution.sink_targets import MakeSinks, sinks_of
-from grete.execution.timers import NEVER
+from grete.execution.engine.driver import TaskDriver
+from grete.execution.sinks.sink_targets import MakeSinks, sinks_of
+from grete.execution.timing.reserved_stores import META, STREAM_TIME
+from grete.execution.timing.timers import NEVER
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.settings import Settings
-from grete.state.live_entries import unexpired_of
+from grete.state.read.live_entries import unexpired_of
 from grete.stores.memory import MemoryDisk, MemoryStore
 from grete.stores.spill import MemorySpill
 

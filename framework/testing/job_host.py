@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 from grete.api.job import Job
-from grete.execution.sink_targets import MakeSinks, sinks_of
+from grete.execution.sinks.sink_targets import MakeSinks, sinks_of
 from grete.job.topics import create_topics
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.replay.task_host import Faults, HostedTask, work_all
 from grete.settings import Settings
-from grete.state.commits import external_ends
-from grete.worker.completion import passed
-from grete.worker.progress import CommitProgress
+from grete.state.read.commits import external_ends
+from grete.worker.supervisor.completion import passed
+from grete.worker.supervisor.progress import CommitProgress
 
 START_MS = 1_700_000_000_000  # where virtual time begins: a moment in 2023
 INTERVALS_MAX = 1_000  # a job that is not at rest after this many checkpoints never will be

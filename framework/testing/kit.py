@@ -14,7 +14,7 @@ from grete.api.store import Store
 from grete.api.task import Task
 from grete.api.topic import Topic, encode_record
 from grete.errors import ConfigError
-from grete.execution.sink_targets import no_sinks, sinks_of
+from grete.execution.sinks.sink_targets import no_sinks, sinks_of
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition, split_producer_id
 from grete.protocol.partitioner import partition_of

@@ -13,7 +13,7 @@ from grete.api.task import Task
 from grete.api.topic import Topic
 from grete.api.versions import as_declared
 from grete.errors import ConfigError
-from grete.execution.decoding import reader_of
+from grete.execution.records.decoding import reader_of
 from grete.protocol.ids import TopicPartition
 from grete.testing.job_host import JobHost
 

@@ -25,9 +25,9 @@ from grete.job.directory import JobDirectory, digest
 from grete.logs.address import KAFKA, LogAddress, check_address
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings, with_texts
-from grete.state.local_reader import LocalReader
+from grete.state.read.local_reader import LocalReader
 from grete.testing.broker import find_broker
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tasks.demo import watch
 from tasks.demo.kills import Chaos
 from tasks.demo.recount import Audit, audit, recorded

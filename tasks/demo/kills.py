@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from grete.core.task_topology import TaskWiring
 from grete.protocol.report import TaskState
-from grete.state.commits import all_wirings, uncommitted_records
+from grete.state.read.commits import all_wirings, uncommitted_records
 from grete.stores.store_directory import wipe_directory
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 
 RESTORE_TRIES = 5
 SPREAD = 0.8  # of the work: the kills' moments lie in it

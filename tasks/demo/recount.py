@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from grete.logs.partition_reader import rows
 from grete.ports import LogReader
 from grete.protocol.ids import TopicPartition
-from grete.state.local_reader import LocalReader
+from grete.state.read.local_reader import LocalReader
 from tasks.inverted_index import END, Count, Index, documents, job, plain_index
 
 CHUNK = 200  # documents indexed at once

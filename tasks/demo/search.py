@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from grete.protocol.partitioner import partition_of
-from grete.state.local_reader import LocalReader
+from grete.state.read.local_reader import LocalReader
 from tasks.inverted_index import END, Index, job, postings_of, search
 
 HITS_SHOWN = 3

@@ -7,7 +7,7 @@ from grete.cli.spark_work import wanted_of
 from grete.spark.backfill.audit import audit
 from grete.spark.backfill.ranges import LOG
 from grete.spark.session import local_session
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 
 
 def demonstrate(found: JobTarget, local: LocalJob, screen: Screen) -> bool:

@@ -7,7 +7,7 @@ from grete.cli.progress import Screen
 from grete.cli.stop_signal import StopSignal
 from grete.errors import TransientError
 from grete.feeds.folder import FolderFeed
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tasks.demo.search import Lookup, found
 
 POLL_MS = 20

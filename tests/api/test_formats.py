@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from grete import Serde, Store, Topic, avro, json, protobuf, utf8
 from grete.api.shapes import describe_serde, key_changes, shown, value_changes
 from grete.errors import ConfigError, SerdeError
-from grete.state.shown import to_text
+from grete.state.read.shown import to_text
 from tests.support.messages import field, message
 
 

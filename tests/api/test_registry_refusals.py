@@ -14,7 +14,7 @@ from grete.api.mode import Mode
 from grete.api.registry_calls import patiently
 from grete.errors import ConfigError, TransientError
 from grete.ports import LogRow
-from grete.state.prepare import register_schemas
+from grete.state.pins.prepare import register_schemas
 from grete.testing import Kit
 from tests.api.registry_jobs import ORDER, OTHER, V1, V2, Bag, Order, copying
 from tests.support.local_batch import run_job

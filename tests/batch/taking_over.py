@@ -7,7 +7,7 @@ from typing import NamedTuple
 from grete.api.job import Job
 from grete.core.deterministic.merge_channel import ALL
 from grete.core.task_topology import TaskWiring, wire
-from grete.execution.reserved_stores import EVENT_TIME
+from grete.execution.timing.reserved_stores import EVENT_TIME
 from grete.ports import LogRow
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim, encode_data
 from grete.protocol.commit import (

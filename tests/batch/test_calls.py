@@ -10,13 +10,13 @@ from grete.batch.record_order import pieces_of_rows
 from grete.batch.task import BatchTask
 from grete.errors import ConfigError
 from grete.execution.calls.kept_results import is_kept
-from grete.execution.reserved_stores import META
+from grete.execution.timing.reserved_stores import META
 from grete.logs.memory import MemoryLog
 from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.commits import all_wirings
-from grete.state.recorded_task import recorded_task
+from grete.state.read.commits import all_wirings
+from grete.state.read.recorded_task import recorded_task
 from grete.testing import Kit
 from tests.batch.test_deterministic import at_rest
 from tests.calls.test_kit import RECORDS, One, Two, asked, numbers

@@ -12,14 +12,14 @@ from grete.api.job import Job
 from grete.batch.logical_order import LogicalOrder, recorded_order
 from grete.execution.deterministic.announced_time import AnnouncedTime
 from grete.execution.deterministic.outputs import AT, is_of_outputs, logical_time_of
-from grete.execution.reserved_stores import META, OUTBOX, TIMERS
+from grete.execution.timing.reserved_stores import META, OUTBOX, TIMERS
 from grete.logs.memory import MemoryLog
 from grete.protocol.ids import TopicPartition, producer_id
 from grete.protocol.notes import IdleNote
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state.commits import all_wirings
-from grete.state.recorded_task import recorded_task
+from grete.state.read.commits import all_wirings
+from grete.state.read.recorded_task import recorded_task
 from grete.testing import Kit
 from tests.batch.taking_over import Seen, live, taken_over
 from tests.support import delays, matches, watching

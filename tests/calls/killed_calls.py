@@ -15,14 +15,14 @@ from grete import Call, Input, Job, Output, Record, Store, Task, Topic, int64, u
 from grete.core.deterministic.call_results import CallResults
 from grete.execution.calls.flight import RecordInFlight
 from grete.execution.calls.thread import CallThread
-from grete.execution.driver import TaskDriver
+from grete.execution.engine.driver import TaskDriver
 from grete.job.directory import JobDirectory
 from grete.job.topics import create_topics
 from grete.logs.embedded import EmbeddedLog
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings
 from grete.stores.overlay import Overlay
-from grete.worker.worker import Worker
+from grete.worker.process.worker import Worker
 
 PLACES: dict[str, tuple[type, str]] = {
     "call": (CallThread, "begin"),  # others are in flight

@@ -18,8 +18,8 @@ from grete import (
     int64,
     utf8,
 )
-from grete.execution import firing
-from grete.execution.processor import Processor
+from grete.execution.task_code import firing
+from grete.execution.task_code.processor import Processor
 from grete.settings import Settings
 from grete.testing import Kit
 

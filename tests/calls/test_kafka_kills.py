@@ -17,9 +17,9 @@ from grete.ports import ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state.local_reader import LocalReader
+from grete.state.read.local_reader import LocalReader
 from grete.testing.broker import Broker
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.support.http_server import NO_ANSWER, CountingServer, serving
 from tests.worker.workers import LIMIT_S
 

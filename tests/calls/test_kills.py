@@ -13,7 +13,7 @@ import pytest
 from grete.job.directory import JobDirectory
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
-from grete.state.local_reader import LocalReader
+from grete.state.read.local_reader import LocalReader
 from tests.calls import killed_calls
 from tests.support.http_server import CountingServer, serving
 from tests.worker.workers import LIMIT_S

@@ -15,7 +15,7 @@ from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
-from grete.state.commits import last_commit
+from grete.state.read.commits import last_commit
 from grete.testing.broker import Broker
 from tests.cli.changed_pipeline import code, run, scan
 from tests.cli.changed_shop import Changes
@@ -270,7 +270,7 @@ def test_a_worker_of_the_code_of_before_that_was_not_seen_is_fenced(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It runs on another machine, say: what it commits behind the apply does not count."""
-    monkeypatch.setattr("grete.state.apply.refuse_if_owned", lambda *_: None)
+    monkeypatch.setattr("grete.state.write.apply.refuse_if_owned", lambda *_: None)
     before, changed = code(tmp_path, name="before"), code(tmp_path, *LAST_DROPPED)
     elsewhere = tmp_path / "elsewhere"
     options = ("--set=checkpoint_interval_ms=50", f"--state-directory={elsewhere}")

@@ -29,7 +29,7 @@ from grete.protocol.commit import encode_commit
 from grete.protocol.errors import DecodeError
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
-from grete.state.commits import last_commit
+from grete.state.read.commits import last_commit
 from tasks.word_count import job
 from tests.cli.test_run import grete
 

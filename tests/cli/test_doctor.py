@@ -19,7 +19,7 @@ from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import IN_DIRECTORY
 from grete.settings import MiB, Settings
-from grete.worker.open_files import FILES_MAX
+from grete.worker.logs.open_files import FILES_MAX
 from tests.worker.workers import LIMIT_S, say, word_log
 
 JOB = "tasks.word_count"

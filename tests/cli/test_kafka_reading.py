@@ -22,10 +22,10 @@ from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.spark.backfill.ranges import cover, parse_until
 from grete.spark.format.topic_source import TopicSource
-from grete.state.commits import all_wirings
-from grete.state.prepare import prepare
+from grete.state.pins.prepare import prepare
+from grete.state.read.commits import all_wirings
 from grete.testing.broker import Broker
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.cli.test_kafka import Cluster, Shell
 from tests.cli.test_run import grete
 from tests.worker.workers import LIMIT_S

@@ -17,7 +17,7 @@ from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.embedded import EmbeddedLog
 from grete.settings import Settings
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.state.pair_bulk_writes import run
 from tests.support.sqlite_files import all_closed
 

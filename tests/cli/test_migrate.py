@@ -11,18 +11,18 @@ import pytest
 
 from grete.core.graph_check import check_commit
 from grete.errors import ConfigError, ExitCode
-from grete.execution.reserved_stores import META
+from grete.execution.timing.reserved_stores import META
 from grete.job.loader import load_job
 from grete.logs.embedded import EmbeddedLog, EmbeddedReader
 from grete.protocol.changelog import decode_data
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
-from grete.state.changes import changes, position_at, ranges
-from grete.state.commits import all_wirings, last_commit
-from grete.state.graph_pinning import know_graph
-from grete.state.local_reader import LocalReader
-from grete.state.pinning import copy_pinned
-from grete.state.snapshots import contents, live, newest, segments
+from grete.state.pins.graph_pinning import know_graph
+from grete.state.pins.pinning import copy_pinned
+from grete.state.read.changes import changes, position_at, ranges
+from grete.state.read.commits import all_wirings, last_commit
+from grete.state.read.local_reader import LocalReader
+from grete.state.read.snapshots import contents, live, newest, segments
 from grete.testing.broker import Broker
 from tests.cli.old_prices import begin_before, code, pin_before, run
 from tests.cli.test_plan import plan
@@ -196,7 +196,7 @@ def test_a_worker_that_compared_before_is_fenced_and_refused_behind_it(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would write keys of version 1: one at work on another machine, and one that has only read the pins."""
-    monkeypatch.setattr("grete.state.migrate.refuse_if_owned", lambda *_: None)
+    monkeypatch.setattr("grete.state.write.migrate.refuse_if_owned", lambda *_: None)
     code_, job = code(tmp_path), load_job(code(tmp_path))
     with closing(EmbeddedReader(directory / "log.db")) as log:
         know_graph(job, log)

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from grete.cli.progress import Screen, counted
-from grete.state.shown import printable
+from grete.state.read.shown import printable
 
 
 def shown(*, terminal: bool) -> tuple[Screen, io.StringIO]:

@@ -12,7 +12,7 @@ import pytest
 
 from grete.cli import command_line
 from grete.job.loader import load_job
-from grete.state.local_reader import LocalReader
+from grete.state.read.local_reader import LocalReader
 from grete.testing.broker.settings import free_port
 from tests.support.waiting import bounded, pause, until
 from tests.worker.workers import LIMIT_S, WorkerUnderTest

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from grete.cli import command_line
-from grete.state.commits import all_wirings
-from grete.state.snapshots import commits
+from grete.state.read.commits import all_wirings
+from grete.state.read.snapshots import commits
 from tasks.word_count import job as word_count
 from tests.support.stopping import stop_without_locks
 from tests.worker.workers import TASK, WorkerUnderTest, say, until_committed, word_log

@@ -20,10 +20,10 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state.commits import all_wirings
-from grete.state.local_reader import LocalReader
-from grete.state.snapshots import commits, id_of_all, snapshots
-from grete.worker.local_job import LocalJob
+from grete.state.read.commits import all_wirings
+from grete.state.read.local_reader import LocalReader
+from grete.state.read.snapshots import commits, id_of_all, snapshots
+from grete.worker.supervisor.local_job import LocalJob
 from tests.state.pair_bulk_writes import counts, feed, run
 
 CODE = Path("tests/state/pair_job.py").read_text()

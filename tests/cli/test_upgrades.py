@@ -12,8 +12,8 @@ from grete.errors import ConfigError, SerdeError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.settings import Settings
-from grete.state.local_reader import DEFINITION
-from grete.state.prepare import prepare
+from grete.state.pins.prepare import prepare
+from grete.state.read.local_reader import DEFINITION
 from tests.cli.changed_shop import READER, Changes, code, run, scan
 from tests.cli.test_state_commands import grete
 

@@ -24,7 +24,7 @@ from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing.broker import Broker
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.worker.workers import LIMIT_S
 
 NUMBERS_SENT = 400

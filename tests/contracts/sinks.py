@@ -9,7 +9,7 @@ import msgspec
 import psycopg
 
 from grete import Files, Table, json
-from grete.execution.sink_targets import sinks_of
+from grete.execution.sinks.sink_targets import sinks_of
 from grete.testing.contracts import SinkWorld
 
 DDL = "CREATE TABLE numbers (task TEXT NOT NULL, number BIGINT NOT NULL)"

@@ -7,7 +7,7 @@ from grete.api.mode import Mode
 from grete.core.deterministic.logical_watermarks import NEVER, STEP_US
 from grete.core.deterministic.merge_channel import ALL
 from grete.core.events import Advance
-from grete.execution.event_time import AFTER_ALL
+from grete.execution.timing.event_time import AFTER_ALL
 from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
 from grete.stores.memory import MemoryDisk

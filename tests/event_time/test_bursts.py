@@ -7,7 +7,7 @@ import pytest
 
 from grete import Job
 from grete.errors import ExitCode
-from grete.execution import firing
+from grete.execution.task_code import firing
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grete.core.task_topology import wire
-from grete.execution.event_time import AFTER_ALL, BEFORE_ALL, OUTSIDE, EventTime, TimeSource
+from grete.execution.inputs.watermarks import IdleInputs
 from grete.execution.limits import EVERY_MS
-from grete.execution.watermarks import IdleInputs
+from grete.execution.timing.event_time import AFTER_ALL, BEFORE_ALL, OUTSIDE, EventTime, TimeSource
 from grete.protocol.control import decode_watermark
 from grete.protocol.envelope import MessageType, decode_header
 from grete.protocol.ids import TopicPartition

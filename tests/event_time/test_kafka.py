@@ -19,7 +19,7 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing.broker import Broker
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.event_time.jobs import MINUTE, counting, joining, paying
 from tests.logs.outputs import visible
 from tests.worker.workers import LIMIT_S

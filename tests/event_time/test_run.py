@@ -17,7 +17,7 @@ from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.event_time.jobs import MINUTE, counting, windows_in_a_row
 from tests.worker.workers import LIMIT_S
 

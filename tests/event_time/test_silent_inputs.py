@@ -12,8 +12,8 @@ from grete.api.topic import Time
 from grete.errors import ConfigError, GraphError
 from grete.job.directory import JobDirectory
 from grete.settings import Settings
-from grete.state.plan import By, plan_of
-from grete.state.prepare import prepare
+from grete.state.pins.plan import By, plan_of
+from grete.state.pins.prepare import prepare
 from grete.testing import Kit
 from tests.support.bound import bind
 

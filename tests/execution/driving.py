@@ -12,7 +12,7 @@ from grete.core.events import Event
 from grete.core.limits import Limits
 from grete.core.task_topology import TaskWiring
 from grete.execution.build import TaskIO, aligned_driver
-from grete.execution.commit_requests import CommitRequests
+from grete.execution.task_code.commit_requests import CommitRequests
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.ports import Delivery, ExternalRecord, LogRow, Write
 from grete.protocol.changelog import ChangelogType, decode_changelog_header

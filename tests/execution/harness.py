@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from grete import Job
-from grete.execution.outputs import Outputs
-from grete.execution.processor import Processor
-from grete.execution.sink_targets import MakeSinks, sinks_of
+from grete.execution.sinks.sink_targets import MakeSinks, sinks_of
+from grete.execution.task_code.outputs import Outputs
+from grete.execution.task_code.processor import Processor
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.envelope import Header, MessageType, encode_header
 from grete.protocol.frames import encode_columns

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from grete.cli import command_line
-from grete.execution import sst_install
+from grete.execution.prebuilt import sst_install
 from grete.stores import rocksdb
 from grete.stores.sst_ingest import hand_over
 from grete.stores.sst_snapshot import remove

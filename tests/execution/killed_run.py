@@ -14,7 +14,7 @@ from grete.logs.partition_reader import rows as all_rows
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.worker.workers import LIMIT_S
 
 EACH = 200  # records fed before each look

@@ -12,15 +12,15 @@ from typing import Any
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 from grete.core.deterministic import write_ahead
-from grete.execution import changelog_writer
-from grete.execution.changelog_writer import DataSlices
+from grete.execution.changelog import changelog_writer
+from grete.execution.changelog.changelog_writer import DataSlices
 from grete.job.directory import JobDirectory
 from grete.job.topics import create_topics
 from grete.logs.embedded import EmbeddedLog
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings
 from grete.stores.overlay import Overlay
-from grete.worker.worker import Worker
+from grete.worker.process.worker import Worker
 
 CALLS = {
     "slice": (DataSlices, "next"),

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from grete.cli import command_line
-from grete.execution import snapshot_install
-from grete.state import snapshot_upload
+from grete.execution.prebuilt import snapshot_install
+from grete.state.read import snapshot_upload
 from grete.stores import snapshot_folder
 from grete.stores.rocksdb import RocksStore
 from grete.stores.snapshot_folder import SnapshotFolder

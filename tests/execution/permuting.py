@@ -17,7 +17,7 @@ from grete.core import actions as do
 from grete.core import events as on
 from grete.core.deterministic import write_ahead
 from grete.execution.build import assemble
-from grete.execution.driver import TaskDriver
+from grete.execution.engine.driver import TaskDriver
 from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
 from grete.replay import task_host
 from grete.settings import Settings

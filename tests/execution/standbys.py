@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from grete.execution.standby import StandbyTask
+from grete.execution.changelog.standby import StandbyTask
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.ports import LogReader, StateStore
 from grete.protocol.changelog import decode_data

@@ -19,11 +19,11 @@ from grete import (
     utf8,
 )
 from grete.errors import ConfigError, TaskError
-from grete.execution import firing
+from grete.execution.task_code import firing
 from grete.replay.audit.refused import refuse_losses
 from grete.replay.incident.pack import PackRequest, pack
 from grete.settings import Settings, with_texts
-from grete.state.commits import all_wirings
+from grete.state.read.commits import all_wirings
 from grete.testing.kit import Kit
 from tests.execution.struck_world import World
 from tests.state.moving_host import MovableJob
@@ -305,7 +305,7 @@ def test_a_stopped_job_moves_to_other_numbers_of_partitions() -> None:
     moving = moving.moved(3).feed("letters", fed[20:40]).run()
     with pytest.MonkeyPatch.context() as patched:
         told: list[str] = []
-        patched.setattr("grete.state.fork.logger.warning", lambda text, *values: told.append(text % values))
+        patched.setattr("grete.state.write.fork.logger.warning", lambda text, *values: told.append(text % values))
         second = moving.moved(1).feed("letters", fed[40:]).run()
     assert ["runs at-most-once: what its tasks had read and not processed" in each for each in told] == [True]
     ids = second.job.stages[0].store_ids()

@@ -3,8 +3,8 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from grete.execution.backpressure import Backpressure, ReportedPositions, lag_bound
-from grete.execution.input_reader import InputReader
+from grete.execution.inputs.backpressure import Backpressure, ReportedPositions, lag_bound
+from grete.execution.inputs.input_reader import InputReader
 from grete.execution.limits import AGAIN_MS, LAG_PER_PRODUCER, REPORTED_MS, REPORTED_PARTS
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.protocol.ids import TopicPartition

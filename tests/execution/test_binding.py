@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from grete import Input, Job, Output, Record, Store, Task, Timers, Topic, TumblingWindow, int64, json, utf8
 from grete.errors import SerdeError, TaskError
-from grete.execution.binding import after_prefix
+from grete.execution.task_code.binding import after_prefix
 from tests.execution.harness import Rig
 
 LINES = Topic("lines", key=utf8, value=utf8)

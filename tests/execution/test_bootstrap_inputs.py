@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from grete.core.task_topology import TaskWiring, wire
-from grete.execution.input_reader import InputReader
+from grete.execution.inputs.input_reader import InputReader
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.protocol.ids import TopicPartition
 from tests.core.streams import A0, A1, JOB, Producer

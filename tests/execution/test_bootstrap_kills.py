@@ -14,7 +14,7 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.execution.priced_job import bills_of, orders_of, pricing, table_of
 from tests.worker.workers import LIMIT_S
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from grete.core.actions import WriteData
 from grete.core.events import DataWritten
 from grete.errors import Halted
-from grete.execution import changelog_writer
-from grete.execution.changelog_writer import DataSlices, RewriteBudget, apply_segment
+from grete.execution.changelog import changelog_writer
+from grete.execution.changelog.changelog_writer import DataSlices, RewriteBudget, apply_segment
 from grete.execution.limits import REWRITE_IDLE_BYTES
 from grete.protocol.changelog import (
     REWRITTEN,

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, utf8
-from grete.execution import checkpoint_asks
+from grete.execution.engine import checkpoint_asks
 from grete.job.directory import JobDirectory
 from grete.job.topics import create_topics
 from grete.logs.embedded.log import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.worker.worker import Worker
+from grete.worker.process.worker import Worker
 
 LINES, WORDS, COPIES, TOTALS = (Topic(name, key=utf8, value=utf8) for name in ("lines", "words", "copies", "totals"))
 WORDS_SENT, KEPT_BYTES = 40_000, 2_000

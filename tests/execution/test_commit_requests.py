@@ -8,8 +8,8 @@ import pytest
 from grete import Input, Job, Output, Record, Store, Task, Timers, Topic, int64, utf8
 from grete.api.mode import Mode
 from grete.errors import GraphError, TaskError
-from grete.execution.commit_requests import CommitRequests
 from grete.execution.limits import REQUEST_MS
+from grete.execution.task_code.commit_requests import CommitRequests
 from grete.settings import Settings
 from grete.testing import Kit
 

@@ -15,8 +15,8 @@ from grete.api.deduplicate import Deduplicate
 from grete.api.definition import changes_of_job, define
 from grete.api.mode import Mode
 from grete.errors import ConfigError, GraphError, TaskError
-from grete.execution.deduplication import with_number
 from grete.execution.limits import CLEAN_KEYS
+from grete.execution.task_code.deduplication import with_number
 from grete.testing import Kit
 
 START = 1_700_000_000_000

@@ -12,7 +12,7 @@ from grete.job.directory import JobDirectory
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.execution.repeated_job import NAME, counting
 from tests.worker.workers import LIMIT_S
 

@@ -13,8 +13,8 @@ import pytest
 from grete import ById, BySequence, Input, Job, Output, Record, Task, Topic, int64, utf8
 from grete.api.deduplicate import Deduplicate, Range
 from grete.api.mode import Mode
-from grete.execution import deduplication
-from grete.execution.deduplication import Deduplicator
+from grete.execution.task_code import deduplication
+from grete.execution.task_code.deduplication import Deduplicator
 from grete.testing import Kit
 
 HORIZON_MS = 1_000

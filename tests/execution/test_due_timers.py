@@ -23,8 +23,8 @@ from grete import (
     int64,
     utf8,
 )
-from grete.execution import firing
-from grete.execution.event_time import OUTSIDE, EventTime
+from grete.execution.task_code import firing
+from grete.execution.timing.event_time import OUTSIDE, EventTime
 from grete.protocol.ids import TopicPartition
 from grete.stores.memory import MemoryDisk
 from tests.execution.harness import Rig

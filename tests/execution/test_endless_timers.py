@@ -4,8 +4,8 @@ import pytest
 
 from grete import Input, Job, Record, Task, Timer, Timers, Topic, utf8
 from grete.errors import TaskError
-from grete.execution import firing
-from grete.execution import timers as module
+from grete.execution.task_code import firing
+from grete.execution.timing import timers as module
 from tests.execution.harness import Rig
 from tests.execution.test_timers import JOB, run
 

@@ -15,7 +15,7 @@ from grete.api.mode import Mode
 from grete.core.actions import WriteData
 from grete.core.events import DataWritten
 from grete.errors import ConfigError, TaskError
-from grete.execution.changelog_writer import DataSlices, RewriteBudget, apply_segment
+from grete.execution.changelog.changelog_writer import DataSlices, RewriteBudget, apply_segment
 from grete.ports import StateStore
 from grete.protocol.changelog import decode_data
 from grete.stores.expiring_store import ExpiringStore, expiry_of, unexpired

@@ -12,13 +12,13 @@ from grete.job.directory import JobDirectory
 from grete.ports import ExternalRecord, JobLog
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.entries import entries_of
-from grete.state.local_reader import LocalReader
-from grete.state.newest import NewestReader
-from grete.state.routes import routes_of
-from grete.state.snapshot_reader import SnapshotReader
-from grete.state.snapshots import snapshots
-from grete.worker.local_job import LocalJob
+from grete.state.read.local_reader import LocalReader
+from grete.state.read.newest import NewestReader
+from grete.state.read.snapshot_reader import SnapshotReader
+from grete.state.read.snapshots import snapshots
+from grete.state.write.entries import entries_of
+from grete.state.write.routes import routes_of
+from grete.worker.supervisor.local_job import LocalJob
 from tests.support.forgetful import NAME, PARTITIONS, TTL_MS, Forget, expected, forgetting
 from tests.worker.workers import LIMIT_S
 

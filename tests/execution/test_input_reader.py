@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grete.errors import Halted, OffsetOutOfRange
-from grete.execution.input_reader import InputReader
+from grete.execution.inputs.input_reader import InputReader
 from grete.execution.limits import GIVE_WAY_ROWS
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.protocol.ids import TopicPartition

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from grete.errors import Fenced, TransientError
-from grete.execution.changelog_writer import find_outcome
+from grete.execution.changelog.changelog_writer import find_outcome
 from grete.job.directory import JobDirectory
 from grete.job.topics import create_topics
 from grete.logs.embedded import EmbeddedLog
@@ -17,11 +17,11 @@ from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, enco
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskState, WorkerReport
 from grete.settings import Settings
-from grete.state.bulk_write import begin, commit, settle
-from grete.state.commits import all_wirings, last_commit
-from grete.state.snapshots import commits, settled_fold
-from grete.state.task_claim import claim
-from grete.worker.worker import Worker
+from grete.state.read.commits import all_wirings, last_commit
+from grete.state.read.snapshots import commits, settled_fold
+from grete.state.write.bulk_write import begin, commit, settle
+from grete.state.write.task_claim import claim
+from grete.worker.process.worker import Worker
 from tasks.word_count import job as word_count
 from tests.logs.lagging_log import LaggingLog
 from tests.state.pair_job import job

@@ -20,7 +20,7 @@ from grete import (
     utf8,
 )
 from grete.errors import ConfigError
-from grete.execution.held_input import HeldInput
+from grete.execution.inputs.held_input import HeldInput
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing.kit import Kit

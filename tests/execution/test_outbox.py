@@ -6,8 +6,8 @@ import pytest
 
 from grete import DeadLetter, Files, Input, Job, Output, Record, Task, Topic, json, utf8
 from grete.errors import SerdeError, TaskError
-from grete.execution.reserved_stores import FILES_OWNER, OUTBOX
-from grete.execution.sink_targets import no_sinks
+from grete.execution.sinks.sink_targets import no_sinks
+from grete.execution.timing.reserved_stores import FILES_OWNER, OUTBOX
 from tests.execution.harness import Rig
 
 LINES = Topic("lines", key=utf8, value=utf8)

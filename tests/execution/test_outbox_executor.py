@@ -6,7 +6,7 @@ from functools import partial
 from itertools import count
 
 from grete.errors import TransientError
-from grete.execution.outbox_executor import Background, OwnThread, StepPlan
+from grete.execution.sinks.outbox_executor import Background, OwnThread, StepPlan
 
 BOUND_S = 60
 

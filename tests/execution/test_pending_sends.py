@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grete.errors import TransientError
-from grete.execution.pending_sends import CHANGELOG, PRODUCED, PendingSends
+from grete.execution.engine.pending_sends import CHANGELOG, PRODUCED, PendingSends
 
 
 def sent(count: int) -> PendingSends:

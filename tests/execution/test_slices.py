@@ -14,7 +14,7 @@ from grete import int64
 from grete.job.directory import JobDirectory
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
-from grete.state.local_reader import LocalReader
+from grete.state.read.local_reader import LocalReader
 from tests.execution import killed_slices
 from tests.execution.driving import Step, driven
 from tests.execution.killed_slices import Count, open_job

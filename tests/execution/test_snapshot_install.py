@@ -15,10 +15,10 @@ import pytest
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory
 from grete.logs.embedded import EmbeddedLog
-from grete.state.commits import all_wirings, last_commit
-from grete.state.local_reader import LocalReader
-from grete.state.snapshot_upload import CHANGELOG as FROM_CHANGELOG
-from grete.state.snapshot_upload import LOCAL, SnapshotUpload, TakenSnapshot
+from grete.state.read.commits import all_wirings, last_commit
+from grete.state.read.local_reader import LocalReader
+from grete.state.read.snapshot_upload import CHANGELOG as FROM_CHANGELOG
+from grete.state.read.snapshot_upload import LOCAL, SnapshotUpload, TakenSnapshot
 from grete.stores.snapshot_folder import SnapshotFolder, SnapshotManifest
 from tasks.word_count import CountWords
 from tasks.word_count import job as word_count

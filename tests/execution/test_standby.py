@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from grete.core.changelog_fold import ChangelogFold
 from grete.core.lifecycle import StandbyPhase
-from grete.execution import standby
+from grete.execution.changelog import standby
 from grete.execution.limits import STANDBY_LOOK_MS, STANDBY_POSITION_MS
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, encode_data
 from grete.stores.rocksdb import RocksStore

@@ -7,8 +7,8 @@ import pytest
 
 from grete.core.lifecycle import StandbyPhase
 from grete.errors import LogAway, StoreCorrupted, TransientError
+from grete.execution.changelog.standby import StandbyTask
 from grete.execution.limits import LATE_MS
-from grete.execution.standby import StandbyTask
 from grete.logs.partition_reader import READABLE_S_MAX
 from tests.core.streams import INNER
 from tests.core.test_changelog_fold import Writer

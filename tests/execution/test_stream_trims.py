@@ -1,6 +1,6 @@
 """Streams are trimmed at once, or once what was committed is old enough for readers outside of the job."""
 
-from grete.execution.stream_trims import PARTS, StreamTrims
+from grete.execution.changelog.stream_trims import PARTS, StreamTrims
 from grete.protocol.ids import TopicPartition
 
 A, B = TopicPartition("a", 0), TopicPartition("a", 1)

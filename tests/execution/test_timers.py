@@ -24,8 +24,8 @@ from grete import (
     utf8,
 )
 from grete.errors import ConfigError, TaskError
-from grete.execution import timers as module
 from grete.execution.limits import MOVED_TIMERS
+from grete.execution.timing import timers as module
 from tests.execution.harness import Rig
 
 LINES = Topic("lines", key=utf8, value=utf8)

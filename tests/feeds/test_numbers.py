@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from grete import BySequence, Input, Job, Once, Output, Record, Task, Topic, utf8
 from grete.errors import ConfigError
-from grete.execution.deduplication import with_number
+from grete.execution.task_code.deduplication import with_number
 from grete.feeds import numbered_file
 from grete.feeds.folder import FolderFeed
 from grete.feeds.lines import feed_lines

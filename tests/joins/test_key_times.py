@@ -9,7 +9,7 @@ from grete.api import key_times
 from grete.api.joins import How
 from grete.api.key_times import KeyTimes
 from grete.api.stateful import TIME_MAX, TIME_MIN, timed_key_serde
-from grete.execution.binding import bind_store
+from grete.execution.task_code.binding import bind_store
 from grete.stores.memory import MemoryStore
 from grete.stores.overlay import Overlay
 from grete.testing import Kit

@@ -12,7 +12,7 @@ from grete.logs.partition_reader import rows as all_rows
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.joins.jobs import interval, job_of, late_topic, lefts, pairs_topic, rights
 from tests.worker.workers import LIMIT_S
 

@@ -14,7 +14,7 @@ from grete.logs.kafka import KafkaLog
 from grete.logs.kafka.members_topic import KafkaMembersTopic
 from grete.logs.patience import Patience
 from grete.settings import Settings
-from grete.state.prepare import prepare
+from grete.state.pins.prepare import prepare
 from tests.logs.guarded_job import job, rejected, sentences, totals
 from tests.logs.secure_broker import SecureBroker, listed, secure_broker
 from tests.suite.tiers import NEEDS_NOTHING

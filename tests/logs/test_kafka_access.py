@@ -16,7 +16,7 @@ from grete.cli.commands import topic as topic_module
 from grete.cli.job_target import NamedJob
 from grete.core.partitioners import Partitioner
 from grete.errors import ConfigError, ExitCode
-from grete.execution import changelog_writer
+from grete.execution.changelog import changelog_writer
 from grete.execution.deterministic.differing import explained
 from grete.execution.deterministic.remade import OutputsDiffer
 from grete.job.directory import JobDirectory
@@ -29,8 +29,8 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings
-from grete.state.prepare import prepare
-from grete.worker.worker import Worker
+from grete.state.pins.prepare import prepare
+from grete.worker.process.worker import Worker
 from tests.logs.guarded_job import Count, Forward, rejected, sentences, totals
 from tests.logs.guarded_job import job as guarded_job
 from tests.logs.secure_broker import Entry, SecureBroker, listed

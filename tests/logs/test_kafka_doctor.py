@@ -21,12 +21,12 @@ from grete.logs.address import LogAddress
 from grete.logs.kafka import KafkaLog, KafkaReader
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.commits import all_wirings
-from grete.state.pinning import DEFINED, pin_definition
-from grete.state.prepare import prepare
-from grete.state.unbound import BEFORE
+from grete.state.pins.pinning import DEFINED, pin_definition
+from grete.state.pins.prepare import prepare
+from grete.state.pins.unbound import BEFORE
+from grete.state.read.commits import all_wirings
 from grete.testing.broker.settings import free_port
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.logs.guarded_job import job as guarded_job
 from tests.logs.guarded_job import sentences
 from tests.logs.secure_broker import Entry, SecureBroker, listed

@@ -15,7 +15,7 @@ from grete.protocol.changelog import ChangelogHeader, ChangelogType
 from grete.protocol.commit import Commit, ExternalInput, encode_commit
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.prepare import prepare
+from grete.state.pins.prepare import prepare
 from grete.testing.broker import Broker
 
 pytestmark = pytest.mark.kafka

@@ -207,7 +207,7 @@ def test_a_job_runs_and_shows_no_secret(guarded: SecureBroker, tmp_path: Path) -
         assert failed.returncode == ExitCode.HALTED
     assert "sasl.password" in log_path.read_text()
     assert b"kafka.properties" in shown
-    assert b"grete.worker.process_main" in shown  # the worker's
+    assert b"grete.worker.life.process_main" in shown  # the worker's
     shown += b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != config)
     shown += b"".join(messages(guarded))
     assert b"worker started" in shown

@@ -29,9 +29,9 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings
-from grete.state.prepare import prepare
+from grete.state.pins.prepare import prepare
 from grete.testing.broker import Broker
-from grete.worker.worker import Worker
+from grete.worker.process.worker import Worker
 from tests.support.kafka_topics import create, delete, widen
 
 pytestmark = pytest.mark.kafka

@@ -21,7 +21,7 @@ from grete.ports import ExternalRecord
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.snapshots import id_of_all, snapshots
+from grete.state.read.snapshots import id_of_all, snapshots
 from tests.monitor.test_server import get
 from tests.worker.workers import LIMIT_S
 

@@ -14,7 +14,7 @@ from grete.protocol.partitioner import partition_of
 from grete.replay.audit.followed import AuditBegun, FollowedAudit
 from grete.replay.audit.steps import AuditStep, WrongEntry
 from grete.settings import Settings
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.support.dropped import when_dropped
 from tests.worker.workers import LIMIT_S
 

@@ -5,11 +5,12 @@ import pytest
 from grete import Input, Job, Output, Record, Task, Timer, Timers, Topic, int64, utf8
 from grete.core.task_topology import wire
 from grete.errors import TaskError
-from grete.execution import firing, timers
+from grete.execution.task_code import firing
+from grete.execution.timing import timers
 from grete.protocol.changelog import InputDecision
 from grete.replay.replay import replay
 from grete.settings import Settings
-from grete.state.recorded_task import recorded_task
+from grete.state.read.recorded_task import recorded_task
 from grete.testing import Kit
 
 SECOND = 1_000

@@ -18,9 +18,9 @@ from grete.job.directory import JobDirectory
 from grete.settings import Settings
 from grete.sinks.files import FilesSink
 from grete.sinks.sql import SqlSink
-from grete.worker.lifetime import run_worker
-from grete.worker.opening import open_worker
-from grete.worker.worker_log import configure_logs
+from grete.worker.life.lifetime import run_worker
+from grete.worker.life.opening import open_worker
+from grete.worker.logs.worker_log import configure_logs
 from tests.contracts.sinks import Numbered
 
 COMMITTED, HALF, WRITTEN, INSIDE, SHOWN, APPLIED = "committed", "half written", "written", "inside", "shown", "applied"

@@ -9,7 +9,7 @@ import pytest
 from grete import Files, json, utf8
 from grete.api.sink import Owner, Released
 from grete.errors import Halted, SerdeError, TransientError
-from grete.execution.sink_targets import sinks_of
+from grete.execution.sinks.sink_targets import sinks_of
 from grete.halts import HaltCode
 from grete.sinks.files import FilesSink, line_encoder
 

@@ -19,7 +19,7 @@ from grete.job.loader import load_job
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.worker.workers import LIMIT_S
 
 RECORDS = 300  # of each partition

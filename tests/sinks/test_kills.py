@@ -18,8 +18,8 @@ from grete.job.directory import JobDirectory
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
-from grete.state.commits import last_commit
-from grete.state.prepare import prepare
+from grete.state.pins.prepare import prepare
+from grete.state.read.commits import last_commit
 from tests.contracts.sinks import DeclaredWorld, files_world, postgres_world, sqlite_world
 from tests.sinks.killed_worker import (
     ASKED,

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from grete.execution.changelog_writer import find_outcome
+from grete.execution.changelog.changelog_writer import find_outcome
 from grete.job.topics import create_topics
 from grete.logs.kafka import KafkaLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.bulk_write import begin, commit
-from grete.state.bulk_write_attempt import Attempt
+from grete.state.write.bulk_write import begin, commit
+from grete.state.write.bulk_write_attempt import Attempt
 from grete.testing.broker import Broker
 from grete.testing.broker.settings import free_port
 from grete.testing.late_end import LateEndLine, LateStage

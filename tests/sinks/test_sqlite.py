@@ -13,7 +13,7 @@ import pytest
 
 from grete import DeadLetter, Input, Job, Output, Record, Table, Task, Topic, avro, json, utf8
 from grete.errors import ConfigError, Halted, SerdeError, TaskError
-from grete.execution.reserved_stores import OUTBOX
+from grete.execution.timing.reserved_stores import OUTBOX
 from grete.settings import Settings
 from grete.testing import Kit
 from tests.execution.harness import Rig

@@ -15,7 +15,7 @@ from grete.settings import Settings
 from grete.spark.format.options import Where
 from grete.spark.moving.spark_mover import SparkMover
 from grete.spark.moving.write import WritePlan
-from grete.state.rescale import rescale
+from grete.state.write.rescale import rescale
 from tests.spark.backfill.scene import Silent
 from tests.spark.troubles import LIMIT_S, kill_executor
 from tests.state.pair_job import job

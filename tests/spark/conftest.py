@@ -11,9 +11,9 @@ from grete.feeds.folder import FolderFeed
 from grete.job.directory import JobDirectory
 from grete.settings import Settings
 from grete.spark.session import local_session
-from grete.state.local_reader import LocalReader
-from grete.state.snapshots import snapshots
-from grete.worker.local_job import LocalJob
+from grete.state.read.local_reader import LocalReader
+from grete.state.read.snapshots import snapshots
+from grete.worker.supervisor.local_job import LocalJob
 from tasks.inverted_index import Index, documents, job
 from tests.spark import kept_classes
 

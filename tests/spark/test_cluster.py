@@ -19,8 +19,8 @@ from grete.job.topics import create_topics
 from grete.logs.embedded import EmbeddedLog
 from grete.protocol.changelog import ChangelogType
 from grete.protocol.changelog_position import ChangelogPosition
-from grete.state.commits import all_wirings
-from grete.state.snapshots import commits, contents, live, segments, settled_fold, snapshots
+from grete.state.read.commits import all_wirings
+from grete.state.read.snapshots import commits, contents, live, segments, settled_fold, snapshots
 from grete.stores.sst_snapshot import Builder, publish
 from tests.spark.backfill.scene import plain
 from tests.spark.cluster_backfills import HISTORY, JOBS, LIVE, filled

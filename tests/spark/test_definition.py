@@ -18,8 +18,8 @@ from grete.spark.format.columns import key_column
 from grete.spark.format.options import Options, Where, find_store, know_serdes, read_options
 from grete.spark.format.sources import ChangelogSource
 from grete.spark.format.writer import state_writer
-from grete.state.prepare import prepare
-from grete.state.unbound import BEFORE
+from grete.state.pins.prepare import prepare
+from grete.state.pins.unbound import BEFORE
 from tests.cli.changed_shop import code
 
 

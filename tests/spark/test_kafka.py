@@ -12,9 +12,9 @@ from grete.errors import ConfigError
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.spark.format.writer import partitioned
-from grete.state.bulk_write import begin, commit, settle
-from grete.state.commits import all_wirings
-from grete.state.snapshots import commits
+from grete.state.read.commits import all_wirings
+from grete.state.read.snapshots import commits
+from grete.state.write.bulk_write import begin, commit, settle
 from grete.testing.broker import Broker
 from tests.spark.backfill.scene import SETTINGS, Records, Scene, made, plain
 from tests.spark.test_deterministic import MODE

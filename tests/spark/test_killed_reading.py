@@ -11,7 +11,7 @@ import pytest
 
 from grete.api.job import Job
 from grete.ports import JobLog
-from grete.state.commits import all_wirings
+from grete.state.read.commits import all_wirings
 from tests.spark.backfill.scene import Scene, made, parquet, plain
 from tests.spark.moving.scene import Moving
 from tests.spark.moving.test_moving_faults import FIRST, SECOND, THIRD

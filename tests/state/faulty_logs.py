@@ -10,7 +10,7 @@ from grete.protocol.changelog import (
     decode_changelog_header,
 )
 from grete.protocol.ids import TopicPartition
-from grete.state.task_claim import claim
+from grete.state.write.task_claim import claim
 
 
 class RepeatingLog:

@@ -11,9 +11,9 @@ from grete.ports import ExternalRecord, JobLog
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state.fork import fork
-from grete.state.rescale import rescale
-from grete.state.snapshots import contents, segments, snapshots
+from grete.state.read.snapshots import contents, segments, snapshots
+from grete.state.write.fork import fork
+from grete.state.write.rescale import rescale
 from grete.testing.job_host import JobHost
 
 Fed = tuple[bytes, bytes, int]  # key, value, timestamp

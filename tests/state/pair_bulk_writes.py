@@ -11,8 +11,8 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state.local_reader import LocalReader
-from grete.worker.local_job import LocalJob
+from grete.state.read.local_reader import LocalReader
+from grete.worker.supervisor.local_job import LocalJob
 
 Lines = tuple[tuple[str, str], ...]  # (key, text)
 

@@ -14,9 +14,9 @@ from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress
 from grete.settings import Settings
-from grete.state import pinning
-from grete.state.pinning import know_dropped
-from grete.state.prepare import prepare
+from grete.state.pins import pinning
+from grete.state.pins.pinning import know_dropped
+from grete.state.pins.prepare import prepare
 
 
 def stopping(noting: Callable[..., bytes]) -> Callable[..., bytes]:

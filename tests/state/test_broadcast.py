@@ -17,11 +17,11 @@ from grete.logs.embedded import EmbeddedLog
 from grete.protocol.ids import TopicPartition
 from grete.replay.replay import replay
 from grete.settings import Settings
-from grete.state.commits import external_ends
-from grete.state.fork import fork
-from grete.state.graph_pinning import know_graph
-from grete.state.prepare import prepare
-from grete.state.rescale import rescale
+from grete.state.pins.graph_pinning import know_graph
+from grete.state.pins.prepare import prepare
+from grete.state.read.commits import external_ends
+from grete.state.write.fork import fork
+from grete.state.write.rescale import rescale
 from tests.support.bound import bind
 
 ORDERS, PRICES = Topic("orders", key=utf8, value=int64), Topic("prices", key=utf8, value=int64)

@@ -24,11 +24,11 @@ from grete.protocol.changelog import (
 )
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.bulk_write import abort, begin, check_used_up, commit, settle
-from grete.state.bulk_write_attempt import Attempt, BulkWrite, Written
-from grete.state.commits import all_wirings, last_commit
-from grete.state.snapshots import commits, contents, fold_to_end, live, segments, settled_fold, snapshots
-from grete.state.task_claim import claim
+from grete.state.read.commits import all_wirings, last_commit
+from grete.state.read.snapshots import commits, contents, fold_to_end, live, segments, settled_fold, snapshots
+from grete.state.write.bulk_write import abort, begin, check_used_up, commit, settle
+from grete.state.write.bulk_write_attempt import Attempt, BulkWrite, Written
+from grete.state.write.task_claim import claim
 from tests.state.faulty_logs import BreakingLog, ClaimedBeforeTheOutcome, RepeatingLog, UnfencedLog
 from tests.state.killed_bulk_writes import rewrite
 from tests.state.pair_job import job

@@ -18,13 +18,13 @@ from grete.ports import ExternalRecord, JobLog
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskState
 from grete.settings import Settings
-from grete.state.bulk_write import begin, commit, settle
-from grete.state.bulk_write_attempt import Attempt, BulkWrite
-from grete.state.commits import all_wirings
-from grete.state.local_reader import LocalReader
-from grete.state.prepare import prepare
-from grete.state.snapshots import contents, live, segments, settled_fold, snapshots
-from grete.worker.local_job import LocalJob
+from grete.state.pins.prepare import prepare
+from grete.state.read.commits import all_wirings
+from grete.state.read.local_reader import LocalReader
+from grete.state.read.snapshots import contents, live, segments, settled_fold, snapshots
+from grete.state.write.bulk_write import begin, commit, settle
+from grete.state.write.bulk_write_attempt import Attempt, BulkWrite
+from grete.worker.supervisor.local_job import LocalJob
 from tests.state.faulty_logs import BreakingLog
 from tests.state.pair_bulk_writes import run as run_pair
 from tests.worker.workers import LIMIT_S

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any, cast
 
 from grete.ports import Log
-from grete.state.commits import (
+from grete.state.read.commits import (
     all_wirings,
     count_commits,
     ends_of,
@@ -13,8 +13,8 @@ from grete.state.commits import (
     uncommitted_records,
 )
 from grete.testing import Kit
-from grete.worker.completion import all_committed, reached, used_up
-from grete.worker.progress import CommitProgress
+from grete.worker.supervisor.completion import all_committed, reached, used_up
+from grete.worker.supervisor.progress import CommitProgress
 from tasks.inverted_index import documents, job
 from tests.logs.lagging_log import LaggingLog
 

@@ -8,7 +8,7 @@ from grete import Input, Job, Record, Store, Task, Topic, int64, utf8
 from grete.errors import ConfigError
 from grete.logs.embedded import EmbeddedLog
 from grete.settings import Settings
-from grete.state.fork import fork
+from grete.state.write.fork import fork
 
 words = Topic("words", key=utf8, value=utf8)
 

@@ -9,7 +9,7 @@ from grete import Input, Job, Output, Record, Store, Task, Topic, Window, int64,
 from grete import TumblingWindow as Tumbling
 from grete.errors import ConfigError
 from grete.protocol.ids import TopicPartition
-from grete.state import rescale as rescale_module
+from grete.state.write import rescale as rescale_module
 from tests.state.moving_host import SETTINGS, MovableJob
 
 DELIVERIES = Topic("deliveries", key=utf8, value=int64)

@@ -8,7 +8,7 @@ import pytest
 from grete import Input, Job, Record, Store, Task, Topic, int64, json, utf8
 from grete.errors import ConfigError
 from grete.protocol.partitioner import partition_of
-from grete.state.local_reader import LocalReader
+from grete.state.read.local_reader import LocalReader
 from grete.stores.rocksdb import RocksStore
 from grete.stores.rocksdb_memory import RocksMemory
 

@@ -25,8 +25,8 @@ from grete.api.versions import FIRST
 from grete.errors import ConfigError
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state import migrate as migrate_module
-from grete.state.migrate import migrate
+from grete.state.write import migrate as migrate_module
+from grete.state.write.migrate import migrate
 from tests.state.moving_host import SETTINGS, MovableJob
 
 BEGIN_MS = 1_700_000_000_000

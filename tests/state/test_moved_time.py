@@ -31,7 +31,7 @@ from grete import (
 from grete.api.mode import Mode
 from grete.api.serdes import Serde, functions_of
 from grete.protocol.partitioner import partition_of
-from grete.state import rescale as rescale_module
+from grete.state.write import rescale as rescale_module
 from tests.state.moving_host import Fed, MovableJob, Sent
 
 BEGIN_MS = 1_700_000_000_000

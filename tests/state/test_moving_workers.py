@@ -15,13 +15,13 @@ from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.ports import JobLog
 from grete.protocol.changelog import ChangelogType, decode_changelog_header
-from grete.state import entries
-from grete.state import fork as fork_module
-from grete.state import rescale as rescale_module
-from grete.state.commits import all_wirings, last_commit
-from grete.state.prepare import prepare
-from grete.state.snapshots import Snapshot, contents, live, segments, snapshots
-from grete.worker.local_job import LocalJob
+from grete.state.pins.prepare import prepare
+from grete.state.read.commits import all_wirings, last_commit
+from grete.state.read.snapshots import Snapshot, contents, live, segments, snapshots
+from grete.state.write import entries
+from grete.state.write import fork as fork_module
+from grete.state.write import rescale as rescale_module
+from grete.worker.supervisor.local_job import LocalJob
 from tests.state.test_bulk_write_workers import CODE, SETTINGS, STORE, Scene, scene
 from tests.support.kafka_topics import widen
 from tests.worker.workers import LIMIT_S

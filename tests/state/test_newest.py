@@ -10,8 +10,8 @@ from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim
 from grete.protocol.changelog_position import ChangelogPosition, encode_changelog_position
 from grete.protocol.commit import Commit, encode_commit
-from grete.state.commits import all_wirings
-from grete.state.newest import NewestReader
+from grete.state.read.commits import all_wirings
+from grete.state.read.newest import NewestReader
 from grete.stores.rocksdb import RocksStore
 from grete.stores.rocksdb_memory import RocksMemory
 from tests.core.test_changelog_fold import BASE

@@ -13,10 +13,10 @@ from grete.job.directory import JobDirectory
 from grete.job.key_metadata import rescaled
 from grete.logs.embedded import EmbeddedLog
 from grete.settings import Settings
-from grete.state.graph_pinning import GRAPH
-from grete.state.prepare import prepare
-from grete.state.rescale import partitions_of, rescale
-from grete.worker.hosting import stages_of
+from grete.state.pins.graph_pinning import GRAPH
+from grete.state.pins.prepare import prepare
+from grete.state.write.rescale import partitions_of, rescale
+from grete.worker.process.hosting import stages_of
 
 LINES, WORDS = Topic("lines", key=utf8, value=int64), Topic("words", key=utf8, value=int64)
 SETTINGS = Settings()

@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import EMBEDDED, LogAddress
-from grete.state.pinning import DEFINED
-from grete.state.unbound import BEFORE
+from grete.state.pins.pinning import DEFINED
+from grete.state.pins.unbound import BEFORE
 from grete.testing.broker import Broker
 from tests.cli.test_state_commands import grete
 from tests.cli.test_taken_back import NEW, OLD, OTHER

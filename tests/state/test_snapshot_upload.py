@@ -14,12 +14,12 @@ from rocksdict import Options, Rdict
 from grete.api.mode import Mode
 from grete.job.directory import JobDirectory
 from grete.protocol.changelog_position import decode_changelog_position
-from grete.state.commits import CommittedAt, all_wirings
-from grete.state.rebuild import replay
-from grete.state.snapshot_upload import CHANGELOG, LOCAL, SnapshotUpload, TakenSnapshot
-from grete.state.snapshots import commits, snapshot_at
+from grete.state.read.commits import CommittedAt, all_wirings
+from grete.state.read.snapshot_upload import CHANGELOG, LOCAL, SnapshotUpload, TakenSnapshot
+from grete.state.read.snapshots import commits, snapshot_at
+from grete.state.write.rebuild import replay
 from grete.stores.snapshot_folder import SnapshotFolder
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.support.draining import drain
 from tests.support.parity_job import SETTINGS, ParityJob
 from tests.support.parity_records import fed

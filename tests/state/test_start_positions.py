@@ -24,10 +24,10 @@ from grete.ports import ExternalRecord, JobLog
 from grete.protocol.ids import TopicPartition
 from grete.replay.replay import replay
 from grete.settings import Settings
-from grete.state.prepare import prepare
-from grete.state.start_pinning import pin_starts
+from grete.state.pins.prepare import prepare
+from grete.state.pins.start_pinning import pin_starts
 from grete.testing.broker import Broker
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.worker.workers import LIMIT_S
 
 SETTINGS = Settings(checkpoint_interval_ms=50, restart_backoff_ms=20)

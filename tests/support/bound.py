@@ -1,7 +1,7 @@
 """A definition that binds without a run: what releases up to 0.3.0 pinned does so from its start on."""
 
 from grete.ports import JobLog
-from grete.state.unbound import BEFORE
+from grete.state.pins.unbound import BEFORE
 
 
 def bind(log: JobLog, job: str) -> None:

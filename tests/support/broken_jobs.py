@@ -34,7 +34,7 @@ from grete.job.loader import load_job
 from grete.job.topics import create_topics
 from grete.ports import ExternalRecord, LogReader
 from grete.protocol.ids import TopicPartition
-from grete.state.commits import all_wirings, last_commit
+from grete.state.read.commits import all_wirings, last_commit
 from tests.support.kafka_topics import create
 from tests.support.reports import positions
 from tests.verification.chaos.cluster import Cluster

@@ -2,7 +2,7 @@
 
 import time
 
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 
 LIMIT_S = 600.0
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = ("grete.cli", "grete.worker.process_main", "tests.sinks.killed_worker")
+PROGRAMS = ("grete.cli", "grete.worker.life.process_main", "tests.sinks.killed_worker")
 IMPORTED = ("grete.cli.main", "grete.logs.kafka", *PROGRAMS[1:])
 SEEDS = ("0", "random")  # values of PYTHONHASHSEED
 MESSAGE_BYTES_MAX, FILES_MAX = 1 << 17, 64

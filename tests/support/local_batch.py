@@ -13,8 +13,8 @@ from grete.batch.passes import LiveTime
 from grete.batch.record_order import Piece, before_others, piece_of_message, pieces_of_rows
 from grete.batch.task import BatchTask, StateRow
 from grete.core.deterministic.logical_watermarks import NEVER
-from grete.execution.event_time import OUTSIDE
-from grete.execution.record_times import order_of
+from grete.execution.task_code.record_times import order_of
+from grete.execution.timing.event_time import OUTSIDE
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition, producer_id
 from grete.settings import Settings

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grete.execution.build import store_names
-from grete.execution.reserved_stores import META, OUTBOX, STREAM_TIME
+from grete.execution.timing.reserved_stores import META, OUTBOX, STREAM_TIME
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress
@@ -13,11 +13,11 @@ from grete.logs.partition_reader import rows
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.live_entries import event_time_of
-from grete.state.prepare import prepare
-from grete.state.snapshots import contents, segments, snapshots
+from grete.state.pins.prepare import prepare
+from grete.state.read.live_entries import event_time_of
+from grete.state.read.snapshots import contents, segments, snapshots
 from grete.stores.expiring_store import horizon
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.support.draining import drain
 from tests.support.parity_records import PRICE_PARTITIONS, Fed, records_of
 from tests.support.parity_topics import prices

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from grete.execution.commit_times import BUCKETS_S
+from grete.execution.changelog.commit_times import BUCKETS_S
 from grete.protocol.report import (
     DropCounts,
     EarlyBytes,

@@ -9,7 +9,7 @@ from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
-from grete.state.local_reader import LocalReader
+from grete.state.read.local_reader import LocalReader
 from grete.stores.rocksdb import RocksStore
 from grete.stores.rocksdb_memory import RocksMemory
 from tasks.demo.recount import audit, recorded

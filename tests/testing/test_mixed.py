@@ -9,10 +9,10 @@ from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic,
 from grete.api.mode import Mode
 from grete.replay.replay import replay
 from grete.settings import Settings
-from grete.state.commits import all_wirings, external_ends, last_commit
-from grete.state.snapshots import snapshots
+from grete.state.read.commits import all_wirings, external_ends, last_commit
+from grete.state.read.snapshots import snapshots
 from grete.testing import Kit
-from grete.worker.completion import all_committed, passed, reached
+from grete.worker.supervisor.completion import all_committed, passed, reached
 
 LINES = Topic("lines", key=utf8, value=utf8)
 SIDE = Topic("side", key=utf8, value=utf8)

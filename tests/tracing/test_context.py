@@ -2,7 +2,7 @@
 
 import pytest
 
-from grete.execution.trace_context import RecordTrace, TraceContext, context_of, derived_id, is_sampled
+from grete.execution.records.trace_context import RecordTrace, TraceContext, context_of, derived_id, is_sampled
 
 TRACE, SPAN = 0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7
 HEADER = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

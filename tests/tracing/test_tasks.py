@@ -9,7 +9,7 @@ import pytest
 
 from grete import Call, DeadLetter, Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
 from grete.errors import ConfigError
-from grete.execution.trace_context import CURRENT, context_of
+from grete.execution.records.trace_context import CURRENT, context_of
 from grete.settings import Settings
 from grete.testing import Kit
 from tests.tracing.exported import exported, ids
@@ -191,7 +191,7 @@ def test_off_nothing_of_it_is_imported() -> None:
     """By default: no header, no span, no package of OpenTelemetry."""
     code = (
         "import sys; from tests.tracing import test_off as it; it.run();"
-        "print([n for n in sys.modules if n.startswith('opentelemetry') or n == 'grete.execution.tracing'])"
+        "print([n for n in sys.modules if n.startswith('opentelemetry') or n == 'grete.execution.engine.tracing'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
@@ -199,8 +199,8 @@ def test_off_nothing_of_it_is_imported() -> None:
 
 def test_on_without_the_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package is missing: the job does not start."""
-    monkeypatch.setitem(sys.modules, "grete.execution.spans", None)
-    monkeypatch.delitem(sys.modules, "grete.execution.spans")
+    monkeypatch.setitem(sys.modules, "grete.execution.engine.spans", None)
+    monkeypatch.delitem(sys.modules, "grete.execution.engine.spans")
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ConfigError, match=r"pip install 'grete\[otel\]'"):
         kit_of("aligned").run()

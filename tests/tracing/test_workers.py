@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grete.execution.trace_context import context_of
+from grete.execution.records.trace_context import context_of
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.partition_reader import rows_left
@@ -14,7 +14,7 @@ from grete.protocol.frames import decode_headers, encode_headers
 from grete.protocol.ids import TopicPartition
 from grete.replay.replay import replay
 from grete.settings import Settings
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.execution.deterministic.test_kills import all_running, poll_until
 
 pytestmark = pytest.mark.chaos

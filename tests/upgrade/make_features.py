@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from grete.settings import Settings
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.support.parity_job import ParityJob
 from tests.support.parity_records import table
 from tests.upgrade.features import EXPECTED, FIRST, KILLED, MODES, MORE

@@ -22,7 +22,7 @@ from grete.errors import ExitCode
 from grete.logs.embedded import EmbeddedReader
 from grete.logs.partition_reader import rows
 from grete.protocol.ids import TopicPartition
-from grete.state.local_reader import LocalReader
+from grete.state.read.local_reader import LocalReader
 from tests.cli.test_run import grete as run_elsewhere
 from tests.cli.test_state_commands import grete
 from tests.support.archives import unpack

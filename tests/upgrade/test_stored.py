@@ -18,7 +18,7 @@ from grete.ports import LogRow
 from grete.protocol.frames import decode_headers
 from grete.protocol.ids import TopicPartition
 from grete.sinks.sql import ACCOUNT
-from grete.state.local_reader import LocalReader
+from grete.state.read.local_reader import LocalReader
 from tests.cli.test_run import grete
 from tests.support.archives import unpack
 from tests.upgrade import aligned, deterministic

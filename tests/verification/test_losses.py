@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from grete.execution.held_input import HeldInput
+from grete.execution.inputs.held_input import HeldInput
 from tests.verification.simulation.losses import GUARANTEES, Guarantee, run_losing
 from tests.verification.simulation.oracle import Violation
 from tests.verification.simulation.scheduler import Simulation

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from benchmarks import results
 from benchmarks.results import Run
-from grete.execution.driver import TaskDriver
+from grete.execution.engine.driver import TaskDriver
 from tests.verification.simulation import kept
 from tests.verification.simulation.__main__ import app
 from tests.verification.simulation.batch import Batch, find, known_kills, run_batch

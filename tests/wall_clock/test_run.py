@@ -14,9 +14,9 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.replay.replay import replay
 from grete.settings import Settings
-from grete.state.recorded_task import rows_of
+from grete.state.read.recorded_task import rows_of
 from grete.testing.broker import Broker
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.wall_clock.jobs import reminding_soon
 from tests.worker.workers import LIMIT_S
 

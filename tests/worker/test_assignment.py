@@ -13,8 +13,8 @@ from grete.job.loader import load_job
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import InputPosition, InputReport, TaskReport, TaskState, WorkerReport
 from grete.settings import Settings
-from grete.worker.input_progress import InputProgress
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.input_progress import InputProgress
+from grete.worker.supervisor.local_job import LocalJob
 from tests.support.reports import task_report
 from tests.worker.test_supervisor import PAIR, poll_until
 from tests.worker.workers import WorkerUnderTest

@@ -10,7 +10,7 @@ import pytest
 from grete.job.loader import load_job
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
-from grete.worker.blocking import user_stack
+from grete.worker.process.blocking import user_stack
 from tests.support.reports import positions
 from tests.support.waiting import until
 from tests.worker.workers import LIMIT_S, WorkerUnderTest, word_log

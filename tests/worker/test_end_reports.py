@@ -12,8 +12,8 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import EndReport, StandbyReport, decode_standby_report
 from grete.settings import Settings
-from grete.worker.local_job import LocalJob
-from grete.worker.status_pipe import StatusLines, StatusPipe
+from grete.worker.pipes.status_pipe import StatusLines, StatusPipe
+from grete.worker.supervisor.local_job import LocalJob
 from tests.support.waiting import bounded, until
 
 WORDS = TopicPartition("words", 0)

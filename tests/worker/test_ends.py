@@ -11,10 +11,10 @@ from grete.errors import ExitCode, Halted, LogAway, StoreCorrupted, TaskError, T
 from grete.halts import HaltCode
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import ErrorPlace
-from grete.state.commits import all_wirings
-from grete.worker import ends
-from grete.worker.end_log import end_report
-from grete.worker.ends import exit_of
+from grete.state.read.commits import all_wirings
+from grete.worker.logs.end_log import end_report
+from grete.worker.supervisor import ends
+from grete.worker.supervisor.ends import exit_of
 from tasks.word_count import job as word_count
 
 

@@ -16,7 +16,7 @@ from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.support.reports import positions
 from tests.support.waiting import bounded, until
 from tests.worker.workers import WorkerUnderTest, word_log
@@ -151,7 +151,7 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path, hang: str, mode: str) -
 
 IMPORTED = """
 import sys
-if {"grete.worker.process_main", "grete.cli"} & {*sys.orig_argv}:
+if {"grete.worker.life.process_main", "grete.cli"} & {*sys.orig_argv}:
     reached = Path(__file__).with_name("reached")
     if not reached.exists():
         reached.touch()
@@ -209,7 +209,7 @@ def test_a_batch_that_takes_long_is_no_hang(tmp_path: Path, mode: str) -> None:
 
 MANY_FILES = """
 import os, resource, sys
-if "grete.worker.process_main" in sys.orig_argv:
+if "grete.worker.life.process_main" in sys.orig_argv:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4_096), most))
     FILES = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]

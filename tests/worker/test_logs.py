@@ -13,7 +13,7 @@ from grete.errors import ExitCode
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
-from grete.worker.own_lines import enable_own
+from grete.worker.logs.own_lines import enable_own
 from tests.cli.test_run import start
 from tests.worker.workers import LIMIT_S, WorkerUnderTest, say, until_committed, word_log
 

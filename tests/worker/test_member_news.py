@@ -5,8 +5,8 @@ import time
 import pytest
 
 from grete.settings import Settings
-from grete.worker.member_news import TOLD_AGAIN_S, TOLD_MAX, MemberNews
-from grete.worker.members_client import MemberRow
+from grete.worker.members.member_news import TOLD_AGAIN_S, TOLD_MAX, MemberNews
+from grete.worker.members.members_client import MemberRow
 
 
 def row(machine: str, session: str, code: str = "c", timeout_ms: int = 2_000) -> MemberRow:

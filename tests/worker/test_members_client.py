@@ -6,7 +6,7 @@ from grete.core.members.view import MemberId
 from grete.errors import FrameworkError
 from grete.protocol.members import Heartbeat, decode_members_message
 from grete.settings import Settings
-from grete.worker.members_client import MembersClient, membership
+from grete.worker.members.members_client import MembersClient, membership
 from tests.support.waiting import until
 
 SETTINGS = Settings(member_heartbeat_interval_ms=10, member_timeout_ms=40)

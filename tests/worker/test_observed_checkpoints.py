@@ -5,7 +5,7 @@ from typing import Any
 
 from grete.core.topology import Stage, Stream, Topology
 from grete.protocol.ids import producer_id
-from grete.worker.observed_checkpoints import ObservedCheckpoints
+from grete.worker.process.observed_checkpoints import ObservedCheckpoints
 
 STREAMS = (Stream("j.a.t.b", 0, 1, 2, "t"), Stream("j.b.o.c", 1, 2, 2, "o"))
 JOB = Topology("j", (Stage("a", 0, 2), Stage("b", 1, 2), Stage("c", 2, 2)), STREAMS, {0: ("in",)})

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from grete.worker.end_log import log_end
+from grete.worker.logs.end_log import log_end
 
 TEXT = """
 import resource
-from grete.worker.open_files import allowed, raise_limit
+from grete.worker.logs.open_files import allowed, raise_limit
 before = allowed()
 raise_limit()
 print(before, allowed(), *resource.getrlimit(resource.RLIMIT_NOFILE))
@@ -38,7 +38,7 @@ def test_workers_begin_with_it() -> None:
     """The commands, and processes that a supervisor starts without them: one that gets no spec ends at once."""
     for text in (
         "import grete.cli as c, grete.cli.main as m; m.app = lambda: None; c.command_line()",
-        "from grete.worker.process_main import main; main([])",
+        "from grete.worker.life.process_main import main; main([])",
     ):
         told = f"{text}\nimport resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
         command = ["sh", "-c", 'ulimit -Sn 100; ulimit -Hn 300; exec "$0" -c "$1"', sys.executable, told]
@@ -48,7 +48,7 @@ def test_workers_begin_with_it() -> None:
 
 NO_FILES = """
 import os
-from grete.worker.end_log import log_end
+from grete.worker.logs.end_log import log_end
 taken = []
 try:
     while True:

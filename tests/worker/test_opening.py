@@ -9,9 +9,9 @@ import pytest
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory
 from grete.settings import Settings
-from grete.worker import opening
-from grete.worker.opening import OpenedAhead, open_log, open_worker
-from grete.worker.status_pipe import StatusPipe
+from grete.worker.life import opening
+from grete.worker.life.opening import OpenedAhead, open_log, open_worker
+from grete.worker.pipes.status_pipe import StatusPipe
 from tasks.word_count import job
 from tests.worker.workers import word_log
 

@@ -30,7 +30,7 @@ from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing.broker import Broker
 from grete.testing.broker.settings import free_port
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.support.cut_line import CutLine
 from tests.support.kafka_topics import create
 from tests.verification.chaos.cluster import NOTICED_SOON, Cluster

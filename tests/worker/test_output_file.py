@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from grete.worker.output_file import Follower, OutputFile
+from grete.worker.pipes.output_file import Follower, OutputFile
 from tests.cli.test_run import start
 
 

@@ -15,8 +15,8 @@ from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.protocol.report import TaskState, WorkerReport, decode_worker_report
 from grete.settings import Settings
-from grete.worker.local_job import LocalJob
-from grete.worker.status_pipe import StatusLines, StatusPipe, report_in
+from grete.worker.pipes.status_pipe import StatusLines, StatusPipe, report_in
+from grete.worker.supervisor.local_job import LocalJob
 from tests.monitor.test_server import get, samples, url_in
 from tests.support.reports import task_report
 from tests.support.waiting import until

@@ -8,10 +8,10 @@ import pytest
 
 from grete.job.directory import JobDirectory
 from grete.settings import Settings
-from grete.worker import supervisor
-from grete.worker.local_job import LocalJob
-from grete.worker.process_main import WorkerSpec
-from grete.worker.process_pool import ProcessPool
+from grete.worker.life.process_main import WorkerSpec
+from grete.worker.supervisor import supervisor
+from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.process_pool import ProcessPool
 from tasks.word_count import job
 from tests.worker.test_supervisor import poll_until, running
 from tests.worker.workers import LIMIT_S, say, totals
@@ -34,10 +34,10 @@ def spec(tmp_path: Path) -> WorkerSpec:
 
 def test_a_worker_imports_nothing_that_only_people_need() -> None:
     """Imports are most of a start: a user interface, or Spark, would double it."""
-    code = "import sys, grete.worker.process_main, grete.logs.kafka; print(*sys.modules)"
+    code = "import sys, grete.worker.life.process_main, grete.logs.kafka; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported = done.stdout.split()
-    assert "grete.worker.worker" in imported
+    assert "grete.worker.process.worker" in imported
     assert not {"typer", "rich", "pyspark", "grete.cli"} & set(imported)
 
 
@@ -78,7 +78,7 @@ def test_the_prewarmed_worker_takes_the_place_of_a_killed_worker(
 @pytest.mark.usefixtures("started_by_exec")  # likewise
 def test_a_prewarmed_worker_whose_supervisor_is_gone_ends() -> None:
     """The kernel closes the supervisor's end of the pipe after any end of the supervisor."""
-    command = [sys.executable, "-m", "grete.worker.process_main"]
+    command = [sys.executable, "-m", "grete.worker.life.process_main"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=LIMIT_S, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 

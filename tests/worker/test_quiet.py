@@ -15,10 +15,10 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings
-from grete.worker import worker as module
-from grete.worker.control_pipe import Order
-from grete.worker.task_loop import TaskLoop
-from grete.worker.worker import Worker
+from grete.worker.pipes.control_pipe import Order
+from grete.worker.process import worker as module
+from grete.worker.process.task_loop import TaskLoop
+from grete.worker.process.worker import Worker
 
 WAITS = 5  # in a row without a round: with a turn at each status there are none
 HOUR_MS = 3_600_000

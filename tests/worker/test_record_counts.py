@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from grete.execution.input_holes import InputHoles
+from grete.execution.inputs.input_holes import InputHoles
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress
@@ -17,7 +17,7 @@ from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing.broker import Broker
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.support.kafka_topics import create
 from tests.worker.workers import LIMIT_S
 

@@ -19,11 +19,11 @@ from grete.logs.address import LogAddress, open_reader
 from grete.logs.embedded import EmbeddedReader
 from grete.protocol.report import StandbyReport, StandbyState, StandbyTaskReport
 from grete.settings import Settings
-from grete.state.newest import NewestReader
+from grete.state.read.newest import NewestReader
 from grete.stores.rocksdb import RocksStore
 from grete.stores.rocksdb_memory import RocksMemory
 from grete.testing.broker import Broker
-from grete.worker.standby_worker import StandbyWorker, open_standby
+from grete.worker.life.standby_worker import StandbyWorker, open_standby
 from tasks.word_count import job as word_count
 from tests.support.kafka_topics import create
 from tests.support.reports import positions

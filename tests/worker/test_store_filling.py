@@ -14,11 +14,11 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskState
 from grete.settings import Settings
-from grete.state.commits import all_wirings
-from grete.state.local_reader import LocalReader
-from grete.state.snapshot_upload import SnapshotUpload
+from grete.state.read.commits import all_wirings
+from grete.state.read.local_reader import LocalReader
+from grete.state.read.snapshot_upload import SnapshotUpload
 from grete.stores.snapshot_folder import SnapshotFolder
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.worker.test_supervisor import poll_until, running
 
 JOB = """

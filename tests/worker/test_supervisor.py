@@ -12,8 +12,8 @@ from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.protocol.report import TaskState
 from grete.settings import Settings
-from grete.worker.ends import exit_of
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.ends import exit_of
+from grete.worker.supervisor.local_job import LocalJob
 from tasks.word_count import job
 from tests.support.waiting import until
 from tests.worker.workers import WorkerUnderTest, say, totals

@@ -8,10 +8,10 @@ import pytest
 
 from grete.core.topology import Topology
 from grete.errors import Fenced, FrameworkError, LogAway, TaskError, TransientError
-from grete.execution.pending_sends import PendingSends
+from grete.execution.engine.pending_sends import PendingSends
 from grete.ports import Delivery
-from grete.worker.observed_checkpoints import ObservedCheckpoints
-from grete.worker.task_loop import TaskLoop
+from grete.worker.process.observed_checkpoints import ObservedCheckpoints
+from grete.worker.process.task_loop import TaskLoop
 
 
 class Task:

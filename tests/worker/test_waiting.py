@@ -19,8 +19,8 @@ from grete.logs import patience
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings
-from grete.worker import waiting
-from grete.worker.worker import Worker
+from grete.worker.process import waiting
+from grete.worker.process.worker import Worker
 
 BOTH = pytest.mark.parametrize("scene", ["aligned", "deterministic"], indirect=True)
 WHAT = {"aligned": "next checkpoint", "deterministic": "stream"}

@@ -3,7 +3,7 @@
 import os
 import threading
 
-from grete.worker.wakeup import WakeableSelector
+from grete.worker.pipes.wakeup import WakeableSelector
 from tests.worker.workers import LIMIT_S
 
 

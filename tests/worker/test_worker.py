@@ -10,7 +10,7 @@ import pytest
 from grete.errors import ConfigError, ExitCode
 from grete.job.directory import JobDirectory
 from grete.settings import Settings
-from grete.worker.worker import Worker
+from grete.worker.process.worker import Worker
 from tasks.word_count import job
 from tests.support.reports import positions
 from tests.support.stopping import stop_without_locks

@@ -7,12 +7,12 @@ from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.moved_state import say, standing_still
 from grete.job.metadata import pinned_settings
-from grete.state.apply import apply as apply_plan
-from grete.state.apply import wirings_of
-from grete.state.pinning import DEFINED, copy_definition
-from grete.state.pins import pin_of, put_in_place
-from grete.state.plan import By, pinned_of, plan_of
-from grete.worker.members_seen import refuse_members
+from grete.state.pins.pinning import DEFINED, copy_definition
+from grete.state.pins.pins import pin_of, put_in_place
+from grete.state.pins.plan import By, pinned_of, plan_of
+from grete.state.write.apply import apply as apply_plan
+from grete.state.write.apply import wirings_of
+from grete.worker.members.members_seen import refuse_members
 
 app = typer.Typer(add_completion=False)
 

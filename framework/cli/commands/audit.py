@@ -21,7 +21,7 @@ from grete.errors import ConfigError, ExitCode
 from grete.job.metadata import pinned_settings
 from grete.replay.audit.refused import refuse_losses
 from grete.spark import require_extra
-from grete.state.shown import printable
+from grete.state.read.shown import printable
 
 if TYPE_CHECKING:
     from grete.spark.backfill.audit import Audited, StateDifference

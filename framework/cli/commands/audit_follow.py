@@ -20,7 +20,7 @@ from grete.monitor.audit_metrics import AuditCounts, AuditMonitor
 from grete.replay.audit.followed import AuditBegun, FollowedAudit
 from grete.replay.audit.refused import check_follow
 from grete.replay.audit.steps import AuditStep, WrongEntry
-from grete.state.shown import decoded_plain
+from grete.state.read.shown import decoded_plain
 from grete.stores.expiring_store import EXPIRY_BYTES
 
 SAID_S = 60.0  # between two lines about an audit that finds nothing

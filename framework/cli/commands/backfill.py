@@ -18,8 +18,8 @@ from grete.cli.progress import Screen, counted, of_stages
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory, directory_of
 from grete.spark import require_extra
-from grete.state.bulk_write import settle
-from grete.state.prepare import prepare
+from grete.state.pins.prepare import prepare
+from grete.state.write.bulk_write import settle
 
 if TYPE_CHECKING:
     from grete.spark.backfill.backfill import Done, Wanted

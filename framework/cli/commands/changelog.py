@@ -15,9 +15,9 @@ from grete.errors import Halted
 from grete.halts import HaltCode
 from grete.ports import LogReader
 from grete.protocol.ids import TopicPartition
-from grete.state.changelog_text import clock, message_in
-from grete.state.commits import all_wirings
-from grete.state.shown import printable, rows_from
+from grete.state.read.changelog_text import clock, message_in
+from grete.state.read.commits import all_wirings
+from grete.state.read.shown import printable, rows_from
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Read and check the changelogs of a job.")
 

@@ -13,7 +13,7 @@ from grete.errors import ExitCode
 from grete.replay.elsewhere import ReplaySpec, replay_elsewhere
 from grete.replay.replay import Found, replay
 from grete.replay.report import is_same, report
-from grete.state.shown import printable
+from grete.state.read.shown import printable
 
 app = typer.Typer(add_completion=False)
 

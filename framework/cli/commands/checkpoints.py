@@ -17,7 +17,7 @@ from grete.cli.tables import print_table
 from grete.logs.open_transactions import told_all
 from grete.ports import LogReader
 from grete.protocol.ids import TopicPartition
-from grete.state.commits import all_wirings, ends_of, last_commit, readable_ends
+from grete.state.read.commits import all_wirings, ends_of, last_commit, readable_ends
 
 app = typer.Typer(add_completion=False)
 

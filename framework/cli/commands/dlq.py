@@ -25,7 +25,7 @@ from grete.logs.open_transactions import told_all
 from grete.ports import JobLogReader
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
-from grete.state.shown import decoded, printable
+from grete.state.read.shown import decoded, printable
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="List, show and send again the dead letters of a job."

@@ -17,7 +17,7 @@ from grete.cli.tables import print_table
 from grete.errors import ExitCode, FrameworkError
 from grete.job.loader import load_job
 from grete.logs.address import check_address, read_options
-from grete.state.shown import printable
+from grete.state.read.shown import printable
 
 app = typer.Typer(add_completion=False)
 

@@ -10,7 +10,7 @@ from grete.cli.job_target import NamedJob
 from grete.errors import ConfigError
 from grete.job.metadata import pinned_settings
 from grete.spark import require_extra
-from grete.state.pinning import check_readable
+from grete.state.pins.pinning import check_readable
 
 app = typer.Typer(add_completion=False)
 

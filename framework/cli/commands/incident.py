@@ -30,8 +30,8 @@ from grete.replay.incident.file import IncidentFile, Manifest, write
 from grete.replay.incident.pack import PackRequest, pack, wiring_named
 from grete.replay.incident.run import IncidentRun, check_runnable
 from grete.settings import Settings
-from grete.state.commits import all_wirings
-from grete.state.shown import printable
+from grete.state.read.commits import all_wirings
+from grete.state.read.shown import printable
 
 LOG_BYTES = 1 << 20  # of the end of a worker's log
 

@@ -16,9 +16,9 @@ from grete.cli.tables import print_table
 from grete.core.members.view import MembersView
 from grete.errors import ConfigError
 from grete.job.loader import load_job
-from grete.state.shown import printable
-from grete.worker.member_news import shown_time
-from grete.worker.members_seen import SeenMembers
+from grete.state.read.shown import printable
+from grete.worker.members.member_news import shown_time
+from grete.worker.members.members_seen import SeenMembers
 
 app = typer.Typer(add_completion=False)
 

@@ -8,9 +8,9 @@ from grete.cli.job_target import NamedJob
 from grete.cli.moved_state import say, standing_still, tell_moved
 from grete.cli.options import AssumeKeyed
 from grete.job.metadata import pinned_settings
-from grete.state.migrate import migrate as migrate_job
-from grete.state.pinning import check_definition
-from grete.worker.members_seen import refuse_members
+from grete.state.pins.pinning import check_definition
+from grete.state.write.migrate import migrate as migrate_job
+from grete.worker.members.members_seen import refuse_members
 
 app = typer.Typer(add_completion=False)
 

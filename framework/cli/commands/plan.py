@@ -13,8 +13,8 @@ from grete.cli.options import AsJson
 from grete.cli.reading import print_json
 from grete.cli.tables import print_table
 from grete.errors import ExitCode
-from grete.state.plan import By, Planned, plan_of
-from grete.state.shown import printable
+from grete.state.pins.plan import By, Planned, plan_of
+from grete.state.read.shown import printable
 
 app = typer.Typer(add_completion=False)
 

@@ -11,9 +11,9 @@ from grete.cli.job_target import NamedJob
 from grete.cli.moved_state import at_checkpoint, say
 from grete.cli.options import Checkpoint
 from grete.job.metadata import pinned_settings
-from grete.state import rebuild
-from grete.state.pinning import copy_definition, output_counts
-from grete.state.snapshots import id_of_all
+from grete.state.pins.pinning import copy_definition, output_counts
+from grete.state.read.snapshots import id_of_all
+from grete.state.write import rebuild
 
 app = typer.Typer(add_completion=False)
 

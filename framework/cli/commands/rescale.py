@@ -9,10 +9,10 @@ from grete.cli.job_target import NamedJob
 from grete.cli.moved_state import mover_of, say, standing_still, tell_moved
 from grete.cli.options import MovingOptions
 from grete.job.metadata import pinned_settings
-from grete.state.pinning import check_definition
-from grete.state.rescale import partitions_of
-from grete.state.rescale import rescale as rescale_job
-from grete.worker.members_seen import refuse_members
+from grete.state.pins.pinning import check_definition
+from grete.state.write.rescale import partitions_of
+from grete.state.write.rescale import rescale as rescale_job
+from grete.worker.members.members_seen import refuse_members
 
 app = typer.Typer(add_completion=False)
 

@@ -43,8 +43,8 @@ from grete.feeds.lines import feed_lines
 from grete.feeds.listing import name_of
 from grete.logs.patience import Patience
 from grete.protocol.ids import TopicPartition
-from grete.worker.local_job import LocalJob
-from grete.worker.members_seen import refuse_members
+from grete.worker.members.members_seen import refuse_members
+from grete.worker.supervisor.local_job import LocalJob
 
 app = typer.Typer(add_completion=False)
 Opened = tuple[Topic[Any, Any], int, str | None]  # what --input names: topic, handle, path of a regular file

@@ -15,8 +15,8 @@ from grete.cli.reading import print_json
 from grete.clock_text import MINUTES, clock_text
 from grete.errors import ConfigError
 from grete.settings import Settings
-from grete.state.commits import all_wirings
-from grete.state.snapshot_upload import SnapshotUpload, TakenSnapshot
+from grete.state.read.commits import all_wirings
+from grete.state.read.snapshot_upload import SnapshotUpload, TakenSnapshot
 from grete.stores.snapshot_folder import SnapshotFolder
 
 app = typer.Typer(add_completion=False)

@@ -17,9 +17,9 @@ from grete.cli.reading import print_json
 from grete.cli.tables import print_table
 from grete.clock_text import clock_text
 from grete.errors import ExitCode
-from grete.state.newest import NewestReader
-from grete.state.shown import from_text, plain, to_text
-from grete.state.snapshot_reader import SnapshotReader
+from grete.state.read.newest import NewestReader
+from grete.state.read.shown import from_text, plain, to_text
+from grete.state.read.snapshot_reader import SnapshotReader
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Read the committed state of a job, also while it runs."

@@ -11,11 +11,11 @@ from grete.cli.job_target import NamedJob
 from grete.cli.options import AsJson
 from grete.cli.reading import print_json
 from grete.errors import ConfigError
-from grete.execution.decoding import headers_of
+from grete.execution.records.decoding import headers_of
 from grete.logs.open_transactions import told_all
 from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
-from grete.state.shown import decoded, decoded_plain, external_topics, last_rows, rows_from
+from grete.state.read.shown import decoded, decoded_plain, external_topics, last_rows, rows_from
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Read the external topics of a job.")
 

@@ -20,8 +20,8 @@ from grete.cli.stop_signal import UNANSWERED, StopSignal
 from grete.core.supervision.assignment import Assignment
 from grete.errors import Halted, LogAway
 from grete.logs.patience import Patience
-from grete.worker.job_member import JobMember
-from grete.worker.local_job import LocalJob
+from grete.worker.members.job_member import JobMember
+from grete.worker.supervisor.local_job import LocalJob
 
 if TYPE_CHECKING:
     from grete.monitor.watching import JobWatch

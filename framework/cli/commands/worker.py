@@ -12,13 +12,13 @@ from grete.cli.job_command import job_command
 from grete.cli.job_target import JobTarget, NamedJob
 from grete.cli.options import PageOptions
 from grete.errors import ConfigError, ExitCode
-from grete.worker.hosting import stages_of
-from grete.worker.lifetime import end_at_once, log_refused, run_worker
-from grete.worker.opening import open_worker
-from grete.worker.status_pipe import StatusPipe
-from grete.worker.watchdog import exits_after
-from grete.worker.worker import Worker
-from grete.worker.worker_log import configure_logs
+from grete.worker.life.lifetime import end_at_once, log_refused, run_worker
+from grete.worker.life.opening import open_worker
+from grete.worker.logs.worker_log import configure_logs
+from grete.worker.pipes.status_pipe import StatusPipe
+from grete.worker.process.hosting import stages_of
+from grete.worker.process.watchdog import exits_after
+from grete.worker.process.worker import Worker
 
 logger = logging.getLogger("grete")
 app = typer.Typer(add_completion=False)
@@ -27,7 +27,7 @@ app = typer.Typer(add_completion=False)
 def _stand_by(
     found: JobTarget, partition: int, stage: str | None, http: str | None, pipe: StatusPipe | None
 ) -> ExitCode:
-    from grete.worker.standby_worker import StandbyWorker, open_standby, run_standby
+    from grete.worker.life.standby_worker import StandbyWorker, open_standby, run_standby
 
     if http is not None:
         log_refused(ConfigError("--standby with --http: a standby has no page; its log lines say how far it is"))

@@ -7,8 +7,8 @@ from grete.cli.doctor.report import Report
 from grete.core.task_topology import TaskWiring
 from grete.errors import FrameworkError
 from grete.ports import JobLogReader
-from grete.state.commits import CommittedAt
-from grete.state.graph_pinning import commits_of
+from grete.state.pins.graph_pinning import commits_of
+from grete.state.read.commits import CommittedAt
 
 
 def look(report: Report, job: Job, log: JobLogReader) -> Iterator[tuple[TaskWiring, CommittedAt]]:

@@ -26,7 +26,7 @@ from grete.logs.patience import Patience
 from grete.logs.topic_identity import CREATED_AGAIN, created_again
 from grete.protocol.ids import TopicPartition
 from grete.settings import MiB
-from grete.state.commits import all_wirings
+from grete.state.read.commits import all_wirings
 
 ANSWER_S_MAX = 10.0  # a broker that is well answers within milliseconds
 CONNECT_S_MAX = 3.0  # of one broker

@@ -11,7 +11,7 @@ from pathlib import Path
 from grete.api.job import Job
 from grete.cli.doctor.report import Report
 from grete.settings import GiB, MiB, Settings
-from grete.worker.open_files import allowed
+from grete.worker.logs.open_files import allowed
 
 FREE_BYTES_MIN = 1 * GiB  # RocksDB's compaction and a changelog's rewrite need room beside what is there
 INODES_MIN = 10_000  # a store has some dozens of files for each gigabyte

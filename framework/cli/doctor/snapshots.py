@@ -3,7 +3,7 @@
 from grete.api.job import Job
 from grete.cli.doctor.report import Report
 from grete.errors import FrameworkError, StoreCorrupted
-from grete.state.commits import all_wirings
+from grete.state.read.commits import all_wirings
 from grete.stores.snapshot_folder import SnapshotFolder
 
 _NAMED_MAX = 3  # tasks of one finding

@@ -9,11 +9,11 @@ from grete.api.calls import AnyCall
 from grete.api.context import Context, LogicalContext
 from grete.api.graph import StageGraph
 from grete.errors import ConfigError
-from grete.execution.binding import bound
 from grete.execution.calls.effects import deferred
 from grete.execution.calls.flight import Records
 from grete.execution.calls.ports import Caller, TurnsAndTimers
-from grete.execution.record_times import InPlace
+from grete.execution.task_code.binding import bound
+from grete.execution.task_code.record_times import InPlace
 
 AnyTimers = TypeVar("AnyTimers", bound=TurnsAndTimers | None)
 

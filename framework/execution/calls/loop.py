@@ -6,10 +6,10 @@ from typing import Any
 from grete.api.record import Record
 from grete.api.topic import Input
 from grete.execution.calls.flight import RecordInFlight, Records
-from grete.execution.decoding import decoders, headers_of
-from grete.execution.failures import refuser
-from grete.execution.process_loops import Loop
-from grete.execution.site import Site
+from grete.execution.records.decoding import decoders, headers_of
+from grete.execution.task_code.failures import refuser
+from grete.execution.task_code.process_loops import Loop
+from grete.execution.task_code.site import Site
 from grete.protocol.record_batch import RecordBatch
 from grete.stores.overlay import Overlay
 

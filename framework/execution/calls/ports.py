@@ -36,7 +36,7 @@ class Caller(Protocol):
 
 
 class TurnsAndTimers(Protocol):
-    """The timers of event time of a task whose records have turns (grete.execution.task_time)."""
+    """The timers of event time of a task whose records have turns (grete.execution.task_code.task_time)."""
 
     @property
     def holds(self) -> bool:

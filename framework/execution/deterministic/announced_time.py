@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from grete.core.deterministic.logical_watermarks import NEVER, step_at
 from grete.core.events import Advance
-from grete.execution.event_time import AFTER_ALL, BEFORE_ALL
-from grete.execution.record_times import part_of
-from grete.execution.reserved_stores import EVENT_TIME
+from grete.execution.task_code.record_times import part_of
+from grete.execution.timing.event_time import AFTER_ALL, BEFORE_ALL
+from grete.execution.timing.reserved_stores import EVENT_TIME
 from grete.protocol.record_batch import RecordBatch
 
 _TOLD = EVENT_TIME + b"told "  # in META, before a stream's name

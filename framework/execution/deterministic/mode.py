@@ -11,9 +11,9 @@ from grete.execution.deterministic.differing import explained
 from grete.execution.deterministic.output_recovery import OutputRecovery
 from grete.execution.deterministic.ports import LogicalRunner
 from grete.execution.deterministic.remade import OutputsDiffer
+from grete.execution.engine.pending_sends import CHANGELOG
+from grete.execution.engine.task_parts import COVERED, TaskParts
 from grete.execution.limits import END_CHECK_MS, LATE_MS
-from grete.execution.pending_sends import CHANGELOG
-from grete.execution.task_parts import COVERED, TaskParts
 from grete.ports import Delivery, ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition
 

@@ -5,7 +5,7 @@ has nothing to make again: what is made again must be what its digests say.
 """
 
 from grete.api.reader import OUTPUT, PRODUCER, SEQ, TIME, origin_of
-from grete.execution.frame_buffer import AnyHeaders
+from grete.execution.records.frame_buffer import AnyHeaders
 from grete.protocol.frames import decode_headers, encode_headers
 
 ONE = b"headers"  # in META: a task writes one header. Its value is the format's number

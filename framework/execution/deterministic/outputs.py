@@ -15,8 +15,8 @@ from grete.execution.deterministic.remade import (
     unpack_digest,
     unpack_released,
 )
-from grete.execution.frame_buffer import AnyHeaders, Buffer
-from grete.execution.outputs import HELD_BYTES, Append, Held
+from grete.execution.records.frame_buffer import AnyHeaders, Buffer
+from grete.execution.task_code.outputs import HELD_BYTES, Append, Held
 from grete.ports import ExternalRecord
 from grete.protocol.frames import digest_records, encode_columns
 from grete.protocol.ids import TopicPartition

@@ -6,7 +6,7 @@ from typing import Protocol
 from grete.core.actions import MergedWatermarks
 from grete.core.events import Advance
 from grete.execution.deterministic.remade import Check, Visible
-from grete.execution.ports import Runner
+from grete.execution.task_code.ports import Runner
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition
 from grete.protocol.notes import CallResult, CallsNote

@@ -18,14 +18,14 @@ from grete.execution.deterministic.behind_timers import BehindTimers
 from grete.execution.deterministic.outputs import LogicalOutputs, TimeAndSource
 from grete.execution.deterministic.record_clock import LogicalTime
 from grete.execution.deterministic.remade import Check, Visible
-from grete.execution.event_time import OUTSIDE
-from grete.execution.outputs import Outputs
-from grete.execution.processor import Processor
-from grete.execution.record_times import part_of
-from grete.execution.reserved_stores import META
-from grete.execution.sink_targets import MakeSinks, sinks_of
-from grete.execution.task_time import TaskTime
-from grete.execution.timers import NEVER as NEVER_SET
+from grete.execution.sinks.sink_targets import MakeSinks, sinks_of
+from grete.execution.task_code.outputs import Outputs
+from grete.execution.task_code.processor import Processor
+from grete.execution.task_code.record_times import part_of
+from grete.execution.task_code.task_time import TaskTime
+from grete.execution.timing.event_time import OUTSIDE
+from grete.execution.timing.reserved_stores import META
+from grete.execution.timing.timers import NEVER as NEVER_SET
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition, producer_id
 from grete.protocol.notes import CallResult, CallsNote

@@ -10,10 +10,10 @@ from grete.batch.passes import AlignedPass, LiveTime
 from grete.batch.record_order import Piece, merged, piece_of_message, pieces_of_rows
 from grete.core.deterministic.logical_watermarks import NEVER
 from grete.core.task_topology import TaskWiring
-from grete.execution.event_time import OUTSIDE
-from grete.execution.processor import Processor
-from grete.execution.record_times import order_of
-from grete.execution.reserved_stores import EVENT_TIME, META, OUTBOX, STREAM_TIME
+from grete.execution.task_code.processor import Processor
+from grete.execution.task_code.record_times import order_of
+from grete.execution.timing.event_time import OUTSIDE
+from grete.execution.timing.reserved_stores import EVENT_TIME, META, OUTBOX, STREAM_TIME
 from grete.logs.partition_reader import rows
 from grete.ports import LogReader
 from grete.protocol.commit import Commit
@@ -22,8 +22,8 @@ from grete.protocol.record_batch import RecordBatch
 from grete.replay.audit.sample import Sample
 from grete.replay.audit.steps import RemadeMessage, ValueOf, offsets
 from grete.settings import Settings
-from grete.state.live_entries import event_time_of
-from grete.state.snapshots import Snapshot
+from grete.state.read.live_entries import event_time_of
+from grete.state.read.snapshots import Snapshot
 
 
 class AlignedSteps:

@@ -10,10 +10,10 @@ from grete.batch.frames import Frame
 from grete.core.task_topology import wire
 from grete.errors import ConfigError
 from grete.execution.build import store_names
-from grete.execution.outputs import Outputs
-from grete.execution.processor import Processor
-from grete.execution.reserved_stores import FIRING, META, OUTBOX, STREAM_TIME
-from grete.execution.sink_targets import no_sinks
+from grete.execution.sinks.sink_targets import no_sinks
+from grete.execution.task_code.outputs import Outputs
+from grete.execution.task_code.processor import Processor
+from grete.execution.timing.reserved_stores import FIRING, META, OUTBOX, STREAM_TIME
 from grete.ports import LogReader
 from grete.protocol.commit import Commit
 from grete.replay.audit.aligned_steps import AlignedSteps
@@ -23,8 +23,8 @@ from grete.replay.audit.sent import Reached
 from grete.replay.audit.state_copy import EntryPlace, StateCopy, StepWrites, writes_between
 from grete.replay.audit.steps import ComparedStep, RemadeMessage, TaskSteps, WrongEntry
 from grete.settings import Settings
-from grete.state.live_entries import event_time_of
-from grete.state.snapshots import Snapshot
+from grete.state.read.live_entries import event_time_of
+from grete.state.read.snapshots import Snapshot
 from grete.stores.expiring_store import horizon
 from grete.stores.overlay import Overlay
 from grete.stores.rocksdb_memory import RocksMemory

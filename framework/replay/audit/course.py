@@ -12,9 +12,9 @@ from grete.ports import JobLogReader
 from grete.replay.audit import steps
 from grete.replay.audit.audited_task import AuditedTask
 from grete.replay.audit.steps import AuditStep, RemadeMessage, Tally, offsets
-from grete.state.commit_search import at_most
-from grete.state.commits import all_wirings
-from grete.state.snapshots import Snapshot, id_of_all, snapshots
+from grete.state.read.commit_search import at_most
+from grete.state.read.commits import all_wirings
+from grete.state.read.snapshots import Snapshot, id_of_all, snapshots
 
 
 class Course(Protocol):

@@ -22,10 +22,10 @@ from grete.replay.audit.sample import Sample
 from grete.replay.audit.state_copy import StateReplaced
 from grete.replay.audit.steps import AuditStep, PlaceLost, RemadeMessage
 from grete.settings import Settings
-from grete.state.commits import all_wirings, newest_commit
-from grete.state.pinning import output_counts
-from grete.state.snapshots import Snapshot, id_of_all, snapshots, snapshots_at
-from grete.state.start_pinning import know_starts
+from grete.state.pins.pinning import output_counts
+from grete.state.pins.start_pinning import know_starts
+from grete.state.read.commits import all_wirings, newest_commit
+from grete.state.read.snapshots import Snapshot, id_of_all, snapshots, snapshots_at
 from grete.stores.rocksdb_memory import RocksMemory
 from grete.stores.store_directory import make_private
 

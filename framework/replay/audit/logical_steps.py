@@ -14,11 +14,11 @@ from grete.batch.record_order import Piece, merged, piece_of_message, pieces_of_
 from grete.core.task_topology import TaskWiring
 from grete.execution.calls.kept_results import KeptResults, is_kept
 from grete.execution.deterministic.outputs import AT, digest_key, is_of_outputs, logical_time_of
-from grete.execution.event_time import OUTSIDE
 from grete.execution.limits import CALLS_MS
-from grete.execution.processor import Processor
-from grete.execution.record_times import part_of
-from grete.execution.reserved_stores import META, OUTBOX
+from grete.execution.task_code.processor import Processor
+from grete.execution.task_code.record_times import part_of
+from grete.execution.timing.event_time import OUTSIDE
+from grete.execution.timing.reserved_stores import META, OUTBOX
 from grete.logs.partition_reader import rows
 from grete.ports import LogReader
 from grete.protocol.commit import Commit
@@ -27,8 +27,8 @@ from grete.protocol.ids import TopicPartition
 from grete.replay.audit.sent import Reached, is_watermark, number_of
 from grete.replay.audit.steps import PlaceLost, RemadeMessage, ValueOf, offsets
 from grete.settings import Settings
-from grete.state.recorded_task import recorded_between
-from grete.state.snapshots import Snapshot
+from grete.state.read.recorded_task import recorded_between
+from grete.state.read.snapshots import Snapshot
 from grete.stores.overlay import Overlay
 
 

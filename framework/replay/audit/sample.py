@@ -2,8 +2,8 @@
 
 import zlib
 
-from grete.execution.reserved_stores import TIMERS
-from grete.state.record_keys import key_of_entry
+from grete.execution.timing.reserved_stores import TIMERS
+from grete.state.write.record_keys import key_of_entry
 
 
 class Sample:

@@ -7,7 +7,7 @@ from grete.batch.frames import Frame
 from grete.core.deterministic.logical_watermarks import NEVER
 from grete.core.task_topology import TaskWiring
 from grete.execution.deterministic.announced_time import AnnouncedTime
-from grete.execution.reserved_stores import META
+from grete.execution.timing.reserved_stores import META
 from grete.protocol.commit import Commit
 from grete.protocol.envelope import MessageType, decode_header
 from grete.protocol.frames import frame_count

@@ -7,12 +7,12 @@ from grete.api.graph import StageGraph
 from grete.core.changelog_fold import ChangelogFold, Segment
 from grete.errors import ConfigError, FrameworkError
 from grete.execution.build import store_names
-from grete.execution.changelog_writer import apply_segment
+from grete.execution.changelog.changelog_writer import apply_segment
 from grete.logs.partition_reader import rows
 from grete.ports import LogReader
 from grete.protocol.changelog import REWRITTEN, decode_data
 from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
-from grete.state.snapshots import Snapshot, segments
+from grete.state.read.snapshots import Snapshot, segments
 from grete.stores.rocksdb import RocksStore
 from grete.stores.rocksdb_memory import RocksMemory
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from grete.api.job import Job
 from grete.errors import ConfigError
-from grete.execution.user_traceback import in_grete
+from grete.execution.records.user_traceback import in_grete
 
 FILES_MAX = 1_000  # modules: a job that has more imports a library that lies beside it
 BYTES_MAX = 16 << 20  # likewise

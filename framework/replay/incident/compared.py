@@ -7,13 +7,13 @@ from typing import NamedTuple
 from grete.api.graph import StageGraph
 from grete.api.reader import origin_of
 from grete.execution.deterministic.numbering import theirs_of
-from grete.execution.reserved_stores import META, STREAM_TIME
+from grete.execution.timing.reserved_stores import META, STREAM_TIME
 from grete.ports import LogRow
 from grete.protocol.envelope import MessageType, decode_header
 from grete.protocol.frames import decode_columns, decode_headers
 from grete.protocol.ids import TopicPartition
 from grete.replay.recorded import State
-from grete.state.live_entries import unexpired_of
+from grete.state.read.live_entries import unexpired_of
 
 
 class Sent(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from grete.errors import ConfigError, FrameworkError
-from grete.execution.user_traceback import user_traceback
+from grete.execution.records.user_traceback import user_traceback
 from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
 

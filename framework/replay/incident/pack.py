@@ -23,9 +23,9 @@ from grete.replay.incident.file import Manifest, PackedCode, PackedRows, StateOf
 from grete.replay.incident.hidden import Hider
 from grete.replay.recorded import State
 from grete.settings import Settings, without_password
-from grete.state.commit_search import last_at_most
-from grete.state.commits import CommittedAt, all_wirings, newest_commit
-from grete.state.snapshots import segments, snapshot_at
+from grete.state.read.commit_search import last_at_most
+from grete.state.read.commits import CommittedAt, all_wirings, newest_commit
+from grete.state.read.snapshots import segments, snapshot_at
 
 OUTPUT_ROWS = 20_000  # of each partition that the task writes to: the last ones, to be compared
 PINS = "guarantee", "graph", "definition"  # of the job's metadata: by them its code reads the state

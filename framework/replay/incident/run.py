@@ -17,8 +17,8 @@ from grete.api.versions import FIRST
 from grete.core.task_topology import TaskWiring, wire
 from grete.errors import ConfigError, FrameworkError
 from grete.execution.calls.ports import Caller, Pending
-from grete.execution.ports import Runner
-from grete.execution.sink_targets import no_sinks
+from grete.execution.sinks.sink_targets import no_sinks
+from grete.execution.task_code.ports import Runner
 from grete.job.topics import create_topics
 from grete.logs.memory import MemoryLogData
 from grete.ports import LogRow, MetadataReader
@@ -41,9 +41,9 @@ from grete.replay.recorded import State
 from grete.replay.seeded import UntrimmedLog, changelog_of, decided_after
 from grete.replay.task_host import Faults, HostedTask
 from grete.settings import Settings
-from grete.state.graph_pinning import know_graph
-from grete.state.pinning import check_readable
-from grete.state.recorded_task import RecordedTask, recorded_task
+from grete.state.pins.graph_pinning import know_graph
+from grete.state.pins.pinning import check_readable
+from grete.state.read.recorded_task import RecordedTask, recorded_task
 
 STEPS_MAX = 1_000_000  # of virtual time
 STEP_MS = 5  # of virtual time, while nothing is to do

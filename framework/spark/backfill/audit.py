@@ -18,11 +18,11 @@ from grete.spark.backfill.ranges import LOG, check_placed, cover
 from grete.spark.backfill.schema import STATE
 from grete.spark.backfill.stages import Stages
 from grete.spark.telling import Telling, Watching
-from grete.state.bulk_write import check_used_up
-from grete.state.commits import all_wirings
-from grete.state.pinning import output_counts
-from grete.state.snapshots import Snapshot, snapshots
-from grete.state.start_pinning import know_starts
+from grete.state.pins.pinning import output_counts
+from grete.state.pins.start_pinning import know_starts
+from grete.state.read.commits import all_wirings
+from grete.state.read.snapshots import Snapshot, snapshots
+from grete.state.write.bulk_write import check_used_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

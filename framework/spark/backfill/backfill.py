@@ -2,8 +2,8 @@
 
 The driver looks whether the history fits the log; then it claims every task, so nothing moves any more, and decides how
 far the history goes. Executors run the tasks and write their state as attempts of a bulk write
-(``grete.state.bulk_write``); the driver commits and decides. Before that nothing counts: a backfill that dies is run
-again.
+(``grete.state.write.bulk_write``); the driver commits and decides. Before that nothing counts: a backfill that dies is
+run again.
 """
 
 import shutil
@@ -40,12 +40,12 @@ from grete.spark.backfill.schema import OUTPUT
 from grete.spark.backfill.stages import Stages, has_one_channel
 from grete.spark.format.options import Where
 from grete.spark.telling import Telling, Watching
-from grete.state.bulk_write import begin, commit
-from grete.state.bulk_write_attempt import BulkWrite
-from grete.state.commits import all_wirings, last_commit
-from grete.state.pinning import output_counts
-from grete.state.snapshots import Snapshot
-from grete.state.start_pinning import Settled, know_starts
+from grete.state.pins.pinning import output_counts
+from grete.state.pins.start_pinning import Settled, know_starts
+from grete.state.read.commits import all_wirings, last_commit
+from grete.state.read.snapshots import Snapshot
+from grete.state.write.bulk_write import begin, commit
+from grete.state.write.bulk_write_attempt import BulkWrite
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

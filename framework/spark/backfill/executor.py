@@ -20,7 +20,7 @@ from grete.batch.record_order import Piece, piece_of_message
 from grete.batch.task import BatchTask
 from grete.core.deterministic.logical_watermarks import NEVER
 from grete.core.task_topology import wire
-from grete.execution.event_time import OUTSIDE
+from grete.execution.timing.event_time import OUTSIDE
 from grete.job.loader import load_job
 from grete.ports import ExternalRecord
 from grete.protocol.envelope import Header, MessageType, encode_header
@@ -31,7 +31,7 @@ from grete.spark.backfill.file_rows import FileRows
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
 from grete.spark.backfill.results import Recorded, counted, handed_on, write
 from grete.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, batch
-from grete.state.recorded_task import recorded_task
+from grete.state.read.recorded_task import recorded_task
 
 _FRAME_HEADER = encode_header(Header(MessageType.FRAME, 0, 0, 0, 0))
 

@@ -11,8 +11,8 @@ from grete.batch.channels import channels_of
 from grete.batch.logical_order import LogicalOrder
 from grete.batch.record_order import InputPieces, Piece, before_others
 from grete.core.deterministic.logical_watermarks import NEVER
-from grete.execution.event_time import OUTSIDE
-from grete.execution.record_times import order_of
+from grete.execution.task_code.record_times import order_of
+from grete.execution.timing.event_time import OUTSIDE
 from grete.logs.partition_reader import rows
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition, producer_id

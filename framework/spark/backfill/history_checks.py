@@ -16,7 +16,7 @@ from grete.api.job import Job
 from grete.clock_text import clock_text
 from grete.core.task_topology import TaskWiring
 from grete.errors import ConfigError
-from grete.execution.record_times import order_of
+from grete.execution.task_code.record_times import order_of
 from grete.logs.partition_reader import rows
 from grete.ports import LogReader
 from grete.protocol.commit import Commit

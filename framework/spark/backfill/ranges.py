@@ -12,7 +12,7 @@ from grete.ports import JobLogReader, LogReader
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.plans import Tail, TaskInput
-from grete.state.commits import all_wirings
+from grete.state.read.commits import all_wirings
 
 NOW = "now"
 LOG = "kafka"  # where history may come from, beside files: the log's own history

@@ -12,16 +12,16 @@ from grete.execution.build import store_names
 from grete.execution.calls.kept_results import is_kept
 from grete.execution.deterministic.announced_time import AnnouncedTime
 from grete.execution.deterministic.outputs import AT, is_of_outputs, logical_time_of
-from grete.execution.floors import FLOOR
-from grete.execution.reserved_stores import EVENT_TIME, STREAM_TIME
+from grete.execution.timing.floors import FLOOR
+from grete.execution.timing.reserved_stores import EVENT_TIME, STREAM_TIME
 from grete.job.directory import JobDirectory
 from grete.protocol.changelog_position import ChangelogPosition
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
 from grete.spark.backfill.schema import STATE, batch
 from grete.spark.telling import Telling
-from grete.state.bulk_write_attempt import Attempt, BulkWrite
-from grete.state.live_entries import event_time_of
-from grete.state.snapshots import Entries, Snapshot, contents, segments
+from grete.state.read.live_entries import event_time_of
+from grete.state.read.snapshots import Entries, Snapshot, contents, segments
+from grete.state.write.bulk_write_attempt import Attempt, BulkWrite
 from grete.stores.expiring_store import horizon
 from grete.stores.sst_snapshot import Builder, SstFile, publish
 

@@ -33,8 +33,8 @@ from grete.spark.format.change_rows import StoreColumns, change_rows
 from grete.spark.format.columns import column
 from grete.spark.format.options import Where
 from grete.spark.format.reader import StatePlan, state
-from grete.state.changes import BEGINNING, Position, decode_position, position_at, ranges
-from grete.state.snapshots import snapshots_at
+from grete.state.read.changes import BEGINNING, Position, decode_position, position_at, ranges
+from grete.state.read.snapshots import snapshots_at
 
 _COLUMNS = ["key", "value", "partition", "checkpoint_id"]
 _SUFFIX = ".grete.parquet"  # files of other names are not touched

@@ -11,7 +11,7 @@ from grete.ports import LogReader
 from grete.spark.format.columns import Column
 from grete.spark.format.latest_values import entries_of
 from grete.spark.format.reader import BATCH_ROWS
-from grete.state.changes import ChangelogRange, Changes, changes
+from grete.state.read.changes import ChangelogRange, Changes, changes
 from grete.stores.expiring_store import EXPIRY_BYTES
 
 

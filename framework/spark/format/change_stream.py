@@ -24,7 +24,8 @@ from grete.spark.format.following import FollowingReader
 from grete.spark.format.options import Options, batch_limit, find_store
 from grete.spark.format.parts import Part
 from grete.spark.format.reader import StatePlan, state
-from grete.state.changes import (
+from grete.state.pins.pinning import check_readable
+from grete.state.read.changes import (
     BEGINNING,
     ChangelogRange,
     Position,
@@ -34,8 +35,7 @@ from grete.state.changes import (
     position_at,
     ranges,
 )
-from grete.state.pinning import check_readable
-from grete.state.snapshots import Snapshot, snapshots_at
+from grete.state.read.snapshots import Snapshot, snapshots_at
 
 STREAM_OPTIONS = {"startingcheckpoint", "maxcheckpointsperbatch"}
 _SNAPSHOT = "snapshot"  # in an offset: the first batch is a table, not changes

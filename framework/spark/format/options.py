@@ -15,7 +15,7 @@ from grete.job.metadata import pinned_settings
 from grete.logs.address import EMBEDDED, LogAddress, open_address, open_reader
 from grete.ports import JobLog, JobLogReader
 from grete.settings import Settings, from_environment
-from grete.state.pinning import know_dropped
+from grete.state.pins.pinning import know_dropped
 
 _GROUP = "grete-spark"
 _COMMON = {"job", "log", "directory", "kafkaconfig"}

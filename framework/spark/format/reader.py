@@ -12,7 +12,7 @@ from grete.core.changelog_fold import is_rolled_back
 from grete.core.task_topology import TaskWiring
 from grete.core.topology import Stream
 from grete.errors import ConfigError, Halted, OffsetOutOfRange
-from grete.execution.reserved_stores import META, STREAM_TIME
+from grete.execution.timing.reserved_stores import META, STREAM_TIME
 from grete.halts import HaltCode
 from grete.logs.partition_reader import rows
 from grete.ports import LogReader
@@ -24,9 +24,9 @@ from grete.protocol.ids import RollbackEntry, TopicPartition, producer_id
 from grete.spark.format.columns import Column
 from grete.spark.format.latest_values import Newest
 from grete.spark.format.options import Where
-from grete.state.commits import all_wirings, ends_of, last_commit
-from grete.state.live_entries import event_time_of
-from grete.state.snapshots import Snapshot, commits, segments
+from grete.state.read.commits import all_wirings, ends_of, last_commit
+from grete.state.read.live_entries import event_time_of
+from grete.state.read.snapshots import Snapshot, commits, segments
 from grete.stores.expiring_store import EXPIRY_BYTES, horizon
 
 BATCH_ROWS = 65_536  # of an Arrow batch: Spark's own default is 10,000, larger ones cost less a row

@@ -15,8 +15,8 @@ from grete.spark.format.parts import Part
 from grete.spark.format.reader import COMMITS_DDL, StatePlan, StreamPlan, commits_of, producers_of, state, stream
 from grete.spark.format.stream_follower import StreamFollower
 from grete.spark.format.writer import StateWriter, state_writer
-from grete.state.pinning import check_readable
-from grete.state.snapshots import id_of_all, snapshots
+from grete.state.pins.pinning import check_readable
+from grete.state.read.snapshots import id_of_all, snapshots
 
 
 class _Reader(DataSourceReader):

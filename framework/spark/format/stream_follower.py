@@ -22,9 +22,9 @@ from grete.spark.format.following import FollowingReader
 from grete.spark.format.options import Options, starting_offsets
 from grete.spark.format.parts import Part, wait_for_end
 from grete.spark.format.reader import FrameReader, Producer, StreamPlan
-from grete.state.commit_search import last_at_most
-from grete.state.commits import all_wirings, ends_of, newest_commit
-from grete.state.pinning import check_readable
+from grete.state.pins.pinning import check_readable
+from grete.state.read.commit_search import last_at_most
+from grete.state.read.commits import all_wirings, ends_of, newest_commit
 
 NextSeqs = dict[str, dict[str, int]]  # producer id → partition → number of its next record, as JSON has it
 _FIRST_SEQ = 1  # of every producer in every partition

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from grete.api.reader import origin_of
 from grete.api.topic import Topic
 from grete.errors import ConfigError, OffsetOutOfRange, SerdeError
-from grete.execution.decoding import headers_of
+from grete.execution.records.decoding import headers_of
 from grete.logs.open_transactions import told_all
 from grete.logs.partition_reader import rows
 from grete.ports import JobLogReader, LogRow
@@ -26,7 +26,7 @@ from grete.spark.format.columns import Column, column
 from grete.spark.format.following import FollowingReader
 from grete.spark.format.options import Options, Where, batch_limit, read_options, starting_offsets
 from grete.spark.format.parts import Part, wait_for_end
-from grete.state.shown import external_topics
+from grete.state.read.shown import external_topics
 
 _BATCH_BYTES = 8 << 20  # of keys and values in an Arrow batch
 _READ_ROWS = 1_000  # looked at together

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from grete.errors import ConfigError
-from grete.execution.floors import FLOOR
-from grete.execution.reserved_stores import FILES_OWNER, META, OUTBOX, STREAM_TIME, TIMERS
+from grete.execution.timing.floors import FLOOR
+from grete.execution.timing.reserved_stores import FILES_OWNER, META, OUTBOX, STREAM_TIME, TIMERS
 from grete.spark.moving.rows import EVERYWHERE, numbers_of
-from grete.state.live_entries import event_time_of
-from grete.state.routes import Route, check_floors, times_to_begin_with
+from grete.state.read.live_entries import event_time_of
+from grete.state.write.routes import Route, check_floors, times_to_begin_with
 from grete.stores.expiring_store import horizon
 
 FOLDED = "store int, key binary, value binary, report binary"

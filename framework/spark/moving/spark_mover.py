@@ -27,8 +27,8 @@ from grete.spark.moving.rows import ROUTED, routed
 from grete.spark.moving.write import WritePlan, WriteReport, write
 from grete.spark.session import local_session
 from grete.spark.telling import Telling, Watching
-from grete.state.bulk_write_attempt import BulkWrite, Written
-from grete.state.routes import Route, check_seen, counted
+from grete.state.write.bulk_write_attempt import BulkWrite, Written
+from grete.state.write.routes import Route, check_seen, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ Arrow = Iterable[Any]  # record batches
 
 
 class SparkMover:
-    """A grete.state.mover.Mover. Spark is started when there is work for it; ``with`` frees what it holds."""
+    """A grete.state.write.mover.Mover. Spark is started when there is work for it; ``with`` frees what it holds."""
 
     def __init__(self, cluster: str, log: Where, into: Where, work: str | None, telling: Telling) -> None:
         """``log`` is that of the job whose state it is, ``into`` that of the bulk write.

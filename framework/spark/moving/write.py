@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from grete.spark.backfill.schema import cells
 from grete.spark.format.options import Where
-from grete.state.bulk_write_attempt import Attempt, BulkWrite, Written
+from grete.state.write.bulk_write_attempt import Attempt, BulkWrite, Written
 from grete.stores.sst_snapshot import Builder, SstFile
 
 

@@ -23,7 +23,7 @@ from grete.ports import ExternalRecord, Log
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing.broker import Broker
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.execution.deterministic.reference import rows_of
 from tests.execution.deterministic.test_kills import DAY_MS, PATIENCE_S, all_running, poll_until
 

@@ -19,7 +19,7 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskState
 from grete.settings import Settings
 from grete.testing.broker import Broker
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.execution.deterministic.reference import expected, rows_of, sent
 
 pytestmark = pytest.mark.chaos

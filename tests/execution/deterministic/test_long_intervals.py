@@ -16,7 +16,7 @@ from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing import Kit
 from grete.testing.broker import Broker
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.execution.deterministic.reference import sent
 from tests.execution.deterministic.test_kills import all_running, poll_until
 

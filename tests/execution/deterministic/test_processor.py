@@ -22,8 +22,8 @@ from grete.execution.deterministic.numbering import content_of
 from grete.execution.deterministic.outputs import LogicalOutputs
 from grete.execution.deterministic.processor import LogicalProcessor
 from grete.execution.deterministic.remade import Check, OutputsDiffer
-from grete.execution.event_time import AFTER_ALL, BEFORE_ALL
-from grete.execution.outputs import Outputs
+from grete.execution.task_code.outputs import Outputs
+from grete.execution.timing.event_time import AFTER_ALL, BEFORE_ALL
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.envelope import Header, MessageType, encode_header
 from grete.protocol.frames import decode_columns, decode_headers, digest_records

@@ -23,10 +23,10 @@ from grete.spark.backfill.backfill import Done, Wanted, backfill, sources_of
 from grete.spark.backfill.history_checks import Accept, Accepted
 from grete.spark.backfill.ranges import parse_until
 from grete.spark.format.options import Where
-from grete.state.commits import all_wirings
-from grete.state.local_reader import LocalReader
-from grete.state.prepare import prepare
-from grete.worker.local_job import LocalJob
+from grete.state.pins.prepare import prepare
+from grete.state.read.commits import all_wirings
+from grete.state.read.local_reader import LocalReader
+from grete.worker.supervisor.local_job import LocalJob
 from tests.support.draining import drain
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from grete.cli.progress import Screen
 from grete.errors import ConfigError, Fenced, Halted, TaskError
 from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.history import read_files
-from grete.state.commits import all_wirings, last_commit
-from grete.state.snapshots import settled_fold
+from grete.state.read.commits import all_wirings, last_commit
+from grete.state.read.snapshots import settled_fold
 from grete.testing.broker import Broker
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.cli.test_reading import unchanged
 from tests.cli.test_state_commands import grete
 from tests.spark.backfill.scene import (

@@ -16,9 +16,9 @@ from grete.spark.backfill.audit import audit
 from grete.spark.backfill.backfill import Wanted, backfill
 from grete.spark.backfill.ranges import Until
 from grete.spark.format.options import Where
-from grete.state.local_reader import LocalReader
-from grete.state.prepare import prepare
-from grete.worker.local_job import LocalJob
+from grete.state.pins.prepare import prepare
+from grete.state.read.local_reader import LocalReader
+from grete.worker.supervisor.local_job import LocalJob
 from tests.spark.backfill.scene import Silent
 from tests.support import forgetful
 from tests.support.draining import drain

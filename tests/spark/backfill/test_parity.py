@@ -20,7 +20,7 @@ from grete.spark.backfill.backfill import Wanted, backfill
 from grete.spark.backfill.history_checks import Accept, Accepted
 from grete.spark.backfill.ranges import Until
 from grete.spark.format.options import Where
-from grete.state.commits import all_wirings
+from grete.state.read.commits import all_wirings
 from grete.testing.broker import Broker
 from tests.spark.backfill.damage import damage
 from tests.spark.backfill.scene import NOW_MS, Silent

@@ -17,9 +17,9 @@ from grete.spark.backfill.backfill import Wanted, sources_of
 from grete.spark.backfill.plans import Tail
 from grete.spark.backfill.ranges import Cover, Ends, Until, check_placed, cover, parse_until
 from grete.spark.format.options import Where
-from grete.state.commits import all_wirings
-from grete.state.rescale import rescale
-from grete.state.snapshots import settled_fold
+from grete.state.read.commits import all_wirings
+from grete.state.read.snapshots import settled_fold
+from grete.state.write.rescale import rescale
 from tasks import word_count
 from tests.state import pair_bulk_writes, pair_job
 from tests.support import recommendations

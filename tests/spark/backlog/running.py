@@ -20,8 +20,8 @@ from grete.ports import ExternalRecord, LogRow
 from grete.protocol.frames import decode_headers
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.local_reader import LocalReader
-from grete.worker.local_job import LocalJob
+from grete.state.read.local_reader import LocalReader
+from grete.worker.supervisor.local_job import LocalJob
 from tests.spark.backlog.feeds import PARTITIONS, Fed
 from tests.spark.backlog.in_batch import Rows, rows_of
 from tests.support import http_server, registry

@@ -14,10 +14,10 @@ from grete.ports import ExternalRecord, JobLogReader, JobMetadata
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state.changes import BEGINNING, NOTHING, Position, later, position_at
-from grete.state.commits import all_wirings, last_commit
-from grete.state.snapshots import contents, live, segments, snapshots_at
-from grete.worker.local_job import LocalJob
+from grete.state.read.changes import BEGINNING, NOTHING, Position, later, position_at
+from grete.state.read.commits import all_wirings, last_commit
+from grete.state.read.snapshots import contents, live, segments, snapshots_at
+from grete.worker.supervisor.local_job import LocalJob
 from tests.state.pair_job import job
 from tests.worker.workers import LIMIT_S
 

@@ -16,8 +16,8 @@ from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress
 from grete.spark.format.sources import ChangelogSource
-from grete.state.changes import Position, wirings_of
-from grete.state.rescale import rescale
+from grete.state.read.changes import Position, wirings_of
+from grete.state.write.rescale import rescale
 from grete.testing.broker import Broker
 from tests.spark.format.history import SETTINGS, Counts, counts_at, positions, run
 from tests.spark.format.queries import Query, Reader

@@ -14,11 +14,11 @@ from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import IN_DIRECTORY, LogAddress
 from grete.ports import JobLog
-from grete.state.bulk_write import abort, begin
-from grete.state.bulk_write_attempt import Attempt
-from grete.state.changes import wirings_of
-from grete.state.rescale import rescale
-from grete.state.snapshots import snapshots_at
+from grete.state.read.changes import wirings_of
+from grete.state.read.snapshots import snapshots_at
+from grete.state.write.bulk_write import abort, begin
+from grete.state.write.bulk_write_attempt import Attempt
+from grete.state.write.rescale import rescale
 from tests.spark.format.history import SETTINGS, STORE, counts_at, positions, run
 from tests.spark.format.queries import Query, code, made_of
 from tests.worker.workers import LIMIT_S

@@ -8,7 +8,7 @@ from grete.core.changelog_fold import Segment
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, encode_data
 from grete.spark.format import latest_values
 from grete.spark.format.latest_values import Newest
-from grete.state.snapshots import contents, live
+from grete.state.read.snapshots import contents, live
 from tests.core.test_changelog_fold import BASE
 
 ROWS = st.lists(

@@ -20,9 +20,9 @@ from grete.protocol.changelog import (
     encode_data,
 )
 from grete.settings import Settings
-from grete.state.bulk_write import abort, begin
-from grete.state.commits import all_wirings
-from grete.state.snapshots import commits, contents, live, segments, snapshots
+from grete.state.read.commits import all_wirings
+from grete.state.read.snapshots import commits, contents, live, segments, snapshots
+from grete.state.write.bulk_write import abort, begin
 from tasks.inverted_index import job
 from tests.spark.conftest import FILES, REFERENCE, FinishedJob, State
 from tests.state.pair_job import job as pair

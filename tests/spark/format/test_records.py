@@ -15,7 +15,7 @@ from grete.logs.address import IN_DIRECTORY, LogAddress
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.rescale import rescale
+from grete.state.write.rescale import rescale
 from tests.spark.format.history import run
 from tests.spark.format.queries import Query, Reader, code
 from tests.spark.format.test_change_troubles import roll_back

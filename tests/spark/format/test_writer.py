@@ -18,8 +18,8 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.spark.format.columns import column
 from grete.spark.format.writer import partitioned
-from grete.state.commits import all_wirings
-from grete.state.snapshots import commits, settled_fold
+from grete.state.read.commits import all_wirings
+from grete.state.read.snapshots import commits, settled_fold
 from tests.state.pair_bulk_writes import feed, run
 from tests.state.pair_job import job, observed
 

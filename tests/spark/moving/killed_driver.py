@@ -16,7 +16,7 @@ from grete.logs.embedded import EmbeddedLog
 from grete.settings import Settings
 from grete.spark.moving.spark_mover import SparkMover
 from grete.spark.moving.write import WritePlan
-from grete.state.rescale import rescale
+from grete.state.write.rescale import rescale
 from tests.spark.backfill.scene import Silent
 from tests.spark.moving.scene import Moving
 from tests.state.killed_bulk_writes import Deadly

@@ -20,12 +20,12 @@ from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 from grete.spark.format.options import Where
 from grete.spark.moving.spark_mover import SparkMover
-from grete.state.entries import Moved
-from grete.state.mover import Mover
-from grete.state.prepare import prepare
-from grete.state.rescale import rescale
-from grete.state.snapshots import Snapshot, contents, segments, snapshots
-from grete.worker.local_job import LocalJob
+from grete.state.pins.prepare import prepare
+from grete.state.read.snapshots import Snapshot, contents, segments, snapshots
+from grete.state.write.entries import Moved
+from grete.state.write.mover import Mover
+from grete.state.write.rescale import rescale
+from grete.worker.supervisor.local_job import LocalJob
 from tests.spark.backfill.scene import NOW_MS, Silent
 from tests.support.draining import drain
 

@@ -9,22 +9,22 @@ from confluent_kafka.admin import AdminClient
 from grete.api.job import Job
 from grete.errors import ConfigError
 from grete.execution.deterministic.outputs import is_of_outputs
-from grete.execution.floors import FLOOR
-from grete.execution.reserved_stores import META, STREAM_TIME, TIMERS
+from grete.execution.timing.floors import FLOOR
+from grete.execution.timing.reserved_stores import META, STREAM_TIME, TIMERS
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.ports import ExternalRecord, JobLog
 from grete.protocol.partitioner import partition_of
 from grete.spark.format.options import Where
 from grete.spark.moving.spark_mover import SparkMover
-from grete.state.commits import all_wirings
-from grete.state.entries import Moved
-from grete.state.fork import fork
-from grete.state.mover import Mover
-from grete.state.prepare import prepare
-from grete.state.snapshots import contents, segments, snapshots
+from grete.state.pins.prepare import prepare
+from grete.state.read.commits import all_wirings
+from grete.state.read.snapshots import contents, segments, snapshots
+from grete.state.write.entries import Moved
+from grete.state.write.fork import fork
+from grete.state.write.mover import Mover
 from grete.testing.broker import Broker
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.spark.backfill.scene import NOW_MS, Silent
 from tests.spark.moving.scene import CLUSTER, SETTINGS, Moving, Orders, Sent, State, fresh_name, made
 from tests.support.draining import drain

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from grete.cli.main import app
 from grete.errors import ConfigError, Fenced
 from grete.spark.moving.spark_mover import SparkMover
-from grete.state.bulk_write_attempt import BulkWrite, Written
-from grete.state.commits import all_wirings, last_commit
-from grete.state.routes import Route
-from grete.worker.local_job import LocalJob
+from grete.state.read.commits import all_wirings, last_commit
+from grete.state.write.bulk_write_attempt import BulkWrite, Written
+from grete.state.write.routes import Route
+from grete.worker.supervisor.local_job import LocalJob
 from tests.spark.backfill.scene import Silent
 from tests.spark.moving.scene import CLUSTER, Moving, made
 from tests.worker.workers import LIMIT_S

@@ -12,8 +12,8 @@ import msgspec
 
 from grete.core.task_topology import wire
 from grete.errors import ExitCode
-from grete.state.commits import uncommitted_records
-from grete.state.local_reader import LocalReader
+from grete.state.read.commits import uncommitted_records
+from grete.state.read.local_reader import LocalReader
 from tests.verification.chaos.chain import PARTITIONS, Chain, Given, Spread, Tail
 from tests.verification.chaos.checker import Checker
 from tests.verification.chaos.crew import Crew, Death, Member

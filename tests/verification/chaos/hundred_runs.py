@@ -19,8 +19,8 @@ from typing import NamedTuple
 from grete.feeds.folder import FolderFeed
 from grete.job.directory import JobDirectory
 from grete.settings import Settings
-from grete.state.local_reader import LocalReader
-from grete.worker.local_job import LocalJob
+from grete.state.read.local_reader import LocalReader
+from grete.worker.supervisor.local_job import LocalJob
 from tasks.demo.kills import is_running, kill_worker, wipe_state
 from tasks.demo.recount import audit
 from tasks.inverted_index import Index, documents, job

@@ -29,8 +29,8 @@ from grete.logs.address import EMBEDDED, KAFKA
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state.local_reader import LocalReader
-from grete.worker.local_job import LocalJob
+from grete.state.read.local_reader import LocalReader
+from grete.worker.supervisor.local_job import LocalJob
 from tests.verification.chaos.drawn_log import DrawnLog, drawn_log
 from tests.verification.chaos.random_job import HOT, KEYS, Amount, Recount, Shape, Total, drawn
 

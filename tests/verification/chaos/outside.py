@@ -16,7 +16,7 @@ from grete.ports import ExternalRecord, Log
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state.prepare import prepare
+from grete.state.pins.prepare import prepare
 from tests.verification.chaos.chain import PARTITIONS, ChainJob, chain_job
 
 READ_BYTES = 1 << 18

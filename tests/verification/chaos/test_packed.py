@@ -10,9 +10,9 @@ import pytest
 
 from grete.core.supervision.assignment import Assignment, HostedState
 from grete.settings import Settings
-from grete.state.local_reader import LocalReader
+from grete.state.read.local_reader import LocalReader
 from grete.testing.broker import Broker
-from grete.worker.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob
 from tests.verification.chaos.chain import PARTITIONS, Chain, Given, Spread
 from tests.verification.chaos.checker import Checker
 from tests.verification.chaos.outside import Outside, names_at, outside_of, place_of

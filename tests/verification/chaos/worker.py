@@ -20,8 +20,8 @@ from grete.cli.settings_file import settings_of
 from grete.core import actions as do
 from grete.core.aligned.task import TaskCore
 from grete.core.lifecycle import StartupPhase, TaskStatus
-from grete.execution.driver import TaskDriver
-from grete.execution.pending_sends import CHANGELOG
+from grete.execution.engine.driver import TaskDriver
+from grete.execution.engine.pending_sends import CHANGELOG
 from grete.logs.address import LogAddress
 
 SLOT_BYTES = 8  # of a worker in the file: a phase for each of its tasks, then the point at which it died

@@ -30,7 +30,7 @@ from benchmarks.running import taken
 from grete.job.directory import JobDirectory
 from grete.logs.address import LogAddress
 from grete.spark.java import find_java
-from grete.state.local_reader import LocalReader
+from grete.state.read.local_reader import LocalReader
 from grete.testing.broker.jars import find_jars
 from grete.testing.broker.settings import free_port
 from tests.verification.chaos.chain import PARTITIONS, Chain, Mode, Spread, Tail, chain_job

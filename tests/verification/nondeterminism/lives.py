@@ -28,8 +28,8 @@ from grete.ports import ExternalRecord, Log
 from grete.protocol.ids import TopicPartition
 from grete.replay.replay import Found, replay
 from grete.settings import Settings
-from grete.state.commits import newest_commit
-from grete.worker.process_main import WorkerSpec, main
+from grete.state.read.commits import newest_commit
+from grete.worker.life.process_main import WorkerSpec, main
 from tests.verification.nondeterminism.lines import ANSWERS, LINES
 
 PATIENCE_S = 180.0

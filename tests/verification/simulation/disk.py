@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from grete.errors import StoreCorrupted
-from grete.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TURN
+from grete.execution.timing.reserved_stores import META, OUTBOX, STREAM_TIME, TURN
 from grete.ports import Write
 from grete.stores.memory import MemoryDisk, MemoryStore
 from grete.stores.overlay import Overlay

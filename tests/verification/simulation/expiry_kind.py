@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from grete.execution.reserved_stores import META, STREAM_TIME
+from grete.execution.timing.reserved_stores import META, STREAM_TIME
 
 FRESH = 50  # store id: what inputs remember has the ids behind these, here or behind those of a join
 TTL_MS = 40

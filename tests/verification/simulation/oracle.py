@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from grete.core.task_topology import TaskWiring
-from grete.execution.timers import Due
+from grete.execution.timing.timers import Due
 from grete.ports import ExternalRecord
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition

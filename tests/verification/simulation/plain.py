@@ -11,9 +11,9 @@ from sortedcontainers import SortedSet
 from grete.api.timers import Timer
 from grete.api.windows import Window
 from grete.core.task_topology import TaskWiring
-from grete.execution.event_time import BEFORE_ALL, TimeSource
-from grete.execution.reserved_stores import META, STREAM_TIME, TURN
-from grete.execution.timers import WALL, Due
+from grete.execution.timing.event_time import BEFORE_ALL, TimeSource
+from grete.execution.timing.reserved_stores import META, STREAM_TIME, TURN
+from grete.execution.timing.timers import WALL, Due
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from tests.verification.simulation.expiry_kind import FRESH, PlainExpiring, is_expired

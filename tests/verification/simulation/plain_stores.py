@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from sortedcontainers import SortedSet
 
-from grete.execution.reserved_stores import TIMERS
-from grete.execution.timers import Due
+from grete.execution.timing.reserved_stores import TIMERS
+from grete.execution.timing.timers import Due
 
 Content = dict[tuple[int, bytes], bytes]
 _SIGN = 1 << 63

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from grete.core.task_topology import TaskWiring
-from grete.execution.event_time import AFTER_ALL, BEFORE_ALL, TimeSource
+from grete.execution.timing.event_time import AFTER_ALL, BEFORE_ALL, TimeSource
 from tests.verification.simulation.steps import OUTSIDE
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from grete.core.lifecycle import TaskStatus
 from grete.core.task_topology import TaskWiring
-from grete.execution.driver import TaskDriver
+from grete.execution.engine.driver import TaskDriver
 from tests.verification.simulation.arrivals import Arrivals
 from tests.verification.simulation.builds import Builds
 from tests.verification.simulation.disk import Host, Hosts

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from grete.execution.input_reader import InputReader
+from grete.execution.inputs.input_reader import InputReader
 from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.oracle import Violation

@@ -13,8 +13,8 @@ from grete.core.deterministic.task import DeterministicCore
 from grete.core.lifecycle import StartupPhase, TaskStatus
 from grete.core.task_topology import TaskWiring
 from grete.execution.build import TaskIO, aligned_driver, deterministic_driver, store_names
-from grete.execution.driver import TaskDriver
-from grete.execution.event_time import AFTER_ALL
+from grete.execution.engine.driver import TaskDriver
+from grete.execution.timing.event_time import AFTER_ALL
 from grete.ports import Write
 from grete.protocol.changelog_position import decode_changelog_position
 from tests.verification.simulation.boundary import Ambush

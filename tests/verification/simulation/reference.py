@@ -13,8 +13,8 @@ from grete.core.deterministic.logical_watermarks import NEVER, step_at
 from grete.core.events import Advance
 from grete.core.task_topology import TaskWiring
 from grete.execution.calls.flight import DRAWS
-from grete.execution.event_time import BEFORE_ALL, TimeSource
-from grete.execution.timers import Due
+from grete.execution.timing.event_time import BEFORE_ALL, TimeSource
+from grete.execution.timing.timers import Due
 from grete.ports import ExternalRecord
 from grete.protocol.changelog import InputDecision
 from grete.protocol.commit import Commit

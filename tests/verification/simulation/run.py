@@ -14,8 +14,11 @@ from grete.core import changelog_fold, startup
 from grete.core import standby as standby_core
 from grete.core.aligned import closing
 from grete.core.deterministic import write_ahead
-from grete.execution import changelog_writer, checkpoint_asks, firing, outbox, outputs, standby
+from grete.execution.changelog import changelog_writer, standby
 from grete.execution.deterministic import outputs as logical_outputs
+from grete.execution.engine import checkpoint_asks
+from grete.execution.sinks import outbox
+from grete.execution.task_code import firing, outputs
 from grete.protocol.commit import decode_commit
 from tests.verification.simulation import invariants
 from tests.verification.simulation.mutants import MUTANTS, applied

@@ -7,14 +7,14 @@ from functools import partial
 from typing import Any
 
 from grete.core.actions import MergedWatermarks
-from grete.execution import firing
 from grete.execution.deterministic.outputs import LogicalOutputs
 from grete.execution.deterministic.processor import LogicalProcessor
-from grete.execution.event_time import AFTER_ALL, OUTSIDE
-from grete.execution.outputs import Outputs
-from grete.execution.ports import DueByTime
-from grete.execution.processor import Processor
-from grete.execution.sink_targets import MakeSinks, no_sinks
+from grete.execution.sinks.sink_targets import MakeSinks, no_sinks
+from grete.execution.task_code import firing
+from grete.execution.task_code.outputs import Outputs
+from grete.execution.task_code.ports import DueByTime
+from grete.execution.task_code.processor import Processor
+from grete.execution.timing.event_time import AFTER_ALL, OUTSIDE
 from grete.ports import LogRow
 from grete.protocol.control import decode_watermark
 from grete.protocol.envelope import MessageType, decode_header

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from grete.core.deterministic.task import DeterministicCore
 from grete.errors import Fenced, FrameworkError, Halted, OffsetOutOfRange, StoreCorrupted, TransientError
-from grete.execution.driver import TaskDriver
+from grete.execution.engine.driver import TaskDriver
 from grete.logs.partition_reader import READABLE_S_MAX
 from grete.stores.memory import MemoryDisk
 from tests.verification.simulation.arrivals import Arrivals

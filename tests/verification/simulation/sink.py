@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from grete.api.sink import Entry, Owner, Released
 from grete.errors import Fenced, Halted
-from grete.execution.outbox_executor import AtOnce
+from grete.execution.sinks.outbox_executor import AtOnce
 from tests.verification.simulation.boundary import Boundary
 
 DIRECTORY = "files"

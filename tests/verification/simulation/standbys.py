@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from grete.core.lifecycle import StandbyPhase
 from grete.errors import TransientError
 from grete.execution.build import store_names
-from grete.execution.standby import StandbyTask
+from grete.execution.changelog.standby import StandbyTask
 from grete.ports import Write
 from grete.protocol.changelog_position import decode_changelog_position
 from grete.stores.memory import MemoryDisk

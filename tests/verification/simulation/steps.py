@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from grete.execution.event_time import TimeSource
+from grete.execution.timing.event_time import TimeSource
 from grete.protocol.ids import TopicPartition
 
 TOLD, QUIET = -1, -2  # instead of a draw: the step is a watermark; a source that has become idle

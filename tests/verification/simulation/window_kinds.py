@@ -14,7 +14,7 @@ from grete.api.serdes import bytes_serde, functions_of
 from grete.api.store import Store
 from grete.api.windows import Every, HoppingWindow, Window, WindowStore
 from grete.api.windows import TumblingWindow as Tumbling
-from grete.execution.binding import bound
+from grete.execution.task_code.binding import bound
 
 NAME = "panes"
 TUMBLING = "tumbling"

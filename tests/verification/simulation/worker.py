@@ -7,12 +7,12 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from grete.core.task_topology import TaskWiring
 from grete.core.topology import Topology
 from grete.errors import FrameworkError
-from grete.execution.driver import TaskDriver
-from grete.execution.pending_sends import CHANGELOG
+from grete.execution.engine.driver import TaskDriver
+from grete.execution.engine.pending_sends import CHANGELOG
 from grete.protocol.changelog import ChangelogType, decode_changelog_header
 from grete.protocol.ids import TopicPartition
-from grete.worker.observed_checkpoints import ObservedCheckpoints
-from grete.worker.task_loop import TaskLoop
+from grete.worker.process.observed_checkpoints import ObservedCheckpoints
+from grete.worker.process.task_loop import TaskLoop
 from tests.verification.simulation.boundary import Ambush, Boundary
 from tests.verification.simulation.connection import SimLog
 from tests.verification.simulation.log import SharedLog

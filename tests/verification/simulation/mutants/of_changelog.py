@@ -14,7 +14,7 @@ from grete.core.commit_pipeline import CommitPipeline
 from grete.core.events import ChangelogRow
 from grete.core.ownership import Ownership
 from grete.core.startup import StartUp
-from grete.execution.driver import TaskDriver
+from grete.execution.engine.driver import TaskDriver
 from grete.stores.overlay import Overlay
 from grete.stores.overlay_store import OverlayStore
 from grete.stores.rewrite_slice import BEGUN

@@ -6,9 +6,9 @@ from typing import Any
 
 from grete.core.deterministic.source import Source
 from grete.execution.deterministic.announced_time import AnnouncedTime
-from grete.execution.event_time import EventTime
-from grete.execution.task_time import TaskTime
-from grete.execution.watermarks import EventTimeOut
+from grete.execution.inputs.watermarks import EventTimeOut
+from grete.execution.task_code.task_time import TaskTime
+from grete.execution.timing.event_time import EventTime
 from grete.protocol.notes import IdleNote
 from tests.verification.simulation.fault_plan import draw_drain_faults
 from tests.verification.simulation.forms import with_drain, with_wall_timers

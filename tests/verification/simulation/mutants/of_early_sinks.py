@@ -3,8 +3,8 @@
 from typing import Any
 
 from grete.api.sink import Released
-from grete.execution.early_plan import EarlyPlan
-from grete.execution.early_release import EarlyReleases
+from grete.execution.sinks.early_plan import EarlyPlan
+from grete.execution.sinks.early_release import EarlyReleases
 from tests.verification.simulation.forms import with_early_sinks
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan

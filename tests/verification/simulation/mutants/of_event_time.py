@@ -6,8 +6,8 @@ from typing import Any
 from grete.core.aligned.early_buffer import EarlyFrame
 from grete.core.aligned.inputs import Inputs
 from grete.core.aligned.task import TaskCore
-from grete.execution.event_time import BEFORE_ALL, EventTime
-from grete.execution.timers import TimerQueue
+from grete.execution.timing.event_time import BEFORE_ALL, EventTime
+from grete.execution.timing.timers import TimerQueue
 from grete.stores.expiring_store import ExpiringStore
 from tests.verification.simulation.forms import with_wall_timers
 from tests.verification.simulation.mutants.registry import mutant

@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-from grete.execution import deduplication as module
-from grete.execution.deduplication import Deduplicator
 from grete.execution.deterministic.outputs import LogicalOutputs
 from grete.execution.deterministic.processor import CALLS
-from grete.execution.outputs import Outputs
-from grete.execution.own_entries import OwnEntries
-from grete.execution.reserved_stores import TURN
-from grete.execution.timers import TimerQueue
+from grete.execution.task_code import deduplication as module
+from grete.execution.task_code.deduplication import Deduplicator
+from grete.execution.task_code.outputs import Outputs
+from grete.execution.task_code.own_entries import OwnEntries
+from grete.execution.timing.reserved_stores import TURN
+from grete.execution.timing.timers import TimerQueue
 from grete.stores.overlay import Overlay
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan

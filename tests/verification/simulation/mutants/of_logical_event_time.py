@@ -10,7 +10,7 @@ from grete.core.deterministic.source import Batch
 from grete.core.deterministic.task import DeterministicCore
 from grete.core.events import InputIdle
 from grete.execution.deterministic.announced_time import AnnouncedTime
-from grete.execution.event_time import EventTime
+from grete.execution.timing.event_time import EventTime
 from grete.protocol.notes import IdleNote
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan, with_settings

@@ -5,7 +5,7 @@ from typing import Any
 
 from grete.core.actions import Action, ApplySegment, WriteChangelogPosition
 from grete.core.standby import StandbyCore
-from grete.execution.standby import StandbyTask
+from grete.execution.changelog.standby import StandbyTask
 from grete.protocol.changelog import ChangelogType, decode_changelog_header
 from grete.protocol.changelog_position import encode_changelog_position
 from tests.verification.simulation.forms import with_standbys

@@ -8,8 +8,8 @@ from grete.core.aligned.task import TaskCore
 from grete.core.lifecycle import StartupPhase
 from grete.core.startup import StartUp
 from grete.errors import Halted, TransientError
-from grete.execution.driver import TaskDriver
-from grete.execution.outbox import Outbox
+from grete.execution.engine.driver import TaskDriver
+from grete.execution.sinks.outbox import Outbox
 from grete.logs.memory import MemoryLog
 from grete.ports import LogRow
 from grete.protocol.changelog import ChangelogType, decode_changelog_header, decode_data

@@ -10,8 +10,8 @@ from grete.core.commit_pipeline import CommitPipeline
 from grete.core.events import DataWritten, ExternalProcessed
 from grete.core.idleness import Idleness
 from grete.errors import Halted
-from grete.execution.driver import TaskDriver
-from grete.execution.pending_sends import PendingSends
+from grete.execution.engine.driver import TaskDriver
+from grete.execution.engine.pending_sends import PendingSends
 from grete.protocol.control import encode_marker
 from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.mutants.registry import mutant

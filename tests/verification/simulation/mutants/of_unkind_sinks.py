@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from grete.execution.outbox import Outbox
-from grete.execution.outbox_executor import Background
+from grete.execution.sinks.outbox import Outbox
+from grete.execution.sinks.outbox_executor import Background
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan, with_settings
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from grete.execution.task_time import TaskTime
-from grete.execution.timers import TimerQueue, _encode
+from grete.execution.task_code.task_time import TaskTime
+from grete.execution.timing.timers import TimerQueue, _encode
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.plan import Plan
 

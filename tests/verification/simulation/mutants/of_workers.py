@@ -4,8 +4,8 @@ from typing import Any
 
 from grete.core.idleness import Idleness
 from grete.errors import FrameworkError
-from grete.worker.observed_checkpoints import ObservedCheckpoints
-from grete.worker.task_loop import TaskLoop
+from grete.worker.process.observed_checkpoints import ObservedCheckpoints
+from grete.worker.process.task_loop import TaskLoop
 from tests.verification.simulation.forms import with_rest, with_workers
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan

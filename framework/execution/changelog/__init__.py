@@ -1,0 +1,1 @@
+"""A task's changelog: writing, restoring, standbys, trimming."""

@@ -1,0 +1,55 @@
+"""Performs what a core asks for at its start: the store becomes the state of the last valid commit (R1)."""
+
+from collections import Counter
+
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.task_topology import TaskWiring
+from grete.execution.changelog.changelog_writer import apply_segment, find_outcome
+from grete.execution.changelog.own_changelog import OwnChangelog
+from grete.ports import Log, StateStore
+from grete.protocol.changelog_position import encode_changelog_position
+from grete.stores.overlay import Overlay
+
+
+class Restorer:
+    """Of one task. ``counters`` of its driver: it counts wipes, restored records, restores and redos there."""
+
+    def __init__(
+        self,
+        changelog: OwnChangelog,
+        log: Log,
+        store: StateStore,
+        overlay: Overlay,
+        wiring: TaskWiring,
+        counters: Counter[str],
+    ) -> None:
+        self._changelog, self._log, self._store, self._overlay = changelog, log, store, overlay
+        self._wiring, self._counters = wiring, counters
+
+    def perform(self, action: do.Action, *, restored: bool) -> on.Event | None:
+        """Perform one action of a start; return the event that answers it, None if it needs no answer.
+
+        ``restored``: the whole state came from the changelog; else the store was up to date but for its last commit.
+        Raises Halted: a message of the changelog is damaged.
+        """
+        match action:
+            case do.ReadChangelog(offset):
+                self._changelog.begin(offset)
+            case do.WipeStore():
+                self._overlay.drop_all()
+                self._store.wipe()
+                self._counters["wipes"] += 1
+            case do.ApplySegment():
+                name = str(self._wiring.changelog)
+                for message in action.messages:
+                    self._counters["restored records"] += apply_segment(name, self._store, message)
+            case do.FindOutcome(bulk_write_id):
+                counts = find_outcome(self._log, self._wiring.outcome_changelog, bulk_write_id)
+                return on.OutcomeFound(bulk_write_id, counts)
+            case do.WriteChangelogPosition(changelog_position):
+                self._store.write((), encode_changelog_position(changelog_position))
+                self._counters["restores" if restored else "redos"] += 1
+            case _:
+                raise AssertionError(f"no driver for {action}")
+        return None

@@ -1,0 +1,1 @@
+"""The driver of a task: it performs the actions of the core, in either mode."""

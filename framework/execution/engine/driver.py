@@ -1,0 +1,323 @@
+"""Performs a task core's actions on a log and a store, in their order: the same for every log and the simulator.
+
+``tick`` does at most one thing that touches the outside, so that a simulator can crash or pause a task between any two.
+"""
+
+from grete.core import actions as do
+from grete.core import events as on
+from grete.core.lifecycle import TaskStatus
+from grete.execution.changelog.changelog_writer import DataSlices, RewriteBudget
+from grete.execution.changelog.own_changelog import OwnChangelog
+from grete.execution.changelog.restorer import Restorer
+from grete.execution.changelog.stream_trims import StreamTrims
+from grete.execution.engine.modes import TaskMode
+from grete.execution.engine.pending_sends import CHANGELOG, PRODUCED
+from grete.execution.engine.task_parts import COVERED, TaskParts
+from grete.execution.inputs.early_frames import SpilledFrames
+from grete.execution.limits import CALLS_MS, LATE_MS
+from grete.ports import Delivery, StateStore
+from grete.protocol.changelog_position import decode_changelog_position, encode_changelog_position
+from grete.protocol.ids import TopicPartition
+
+
+class TaskDriver:
+    """One task of this process: its core, its store, its user code, and the mode of all three."""
+
+    def __init__(self, parts: TaskParts, mode: TaskMode, *, store: StateStore, early: SpilledFrames) -> None:
+        """``early`` holds frames that came before their checkpoint."""
+        self.parts = parts
+        self.mode = mode
+        self.owner, self.core, self.wiring = parts.owner, parts.core, parts.wiring
+        self.exit: do.Exit | None = None
+        self.counters = parts.counters
+        self.outbox = parts.outbox
+        self.event_time = parts.event_time
+        self._in_flight = parts.runner.in_flight
+        self._store = store
+        self._early = early
+        self.restore = OwnChangelog(parts.log, self.wiring, 4 * parts.settings.batch_bytes_max, parts.mono_ms)
+        self._restorer = Restorer(self.restore, parts.log, store, parts.overlay, self.wiring, self.counters)
+        self._budget = RewriteBudget()
+        self._data = DataSlices(parts.overlay, self._budget)
+        self._changelog_position: bytes | None = None  # of the frozen write batch that is being applied
+        self._committed_last = False  # the last step was one of a commit
+        self._trimmed: dict[TopicPartition, int] = {}
+        self._stream_trims = StreamTrims(parts.settings.stream_retention_ms)
+
+    def start(self, *, nonce: bytes, host: str, pid: int, wall_ms: int) -> None:
+        """Begin: nothing is written before the claim (C1)."""
+        parts = self.parts
+        partitions = (*parts.inputs, self.wiring.changelog)
+        changelog_position = self._store.changelog_position()
+        self._early.clear()
+        parts.tell(
+            on.Start(
+                int(parts.mono_ms()),
+                nonce,
+                host,
+                pid,
+                wall_ms,
+                None if changelog_position is None else decode_changelog_position(changelog_position),
+                parts.awaited.bounds(partitions, self.wiring.bootstrap),
+            )
+        )
+
+    def stop(self) -> None:
+        """Ask for a graceful stop (R6); ``exit`` is set when it is done."""
+        self.mode.stop()
+
+    def end_inputs(self) -> None:
+        """The job is drained: all inputs from outside have ended (E7). Again for each process until it has finished."""
+        self.event_time.end_inputs()
+
+    def delivered(self, *deliveries: Delivery) -> bool:
+        """Take the log's answers to some of our sends; return whether a ``tick`` can do something now.
+
+        The core is told of the last message that has arrived, not of each: a checkpoint has one for each task behind.
+        """
+        parts, risen, appended = self.parts, False, False
+        for delivery in deliveries:
+            self.mode.acknowledged(delivery)
+            if delivery.token > 0:
+                risen |= parts.pending_sends.delivered(delivery.token)
+            elif delivery.token <= PRODUCED:
+                parts.pending_sends.delivered(delivery.token)
+            elif delivery.token == CHANGELOG:
+                self._tell_acked(risen=risen)
+                risen, appended = False, True
+                self._appended(delivery)
+        self._tell_acked(risen=risen)
+        return appended or self.mode.can_go_on
+
+    def _tell_acked(self, *, risen: bool) -> None:
+        if risen:
+            self.parts.tell(on.Acked(self.parts.pending_sends.delivered_up_to))
+
+    def _appended(self, delivery: Delivery) -> None:
+        parts = self.parts
+        parts.pending_sends.delivered(CHANGELOG)
+        self.restore.appended(delivery.offset)
+        now = parts.mono_ms()
+        where = delivery.offset, delivery.append_time_ms, int(now), delivery.fenced, delivery.trailing
+        parts.tell(on.ChangelogAppended(*where, mono_us=int(now * 1_000)))
+
+    def tick(self) -> bool:
+        """Do the next thing; False if there is nothing to do before a delivery, a new message or ``due_in_ms``."""
+        parts, mode = self.parts, self.mode
+        if (recovering := mode.recover()) is not None or self.exit is not None:
+            return bool(recovering)
+        if parts.ready and (self._outbox_works() or self._calls_work()):
+            return True
+        if parts.todo and not (self._committed_last and self._slice_alone):
+            return not self._waits_for_calls and self._perform_next()
+        if self.restore.pending:
+            return self._read_changelog()
+        if self._changelog_position is not None and not self._committed_last:
+            return self._apply_chunk(self._changelog_position)
+        if parts.runner.requests.waiting and self._ask():
+            return True
+        self._committed_last = False  # in turn with input: a large checkpoint does not stall the task (A8)
+        if mode.on_time() or mode.look_for_idle() or mode.flush() or mode.read():
+            return True
+        if parts.todo:
+            return self._perform_next()
+        return self._changelog_position is not None and self._apply_chunk(self._changelog_position)
+
+    def _ask(self) -> bool:
+        """Tell the core that the code asks for a checkpoint, unless it did so just now; True if it was told."""
+        parts, now = self.parts, self.parts.mono_ms()
+        if not parts.ready or not parts.runner.requests.take(now):
+            return False
+        tick = on.Tick(int(now), parts.overlay.open_bytes, mono_us=int(now * 1_000), asked=parts.asked, requested=True)
+        parts.tell(tick)
+        return True
+
+    def _outbox_works(self) -> bool:
+        return self.outbox is not None and self.outbox.work(self.parts.mono_ms())
+
+    def _calls_work(self) -> bool:
+        if self._in_flight is None or not self._in_flight.work():
+            return False
+        self.mode.had_turns()
+        return True
+
+    @property
+    def _waits_for_calls(self) -> bool:
+        return self._in_flight is not None and self.mode.waits_for_calls(self.parts.todo[0])
+
+    @property
+    def _slice_alone(self) -> bool:
+        """Whether input may go first: a slice is all that is asked for. Behind anything else it would be read ahead."""
+        todo = self.parts.todo
+        return len(todo) == 1 and isinstance(todo[0], do.WriteData)
+
+    def due_in_ms(self) -> float:
+        """Return the time for which an idle driver may wait."""
+        now = self.parts.mono_ms()
+        requests = self.parts.runner.requests
+        due = min(self.mode.due_in_ms(now), self.parts.backpressure.due_in_ms, requests.due_in_ms(now))
+        fetches = self.parts.core.wants_input and self.parts.input_reader.waits
+        due = min(due, LATE_MS) if self.restore.pending or fetches else due
+        if self._in_flight is not None and self._in_flight.count:
+            due = min(due, CALLS_MS)
+        return due if self.outbox is None or not self.parts.ready else min(due, self.outbox.due_in_ms(now))
+
+    def abandon(self) -> None:
+        """Let go of what is outside of this process, as its end would."""
+        if self.outbox is not None:
+            self.outbox.abandon()
+
+    @property
+    def urgent(self) -> bool:
+        """Whether sent messages should leave at once, because a task waits for them; the worker takes it back."""
+        return self.parts.urgent
+
+    @urgent.setter
+    def urgent(self, urgent: bool) -> None:
+        self.parts.urgent = urgent
+
+    # --- actions ---
+
+    def _perform_next(self) -> bool:
+        parts, action = self.parts, self.parts.todo.popleft()
+        if isinstance(action, do.AppendChangelog):
+            size = len(action.value) + sum(map(len, action.before))
+            self._budget.appended(size)
+            self.counters["changelog bytes"] += size
+        if self.mode.perform(action):
+            return True
+        match action:
+            case do.Send():
+                self._send(action)
+            case do.WriteData():
+                return self._write_data(action)
+            case do.ApplyFrozen():
+                self._changelog_position = encode_changelog_position(action.changelog_position)
+            case do.Seek():
+                self.mode.forget_read(action.partition)
+                parts.input_reader.seek(action.partition, action.offset)
+                parts.reported.forget(action.partition)
+                self.event_time.active(action.partition, parts.mono_ms())
+            case do.Spill():
+                self._early.put(action.key, action.value)
+            case do.DropSpilled(keys):
+                self._early.drop(keys)
+            case do.ClearSpill():
+                self._early.clear()
+            case do.DropOpen():
+                parts.overlay.drop_open()
+                parts.holes.rolled_back()
+                parts.runner.reset()
+                self.event_time.reset()
+            case do.Trim():
+                self._trim(action)
+            case do.Committed():
+                self.counters["commits"] += 1
+            case do.Exit():
+                return self._end(action)
+            case _:
+                self._restore(action)
+        return True
+
+    def _send(self, action: do.Send) -> None:
+        """Send a message, and those that come directly behind it: a checkpoint marker goes to each task behind."""
+        parts, now = self.parts, self.parts.mono_ms()
+        while True:
+            parts.pending_sends.sent(action.token, len(action.value), now)
+            parts.log.send(self.owner, action.token, action.partition, action.value)
+            parts.backpressure.sent(action.partition)
+            behind = parts.todo[0] if parts.todo else None
+            if not isinstance(behind, do.Send):
+                break
+            action = behind
+            parts.todo.popleft()
+        parts.urgent = not parts.todo
+
+    def _restore(self, action: do.Action) -> None:
+        event = self._restorer.perform(action, restored=self.core.start_up.restored)
+        if event is not None:
+            self.parts.tell(event)
+
+    def _end(self, action: do.Exit) -> bool:
+        if self.outbox is not None and not self.outbox.settled:
+            self.parts.todo.appendleft(action)  # bounded by the stop's time-out; the next start would apply it
+            return False
+        self.parts.runner.close()
+        self.exit = action
+        return True
+
+    def _write_data(self, action: do.WriteData) -> bool:
+        parts = self.parts
+        if parts.pending_sends.awaits_plain:  # all outputs are acknowledged before the commit (A7)
+            parts.pending_sends.check(parts.mono_ms())
+            parts.todo.appendleft(action)
+            return False
+        self._committed_last = True
+        message, answer = self._data.next(action)
+        self.counters["data slices with more to come"] += answer.more
+        if message is not None:
+            parts.log.send(self.owner, COVERED, self.wiring.changelog, message, fence=action.generation)
+            self.counters["changelog bytes"] += len(message)
+        parts.tell(answer)
+        return True
+
+    def _apply_chunk(self, changelog_position: bytes) -> bool:
+        self._committed_last = True
+        if self.parts.overlay.apply_chunk(changelog_position):
+            self._changelog_position = None
+            self.parts.runner.after_commit()
+            self.parts.tell(on.Applied())
+        return True
+
+    def _trim(self, action: do.Trim) -> None:
+        partition, offset = action.partition, action.offset
+        if partition != self.wiring.changelog:
+            offset = self._stream_trims.due(partition, offset, self.parts.mono_ms())
+        if self._trimmed.get(partition, 0) < offset:
+            self.parts.log.trim(partition, offset)
+            self._trimmed[partition] = offset
+
+    def _read_changelog(self) -> bool:
+        event = self.restore.read(starting=self.core.status is TaskStatus.STARTING)
+        if event is not None:  # else the log has more, and does not show it yet
+            self.parts.tell(event)
+        if isinstance(event, on.ChangelogEnd) and self.parts.ready:
+            self.parts.log.leave(self.wiring.changelog)  # what is appended to it now is our own
+        return event is not None
+
+    @property
+    def status(self) -> TaskStatus:
+        """The status of the task.
+
+        It is its core's, but not RUNNING before the changelog position of its restore is written.
+        """
+        status = self.core.status
+        if status is TaskStatus.RUNNING and any(
+            isinstance(action, do.WriteChangelogPosition) for action in self.parts.todo
+        ):
+            return TaskStatus.STARTING
+        return status
+
+    @property
+    def running(self) -> bool:
+        """Whether the task has restored its state and takes input."""
+        return self.status is TaskStatus.RUNNING
+
+    @property
+    def idle_in(self) -> int | None:
+        """The checkpoint with what comes of it that all external inputs are idle (E4); None: one may bring time on."""
+        return self._checkpoint_of_all if self.running and self.event_time.all_idle else None
+
+    @property
+    def ended_in(self) -> int | None:
+        """The checkpoint with what comes of it that all inputs have ended (E7); None: the task does not know it yet."""
+        return self._checkpoint_of_all if self.running and self.event_time.drained else None
+
+    @property
+    def _checkpoint_of_all(self) -> int:
+        """The checkpoint with all that the task has done: the last one, if nothing was new since, else the open one.
+
+        The open one may be long in coming: sources at rest put it off (A1).
+        """
+        last = self.core.idleness.closed(self.core.frozen)
+        return last if self.mode.closed_all else last + 1

@@ -1,0 +1,1 @@
+"""The inputs of a task: reading, early frames, watermarks, back-pressure."""

@@ -1,0 +1,1 @@
+"""State that a start takes as files: of a snapshot, of a bulk write."""

@@ -1,0 +1,1 @@
+"""Records as bytes: decoding, encoding, frames, contexts of traces."""

@@ -1,0 +1,1 @@
+"""The outbox of a task: outputs to sinks outside of the log."""

@@ -1,0 +1,1 @@
+"""The user's code: it runs over records, timers and windows."""

@@ -1,0 +1,342 @@
+"""Collects what a task sends: columns per partition for streams, plain records for topics outside of the job.
+
+``sender`` compiles one Output into a closure, so that a send branches on nothing that was known at the start.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import lcm
+from operator import itemgetter
+from typing import Any, Protocol, TypeVar, overload
+
+from grete.api.graph import StageGraph
+from grete.api.serdes import bytes_serde, functions_of, one_key_serde
+from grete.api.topic import Topic, uses_registry
+from grete.core.topology import Stream, Topology
+from grete.errors import ConfigError, TaskError
+from grete.execution.records.encoding import SendFunction, encoded_first, refused
+from grete.execution.records.frame_buffer import AnyHeaders, Buffer
+from grete.ports import ExternalRecord
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
+from grete.settings import Settings
+
+Append = Callable[[Any, bytes | None, bytes | None, int, AnyHeaders], None]  # target, key, value, timestamp, headers
+P = TypeVar("P")
+
+_INT64_MAX = (1 << 63) - 1  # the wire's timestamps are INT64
+HELD_BYTES = 200  # what an external record held in memory costs beyond its key and value
+_KNOWN_MAX = 1 << 14  # keys whose targets a sender remembers: about 2 MB of short keys
+_PARTITION = itemgetter(0)  # of an ExternalRecord
+_new = tuple.__new__  # a call in C: the named tuple's own ways to make one are in Python
+
+
+class _Targets(dict[bytes, P]):
+    """Key → the target for its partition, which is looked up in C when the key is known: keys repeat."""
+
+    def __init__(self, targets: Sequence[P]) -> None:
+        """``targets``: one for each partition."""
+        super().__init__()
+        self._targets = targets
+
+    def __missing__(self, key: bytes) -> P:
+        """Work the target out, and remember it; where there is one only, no key need be hashed."""
+        if len(self._targets) == 1:
+            return self._targets[0]
+        if len(self) >= _KNOWN_MAX:
+            self.clear()
+        target = self[key] = self._targets[partition_of(key, len(self._targets))]
+        return target
+
+
+class Held(Protocol):
+    """Counts what the external records that are held in memory take."""
+
+    external_bytes: int
+
+
+class OutputMode(Protocol):
+    """The part of a task's outputs that deterministic mode adds."""
+
+    def buffer(self, partition: TopicPartition) -> Buffer:
+        """Return the open frame of a partition of a stream."""
+        ...
+
+    def stream_append(self, append: Append) -> Append:
+        """Return what appends a record to frames that ``buffer`` has made; ``append`` appends its columns."""
+        ...
+
+    def external_append(
+        self, held: Held, add: Callable[[ExternalRecord], None], partitions: Sequence[TopicPartition]
+    ) -> tuple[Append, Sequence[Any]]:
+        """Return (append to a partition of an external topic, the targets); a record goes to ``add``."""
+        ...
+
+    def mark(self) -> None:
+        """Remember this moment for ``rollback``."""
+        ...
+
+    def rollback(self) -> None:
+        """Take back what was numbered since ``mark``."""
+        ...
+
+
+class Outputs:
+    """All outputs of one task. ``timestamp`` is what a record inherits: set it before user code runs.
+
+    ``turn`` counts records without a key; they take partitions in turn, and as it is state a replay repeats the turns.
+    """
+
+    def __init__(
+        self,
+        stage: StageGraph,
+        topology: Topology,
+        settings: Settings,
+        partitions: Callable[[str], int | None],
+        *,
+        drop_external: bool = False,
+        mode: OutputMode | None = None,
+    ) -> None:
+        """``partitions`` gives the partition count of an external topic, None if there is no such topic.
+
+        ``drop_external``: what goes outside is encoded, for a serde may refuse it, and counted; but for dead letters.
+        """
+        self.timestamp = 0
+        self.turn = 0
+        self.external_bytes = 0
+        self.dropped = 0
+        self.sent = 0  # records since the process started; after a rollback some count again
+        self.sent_to = Counter[str]()  # the same by topic: that of a stream, or outside
+        self._drop = drop_external
+        self._mode = mode
+        self._stage = stage
+        self._topology = topology
+        self._frame_bytes_max = settings.frame_bytes_max
+        self._partitions = partitions
+        self._used: list[Buffer] = []  # in the order of first use since the last take
+        self._external: list[ExternalRecord] = []
+        buffer = Buffer if mode is None else mode.buffer
+        self._streams = {
+            stream.topic: [buffer(TopicPartition(stream.topic, p)) for p in range(stream.partitions)]
+            for stream in topology.streams_out_of(stage.ordinal)
+        }
+        # Each buffer appended to since mark(), for rollback(); None where no error policy needs it.
+        self._journal: list[Buffer] | None = [] if stage.undoes else None
+        self._mark = (0, 0, 0)
+
+    def take(self) -> list[tuple[TopicPartition, int, bytes]]:
+        """Return and forget the outputs to streams, as (partition, records, frame body), in order of first use."""
+        used = self._used.copy()
+        self._used.clear()  # senders keep its append method
+        taken = [frame for buffer in used if buffer.keys for frame in self._emptied(buffer)]
+        for partition, count, _ in taken:
+            self.sent += count
+            self.sent_to[partition.topic] += count
+        self.mark()
+        return taken
+
+    def take_external(self) -> list[ExternalRecord]:
+        """Return and forget the outputs to external topics, in the order of the sends."""
+        taken = self._external.copy()
+        self.sent += len(taken)
+        for partition, count in Counter(map(_PARTITION, taken)).items():  # without a step in Python for each record
+            self.sent_to[partition.topic] += count
+        self._external.clear()  # senders keep its append method
+        self.external_bytes = 0
+        self.mark()
+        return taken
+
+    @property
+    def collected(self) -> int:
+        """Records that were sent since they were taken last."""
+        return sum(len(buffer.keys) for buffer in self._used) + len(self._external)
+
+    def clear(self) -> None:
+        """Forget everything collected (rollback of the task, R4)."""
+        for buffer in self._used:
+            buffer.clear()
+        self._used.clear()
+        self._external.clear()
+        self.external_bytes = 0
+        self.mark()
+
+    def mark(self) -> None:
+        """Remember this moment for ``rollback``."""
+        if self._journal is not None:
+            self._journal.clear()
+            self._mark = len(self._external), self.external_bytes, self.dropped
+            if self._mode is not None:
+                self._mode.mark()
+
+    def rollback(self) -> None:
+        """Take back all that was sent since ``mark``. Only in a stage with an error policy that undoes."""
+        assert self._journal is not None, "rollback: this stage keeps no marks"
+        for buffer in reversed(self._journal):
+            buffer.drop_last()
+        self._journal.clear()
+        length, self.external_bytes, self.dropped = self._mark
+        del self._external[length:]
+        if self._mode is not None:
+            self._mode.rollback()
+
+    def sender(self, topic: Topic[Any, Any]) -> SendFunction:
+        """Return Output.send for the topic: to every stage that reads it, or outside; if it is public, to both."""
+        streams = [s for s in self._topology.streams_out_of(self._stage.ordinal) if s.user_topic == topic.name]
+        ends: list[tuple[Append, Sequence[Any]]] = []
+        if streams:
+            ends.append(self._stream_append(streams))
+        if not streams or topic.public:
+            append, targets = self._external_append(topic.name)
+            ends.append((self._drop_one if self._drop else append, targets))
+        end = ends[0] if len(ends) == 1 else _both(*ends)
+        if not uses_registry(topic):
+            return self._encoding(topic, *end)
+        return encoded_first(topic, self._encoding(replace(topic, key=bytes_serde, value=bytes_serde), *end))
+
+    def dead_letter(self, topic: str) -> Callable[[bytes | None, bytes | None, int, AnyHeaders], None]:
+        """Return what writes a record of bytes, (key, value, timestamp, headers), to an external topic."""
+        append, targets = self._external_append(topic)
+        target_of, count, next_turn = _Targets(targets), len(targets), self._next_turn
+
+        def write(key: bytes | None, value: bytes | None, timestamp: int, headers: AnyHeaders) -> None:
+            append(targets[next_turn(count)] if key is None else target_of[key], key, value, timestamp, headers)
+
+        return write
+
+    def _drop_one(self, *_: object) -> None:
+        self.dropped += 1
+
+    def _next_turn(self, count: int) -> int:
+        turn = self.turn
+        self.turn = turn + 1
+        return turn % count
+
+    def _emptied(self, buffer: Buffer) -> list[tuple[TopicPartition, int, bytes]]:
+        frames = list(buffer.frames(self._frame_bytes_max))
+        buffer.clear()
+        return frames
+
+    def _encoding(self, topic: Topic[Any, Any], append: Append, targets: Sequence[Any]) -> SendFunction:
+        """Return the sender that encodes, chooses a partition and appends to its target."""
+        encode_key, encode_value = functions_of(one_key_serde(topic.key))[0], functions_of(topic.value)[0]
+        outputs, name, target_of, count = self, topic.name, _Targets(targets), len(targets)
+        next_turn = self._next_turn
+        named = getattr(targets, "common", count)  # partitions that a sender may name
+
+        def send(
+            key: Any,
+            value: Any,
+            *,
+            timestamp: int | None = None,
+            headers: AnyHeaders = (),
+            partition: int | None = None,
+        ) -> None:
+            try:
+                raw_key = None if key is None else encode_key(key)
+                raw_value = None if value is None else encode_value(value)
+            except Exception as error:
+                raise refused(topic, key, value, error) from error
+            if partition is not None:
+                if not 0 <= partition < named:
+                    raise TaskError(f"output to {name}: partition {partition}: there are {named}")
+                target = targets[partition]
+            elif raw_key is None:
+                target = targets[next_turn(count)]
+            else:
+                target = target_of[raw_key]
+            if timestamp is None:
+                timestamp = outputs.timestamp
+            elif type(timestamp) is not int or not -_INT64_MAX <= timestamp <= _INT64_MAX:
+                raise TaskError(f"output to {name}: timestamp {timestamp!r}: need milliseconds since 1970 as an INT64")
+            append(target, raw_key, raw_value, timestamp, headers)
+
+        return send
+
+    def _stream_append(self, streams: Sequence[Stream]) -> tuple[Append, Sequence[tuple[Buffer, ...]]]:
+        """Return (append to a partition of each of these streams, the targets).
+
+        Of a broadcast stream all partitions are part of each target (A2d).
+        """
+        used, journal = self._used, self._journal
+        keyed = [self._streams[stream.topic] for stream in streams if not stream.broadcast]
+        whole = tuple(buffer for stream in streams if stream.broadcast for buffer in self._streams[stream.topic])
+        targets: Sequence[tuple[Buffer, ...]] = _TargetsOfAll(keyed, whole)
+        if len(counts := {len(buffers) for buffers in keyed}) < 2:
+            count = next(iter(counts), streams[0].partitions)
+            targets = [(*(buffers[p] for buffers in keyed), *whole) for p in range(count)]
+
+        def append(
+            target: tuple[Buffer, ...], key: bytes | None, value: bytes | None, timestamp: int, headers: AnyHeaders
+        ) -> None:
+            for buffer in target:
+                if not buffer.keys:
+                    used.append(buffer)
+                buffer.keys.append(key)
+                buffer.values.append(value)
+                buffer.timestamps.append(timestamp)
+                if headers:
+                    buffer.add_headers(headers)
+                if journal is not None:
+                    journal.append(buffer)
+
+        return append if self._mode is None else self._mode.stream_append(append), targets
+
+    def _external_append(self, topic: str) -> tuple[Append, Sequence[Any]]:
+        """Return (append to a partition of the external topic, the targets). Raises ConfigError if there is none."""
+        count = self._partitions(topic)
+        if not count:
+            raise ConfigError(f"output topic {topic!r} does not exist: create it, then start the job", topic=topic)
+        partitions = [TopicPartition(topic, p) for p in range(count)]
+        outputs, add = self, self._external.append
+        if self._mode is not None:
+            return self._mode.external_append(self, add, partitions)
+
+        def append(
+            target: TopicPartition, key: bytes | None, value: bytes | None, timestamp: int, headers: AnyHeaders
+        ) -> None:
+            add(_new(ExternalRecord, (target, key, value, timestamp, encode_headers(headers) if headers else None)))
+            outputs.external_bytes += HELD_BYTES + len(key or b"") + len(value or b"")
+
+        return append, partitions
+
+
+class _TargetsOfAll(Sequence[tuple[Any, ...]]):
+    """The targets of a topic with several ends: as many as each end's number of partitions divides.
+
+    So a key, or a turn, has in each of them the partition that it would have there alone. ``whole`` is in each target.
+    """
+
+    def __init__(self, ends: Sequence[Sequence[Any]], whole: tuple[Any, ...] = ()) -> None:
+        self._ends, self._whole = ends, whole
+        self.common = min((getattr(end, "common", len(end)) for end in ends), default=1)  # partitions that all have
+
+    def __len__(self) -> int:
+        return lcm(*(len(end) for end in self._ends))
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[Any, ...]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[tuple[Any, ...]]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        return *(end[index % len(end)] for end in self._ends), *self._whole
+
+
+def _both(
+    inside: tuple[Append, Sequence[Any]], outside: tuple[Append, Sequence[Any]]
+) -> tuple[Append, Sequence[tuple[Any, Any]]]:
+    """Return (append to the streams and to the external topic, the targets) of a public topic."""
+    append_inside, append_outside = inside[0], outside[0]
+
+    def append(
+        target: tuple[Any, Any], key: bytes | None, value: bytes | None, timestamp: int, headers: AnyHeaders
+    ) -> None:
+        append_inside(target[0], key, value, timestamp, headers)
+        append_outside(target[1], key, value, timestamp, headers)
+
+    return append, _TargetsOfAll((inside[1], outside[1]))

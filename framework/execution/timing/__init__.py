@@ -1,0 +1,1 @@
+"""Event time and timers of a task."""

@@ -1,0 +1,1 @@
+"""The definition, graph and start that a job has settled; the plan of a change."""

@@ -1,0 +1,1 @@
+"""Reading the committed state of a job."""

@@ -1,0 +1,1 @@
+"""Writing state in bulk: rescale, fork, migrate, apply, rebuild."""

@@ -1,0 +1,40 @@
+"""Rebuilds the local stores of a job from its changelogs, as of a checkpoint."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from grete.api.job import Job
+from grete.execution.build import store_names
+from grete.execution.changelog.changelog_writer import apply_segment
+from grete.ports import LogReader
+from grete.protocol.changelog_position import ChangelogPosition, encode_changelog_position
+from grete.settings import Settings
+from grete.state.read.snapshots import Snapshot, segments
+from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb_open import open_store
+
+
+def replay(
+    log: LogReader, job: Job, snapshots: list[Snapshot], directory: Path, settings: Settings
+) -> Iterator[tuple[str, int]]:
+    """Rebuild the stores of all tasks below ``directory`` from the changelogs; yield (task, entries applied).
+
+    What is there is wiped. A worker that finds them goes on from these commits. Raises TransientError: one is in use.
+    """
+    memory = RocksMemory(settings.rocksdb_bytes)
+    for (graph, _), snapshot in zip(job.tasks(), snapshots, strict=True):
+        store = open_store(directory / snapshot.task, store_names(graph), memory, graph.dropped_ids.values())
+        try:
+            store.wipe()
+            count = 0
+            for segment in segments(log, snapshot):
+                count += sum(apply_segment(str(snapshot.changelog), store, message) for message in segment.messages)
+            store.flush()
+            commit_ = snapshot.commit
+            changelog_position = ChangelogPosition(
+                snapshot.offset, commit_.generation, commit_.checkpoint_id, commit_.nonce
+            )
+            store.write((), encode_changelog_position(changelog_position))
+        finally:
+            store.close()
+        yield snapshot.task, count

@@ -1,0 +1,128 @@
+"""Opens a worker: its log, what it must know of its job, then its tasks. All but the tasks can be done ahead."""
+
+import logging
+import time
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from grete.api.job import Job
+from grete.core.task_topology import wire
+from grete.errors import FrameworkError
+from grete.execution.deterministic.determinism_lint import check_worker
+from grete.job.directory import JobDirectory
+from grete.job.key_check import JobKeys
+from grete.logs.patience import Patience
+from grete.ports import JobLog
+from grete.settings import Settings
+from grete.state.pins.graph_pinning import check_graph
+from grete.state.pins.pinning import know_dropped
+from grete.state.pins.prepare import prepare
+from grete.worker.pipes.status_pipe import StatusPipe
+from grete.worker.process.hosting import hosted_by
+from grete.worker.process.worker import Worker
+
+KEPT_S = 60.0  # what was done ahead: by then somebody may have changed what it has found
+
+logger = logging.getLogger("grete")
+
+
+class OpenedLog(NamedTuple):
+    """The log of a worker to come, and what was found there."""
+
+    log: JobLog
+    patience: Patience
+    keys: JobKeys
+
+
+def open_log(
+    job: Job,
+    partitions: Sequence[int],
+    job_directory: JobDirectory,
+    settings: Settings,
+    *,
+    stage: str | None = None,
+    pipe: StatusPipe | None = None,
+    connect_seconds: float | None = None,
+) -> OpenedLog:
+    """Open the log for a worker of these partitions, and prepare the job there. Raises ConfigError, LogAway."""
+    check_worker(job)
+    patience = Patience(settings.send_timeout_ms / 1000, connect_seconds)
+    if pipe is not None:
+        patience.meanwhile = lambda: None if pipe.is_read else patience.end_within(0)
+    tasks_here = hosted_by(job, partitions, stage)  # before the log is opened: a wrong number waits for no broker
+    log = job_directory.open_log(group=job.name, patience=patience, reads=len(tasks_here))
+    try:
+        know_dropped(job, log)
+        hosted = hosted_by(job, partitions, stage)
+        job.count_broadcast(log.partitions)
+        tasks = [wire(job.topology(), graph.ordinal, partition) for graph, partition in hosted]
+        metadata = prepare(job, log, job_directory, settings, tasks=tasks)
+        return OpenedLog(log, patience, JobKeys(job, metadata, job_directory, settings))
+    except BaseException:
+        log.close()
+        raise
+
+
+def open_worker(
+    job: Job,
+    partitions: Sequence[int],
+    job_directory: JobDirectory,
+    settings: Settings,
+    *,
+    stage: str | None = None,
+    pipe: StatusPipe | None = None,
+    connect_seconds: float | None = None,
+    fenced: Collection[str] = (),
+    opened: OpenedLog | None = None,
+) -> Worker:
+    """Return a worker over its log and stores that reports to ``pipe``. Raises ConfigError.
+
+    It waits for brokers as long as for what it has sent; ``connect_seconds``: at its start. ``fenced``: the names of
+    tasks that another process has. ``opened``: its log, if that was opened ahead for the same partitions.
+    """
+    log, patience, keys = opened or open_log(
+        job, partitions, job_directory, settings, stage=stage, pipe=pipe, connect_seconds=connect_seconds
+    )
+    worker = Worker(job, partitions, log, job_directory, settings, stage=stage, keys=keys, fenced=fenced)
+    worker.patience = patience
+    worker.hosting.arriving = lambda wiring: check_graph(job, log, [wiring])
+    worker.publish = getattr(log, "publish", worker.publish)  # the embedded log has no lag tools
+    if pipe is not None:
+        pipe.gone = worker.stop
+        worker.report, worker.report_rest, worker.show_life = pipe.report, pipe.go_on, pipe.show_life
+    return worker
+
+
+class OpenedAhead:
+    """Resources that a standby opens for its successor while another process still runs the partition."""
+
+    def __init__(self) -> None:
+        self._opened: tuple[tuple[int, ...], float, OpenedLog] | None = None
+
+    def open(
+        self, job: Job, partitions: tuple[int, ...], job_directory: JobDirectory, settings: Settings, pipe: StatusPipe
+    ) -> None:
+        """Open the log now, unless that was just done. What fails is left to the worker, which says why."""
+        if self._opened is not None and time.monotonic() - self._opened[1] < KEPT_S / 2:
+            return
+        self.close()
+        waits_s = settings.send_timeout_ms / 1000
+        try:
+            opened = open_log(job, partitions, job_directory, settings, pipe=pipe, connect_seconds=waits_s)
+        except FrameworkError as error:
+            logger.warning("nothing was opened ahead", extra={"error": str(error)})
+            return
+        self._opened = partitions, time.monotonic(), opened
+
+    def take(self, partitions: tuple[int, ...]) -> OpenedLog | None:
+        """Return the log for a worker of these partitions, None: it opens its own."""
+        if self._opened is not None:
+            (whose, since_s, opened), self._opened = self._opened, None
+            if whose == partitions and time.monotonic() - since_s < KEPT_S:
+                return opened
+            opened.log.close()
+        return None
+
+    def close(self) -> None:
+        """Let go of what was not taken."""
+        self.take(())

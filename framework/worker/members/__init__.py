@@ -1,0 +1,1 @@
+"""The driver of a member: the machines of a job on Kafka."""

@@ -1,0 +1,1 @@
+"""The pipes between a supervisor and its worker processes."""

@@ -1,0 +1,84 @@
+"""Tells whether a job has processed its input: all before given offsets, and its outputs, is committed."""
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+
+from grete.api.job import Job
+from grete.core.deterministic.logical_watermarks import step_at
+from grete.ports import LogReader
+from grete.protocol.commit import Commit
+from grete.protocol.ids import TopicPartition
+from grete.state.read.commits import LastCommit, all_wirings, last_commit
+
+
+def used_up(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> bool:
+    """Tell whether all records before ``ends`` of the external inputs, and all their outputs, are committed.
+
+    For at-least-once mode, which has no checkpoints to compare (1.5) and no markers in the streams: once all inputs of
+    all tasks are processed, nothing can follow.
+    """
+    commits = [(last or partial(last_commit, log))(wiring.changelog) for wiring in all_wirings(job)]
+    for found in commits:
+        if found is None or not _has_read(found.commit, ends):
+            return False
+    # after the commits: what they sent is in the streams by now
+    resumes = [entry for found in commits if found is not None for entry in found.commit.inputs]
+    return all(entry.resume >= log.bounds(TopicPartition(entry.topic, entry.partition))[1] for entry in resumes)
+
+
+def passed(
+    log: LogReader,
+    job: Job,
+    ends: dict[TopicPartition, int],
+    last: LastCommit | None = None,
+    covered_t: Mapping[str, int] = MappingProxyType({}),
+) -> bool:
+    """Tell whether all records before ``ends`` of the external inputs, and all their outputs, are committed.
+
+    For deterministic mode, where checkpoints are local (D4): all that came of it has the logical time of its sources,
+    or of the end of the step that it lies in (E2), and each task's commit says up to which time it has everything of
+    its channels (D1). So do commits of aligned tasks that read of deterministic ones; what is behind those, checkpoints
+    tell (``reached``, ``all_committed``). ``covered_t``: by task, the time up to which its last commit has everything,
+    if that is more than the commit says: nothing has come since.
+    """
+    last_t, frontiers = -1, []
+    for wiring in all_wirings(job):
+        if not (wiring.deterministic or wiring.logical):
+            continue
+        found = (last or partial(last_commit, log))(wiring.changelog)
+        if found is None or found.commit.deterministic is None:
+            return False
+        if wiring.deterministic and wiring.external:
+            if not _has_read(found.commit, ends):
+                return False
+            if found.commit.deterministic.last_t:  # it has taken something
+                last_t = max(last_t, step_at(found.commit.deterministic.last_t))
+        covered = covered_t.get(wiring.name, 0)
+        frontiers += [max(frontier.t, covered) for frontier in found.commit.deterministic.frontiers]
+    return all(t >= last_t for t in frontiers)
+
+
+def reached(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> int | None:
+    """Return the checkpoint by which all external inputs are committed up to ``ends``; None if they are not (A2b).
+
+    It is one of the aligned tasks. What deterministic ones bring to them is to have ``passed`` before.
+    """
+    checkpoint_ids = []
+    for wiring in all_wirings(job):
+        if (wiring.external or wiring.logical) and not wiring.deterministic:
+            found = (last or partial(last_commit, log))(wiring.changelog)
+            if found is None or not _has_read(found.commit, ends):
+                return None
+            checkpoint_ids.append(found.commit.checkpoint_id)
+    return max(checkpoint_ids, default=0)
+
+
+def _has_read(commit: Commit, ends: dict[TopicPartition, int]) -> bool:
+    return all(e.offset >= ends.get(TopicPartition(e.topic, e.partition), 0) for e in commit.external)
+
+
+def all_committed(log: LogReader, job: Job, checkpoint_id: int, last: LastCommit | None = None) -> bool:
+    """Tell whether every aligned task has committed a checkpoint not below ``checkpoint_id``, by its changelog."""
+    commits = ((last or partial(last_commit, log))(w.changelog) for w in all_wirings(job) if not w.deterministic)
+    return all(found is not None and found.commit.checkpoint_id >= checkpoint_id for found in commits)
