@@ -263,6 +263,8 @@ def apply(world: World, kind: str, which: int, size: int) -> None:
 
 
 FENCED_IN_PASSING = [("join", 0, 1, 1), ("freeze", 0, 1, 1), ("kill", 0, 1, 34), ("junk", 3, 1, 2), ("leave", 0, 1, 1)]
+FENCED_THEN_STANDBY = [("stale", 0, 1, 37), ("freeze", 0, 30, 10), ("freeze", 2, 29, 1)]
+HALTED_AGAIN = [("freeze", 0, 1, 52), ("freeze", 0, 38, 37), ("junk", 0, 35, 2), ("freeze", 0, 1, 1)]
 NAMED_UNSEEN = [("cut", 0, 7, 1), ("junk", 0, 1, 1)]  # an assignment names a session that has said nothing yet
 FAULT = st.tuples(st.sampled_from(FAULTS), st.integers(0, 9), st.integers(1, 80), st.integers(1, 40))
 
@@ -277,6 +279,8 @@ troubles = given(
 
 @example(faults=FENCED_IN_PASSING, partitions=2, first=2, standbys=1)
 @example(faults=NAMED_UNSEEN, partitions=1, first=1, standbys=None)
+@example(faults=FENCED_THEN_STANDBY, partitions=7, first=3, standbys=0)
+@example(faults=HALTED_AGAIN, partitions=1, first=1, standbys=None)
 @settings(max_examples=12, deadline=None)
 @troubles
 def test_it_converges_when_the_faults_end(
@@ -310,8 +314,10 @@ def require_it_converges(
     for member in world.members:
         member.delay = member.loses = 0
     world.run(QUIET)
-    for member in world.live():
-        member.core.view.halted.clear()  # of junk: a person has looked
+    for _ in range(2 * INTERVAL):  # an assignment on its way may say it once more
+        for member in world.live():
+            member.core.view.halted.clear()  # of junk: a person has looked
+        world.run(1)
     world.run(QUIET)
     require_settled(world)
     claims, assignments = sum(world.claims.values()), world.assignments

@@ -166,7 +166,10 @@ class World:
                 warm = worker is not None and worker.state == "standby"
                 member.workers[partition] = SimWorker("starting", self.now + (1 if warm else START_STEPS))
         for partition in duties.standby:
-            if partition not in member.workers:
+            worker = member.workers.get(partition)
+            if (
+                worker is None or worker.state == "fenced"
+            ):  # its worker is let go of: it is to run the partition no more
                 member.workers[partition] = SimWorker("standby", self.now + WARM_STEPS)
         for partition, worker in list(member.workers.items()):
             if partition in duties.active or partition in duties.standby:
