@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _INCUBATOR = "jdk.incubator.vector"
+_LOOPBACK = "127.0.0.1"
 _SETTINGS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(8 << 20),  # rows may be frames and blocks: else 10,000 at a time
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
@@ -50,20 +49,40 @@ def java_home(java: str, own: Path) -> Path:
     return own
 
 
+def addresses(where: str) -> dict[str, str]:
+    """Return the settings of the driver's address: executors on this machine need no other than the loopback.
+
+    Those of a cluster may be elsewhere: to them it would be their own machine.
+    """
+    if not where.startswith("local"):
+        return {}
+    return {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
+
+
+def prepare_environment(where: str) -> None:
+    """Let Spark take this Python, and the loopback on this machine. What a user has set for a cluster stays."""
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if where.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
 def local_session(where: str = "local[*]", settings: dict[str, str] | None = None) -> "SparkSession":
     """Return the session of this process, made if there is none, with the formats of Grete registered.
 
-    ``where`` it runs, and ``settings``, are in Spark's words; those of a session that is there already stay. On a
-    cluster, make your own session and call ``grete.spark.register``. Raises ConfigError: the extra is not
-    installed, or no Java can be had.
+    ``where`` it runs, and ``settings``, are in Spark's words; those of a session that is there already stay. The
+    executors of a cluster reach this driver at the address that Spark finds, or that SPARK_LOCAL_IP or
+    spark-defaults.conf names; their Python is PYSPARK_PYTHON, by default the path of this one.
+    Raises ConfigError: the extra is not installed, or no Java can be had.
     """
     require_extra()
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # else every wrong query is a page of JSON
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    prepare_environment(where)
     scratch = tempfile.mkdtemp(prefix="grete-spark-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     java = find_java()
@@ -77,7 +96,7 @@ def local_session(where: str = "local[*]", settings: dict[str, str] | None = Non
         "spark.local.dir": scratch,
         "spark.sql.warehouse.dir": scratch,
     }
-    conf.setAll(list((_SETTINGS | own | (settings or {})).items()))
+    conf.setAll(list((_SETTINGS | addresses(where) | own | (settings or {})).items()))
     with python_start.started_by_others():  # the job's code, wherever it is
         session = SparkSession.builder.config(conf=conf).getOrCreate()
     register(session)

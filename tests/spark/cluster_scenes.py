@@ -39,6 +39,8 @@ KEPT = Settings(checkpoint_interval_ms=50, stream_retention_ms=600_000)
 MIDDLE = 150  # that many of its rows have been read when a part of them is in the log
 
 SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",  # this cluster is on one machine, which may have no network
+    "spark.driver.host": "127.0.0.1",
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": JAVA,
     "spark.speculation": "true",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from grete.spark.java import FETCH_S_MAX, cache
+from grete.spark.session import addresses, prepare_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +41,19 @@ def test_executors_import_nothing_from_their_working_directory(spark: "SparkSess
     ((safe, first),) = rows.map(lambda _: (sys.flags.safe_path, sys.path[0])).collect()
     assert safe
     assert first != str(Path.cwd())
+
+
+def test_only_what_is_on_this_machine_is_reached_at_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor on another machine would look for the driver on its own."""
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "")
+    prepare_environment("spark://master:7077")
+    assert (os.environ.get("SPARK_LOCAL_IP"), os.environ["PYSPARK_PYTHON"]) == (None, "/opt/python")
+    assert addresses("yarn") == addresses("spark://master:7077") == {}
+    prepare_environment("local[2]")
+    assert (os.environ["SPARK_LOCAL_IP"], os.environ["PYSPARK_PYTHON"]) == ("127.0.0.1", sys.executable)
+    assert set(addresses("local[*]").values()) == {"127.0.0.1"}
 
 
 SCRIPT = """
