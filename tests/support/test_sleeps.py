@@ -14,7 +14,6 @@ PACE = "what is given, or a time that goes by while something is away, is part o
 # Module → its calls of time.sleep, and why they are there. It only becomes shorter.
 SLEEPS = {
     "tests/event_time/gated_burst.py": (1, "the code of a job: it is held there until the test lets it go on"),
-    "tests/event_time/measured_burst.py": (1, TOOL),
     "tests/logs/leader_change_prove.py": (2, PACE),
     "tests/sinks/late_end_prove.py": (1, PACE),
     "tests/sinks/lossy_prove.py": (1, PACE),
@@ -31,6 +30,7 @@ SLEEPS = {
     "tests/support/waiting.py": (1, "the one place at which a wait lets others go on"),
     "tests/upgrade/make_stored.py": (2, "a script that older builds run, without our tests"),
     "tests/verification/chaos/campaign.py": (3, TOOL),
+    "tests/verification/chaos/dead_leaders.py": (2, PACE),
     "tests/verification/chaos/kills.py": (1, TOOL),
     "tests/verification/chaos/zygote.py": (1, TOOL),
     "tests/verification/machines/assigner.py": (1, TOOL),

@@ -11,7 +11,7 @@ MISTAKES = {
         "rows = sorted(self._disk.rows.items(), reverse=reverse)",
         "rows = ((place, self._disk.rows.get(place, b'')) for place in sorted(self._disk.rows, reverse=reverse))",
         "TestStore",
-        "*ContractBroken: the store breaks its contract: What is written after the call, before or after the first*",
+        "*ContractBroken: the store breaks its contract: A scan sees the store as of its call: later writes*",
     ),
     "a batch is torn": (
         "self._disk.rows = before",
