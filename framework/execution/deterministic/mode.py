@@ -105,14 +105,15 @@ class DeterministicMode:
     def read(self) -> bool:
         """Give frames to the core, and rows of external inputs for their decision; False if there are none now.
 
-        Timers that are due and left come before them, by the slice.
+        Timers that are due and left come before them, by the slice. These do not wait for consumers that are behind:
+        the merge of those waits for the time behind the last slice.
         """
         parts = self._parts
         if not (self._core.wants_input or self._core.fires):
             return False
         full = self._waiting_bytes > parts.settings.sink_buffer_bytes_max
         parts.held_by = "sink_buffer_bytes_max" if full else None
-        self.held_up = full or parts.blocked()
+        self.held_up = full or parts.blocked(lag=not self._core.fires)
         if self.held_up:
             return self._nothing_more()
         if self._core.fires:

@@ -154,12 +154,15 @@ class TaskParts:
             return False
         return self.input_reader.drained(partition)
 
-    def blocked(self) -> bool:
-        """Whether to stop consuming: too much unacknowledged or held back, or consumers too far behind (A8, B1)."""
-        self.held_by = self._bound()
+    def blocked(self, *, lag: bool = True) -> bool:
+        """Whether to stop consuming: too much unacknowledged or held back, or consumers too far behind (A8, B1).
+
+        ``lag``: False leaves the consumers out.
+        """
+        self.held_by = self._bound(lag=lag)
         return self.held_by is not None
 
-    def _bound(self) -> str | None:
+    def _bound(self, *, lag: bool) -> str | None:
         """Return the setting whose bound is reached, "sink" for one that was not seen yet; None: no bound is."""
         settings, held, outbox = self.settings, self.runner.external_bytes, self.outbox
         if self.pending_sends.bytes > settings.unacked_bytes_max:
@@ -179,5 +182,5 @@ class TaskParts:
                 setting="uncommitted_state_bytes_max",
                 code=HaltCode.OUTPUT_TOO_LARGE,
             )
-        behind = self.wiring.is_source and self.backpressure.behind(self.mono_ms())
+        behind = lag and self.wiring.is_source and self.backpressure.behind(self.mono_ms())
         return "downstream_lag_messages_max" if behind else None

@@ -3,11 +3,12 @@
 import os
 import time
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pytest
 
-from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
+from grete.execution.inputs.backpressure import Backpressure
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import IN_DIRECTORY, LogAddress
@@ -99,6 +100,36 @@ def test_a_source_waits_while_another_holds_its_records_back() -> None:
     kit._tasks["split", 1] = away
     kit.run()
     assert len(kit.pairs(OUT)) == 500
+
+
+class Ring(Task):
+    fired: ClassVar[int] = 0
+    lines = Input(LINES)
+    timers = Timers()
+    out = Output(WORDS)
+
+    def process(self, record: Record[str, str]) -> None:
+        for number in range(int(record.value)):
+            self.timers.schedule(record.timestamp + 1 + number, str(number))
+
+    def on_timer(self, timer: Timer) -> None:
+        Ring.fired += 1
+        self.out.send(timer.key, "rang")
+
+
+def test_timers_of_a_burst_do_not_wait_for_consumers_that_are_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source sends the time behind the last slice only: consumers that wait for it would be behind for ever (D1)."""
+    Ring.fired = 0
+    monkeypatch.setattr(Backpressure, "behind", lambda _self, _now_ms: Ring.fired > 0)
+    kit = Kit(Job("rings", [Ring, Count], 2, "deterministic"), settings=Settings(checkpoint_interval_ms=100))
+    kit.feed(LINES, None, "2500", partition=0, timestamp=kit.now_ms)
+    kit.advance(500)
+    kit.feed(LINES, None, "0", partition=0, timestamp=kit.now_ms + 3_600_000)
+    kit.advance(1_000)
+    assert len(kit.pairs(OUT)) == Ring.fired == 2_500
+    kit.feed(LINES, None, "0", partition=0)
+    kit.advance(1_000)
+    assert kit.counters["external records"] == 2  # records wait
 
 
 def test_much_input_is_committed_before_its_interval() -> None:
