@@ -1,7 +1,10 @@
 """The members' topic of a job on Kafka: the last rows first, then each row as it comes, and plain writes."""
 
 import contextlib
+import threading
 import time
+from collections.abc import Callable
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -9,7 +12,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from grete.errors import ConfigError, FrameworkError, LogAway, TransientError
 from grete.logs.kafka.admin import Topics
 from grete.logs.kafka.config import scrubber, split_options
-from grete.logs.kafka.errors import AWAY, Troubles, failed, failure
+from grete.logs.kafka.consumer import STUCK_S
+from grete.logs.kafka.errors import AWAY, Troubles, failed, failure, logger
 from grete.logs.kafka.metadata_client import SPREAD_S_MAX, MetadataClient
 from grete.logs.kafka.tls_diagnosis import ClientOptions
 from grete.logs.patience import Patience
@@ -32,6 +36,31 @@ def members_topic(job: str) -> str:
     return f"{job}.members"
 
 
+class _Progress:
+    """Rows read and messages acknowledged: what this member has written comes back to it, or its client is stuck."""
+
+    def __init__(self, position: int = 0) -> None:
+        """``position``: the offset to read from."""
+        self.position = position
+        self._acknowledged = 0  # behind the last message of this member that the log has
+        self._since_s = 0.0  # since when one of these has not come
+
+    def read(self, offset: int) -> None:
+        """Note the last row that has come."""
+        self.position, self._since_s = offset + 1, time.monotonic()
+
+    def wrote(self, offset: int) -> None:
+        """Note a message that the log has."""
+        if self.position >= self._acknowledged:
+            self._since_s = time.monotonic()
+        self._acknowledged = offset + 1
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing has come for STUCK_S of what is there."""
+        return self.position < self._acknowledged and time.monotonic() - self._since_s > STUCK_S
+
+
 class KafkaMembersTopic:
     """Rows as (offset, append time in ms, bytes). Not thread safe. ``failure``: what keeps it from being written."""
 
@@ -49,9 +78,13 @@ class KafkaMembersTopic:
         self.end = 0  # where the topic ended when it was opened
         self.unwritten = 0  # messages that are not acknowledged yet
         self._lost = False  # where it read is no part of the topic any more, and the log has still to say what is
+        self._progress = _Progress()
         plain = {name: value for name, value in producer.items() if name != _GAPLESS}
         self._producer: Producer | None = troubles.made(Producer, plain) if write else None
-        self._consumer: Consumer = troubles.made(Consumer, consumer | {"fetch.wait.max.ms": FETCH_WAIT_MS})
+        self._connect: Callable[[], Consumer] = partial(
+            troubles.made, Consumer, consumer | {"fetch.wait.max.ms": FETCH_WAIT_MS}
+        )
+        self._consumer = self._connect()
         self._metadata_client = MetadataClient(consumer, troubles, bootstrap, patience)
         self._partition = TopicPartition(self.topic, 0)
         try:
@@ -83,7 +116,11 @@ class KafkaMembersTopic:
     def _begin(self) -> None:
         """Read the last rows next."""
         start, self.end = self._metadata_client.bounds(self._partition)
-        self._consumer.assign([KafkaPartition(*self._partition, max(start, self.end - TAIL_ROWS))])
+        self._progress = _Progress(max(start, self.end - TAIL_ROWS))
+        self._assign()
+
+    def _assign(self) -> None:
+        self._consumer.assign([KafkaPartition(*self._partition, self._progress.position)])
 
     def _begin_again(self) -> None:
         with contextlib.suppress(LogAway):  # it may answer the next time, and workers go on meanwhile
@@ -106,7 +143,19 @@ class KafkaMembersTopic:
                 self._lost = True  # what was to be read has been deleted, or the topic was made again
             elif error.code() not in {*AWAY, KafkaError._PARTITION_EOF}:
                 raise failure(error, f"reading {self.topic}", f"Read on topic {self.topic}")
+        if rows:
+            self._progress.read(rows[-1][0])
+        elif self._progress.stuck:
+            self._connect_afresh()
         return rows
+
+    def _connect_afresh(self) -> None:
+        """Go on with another client: one may fetch no more what is there, after the death of its broker."""
+        offset = self._progress.position
+        logger.warning("fetches afresh", extra={"partition": str(self._partition), "offset": offset})
+        threading.Thread(target=self._consumer.close, name="end of a reading client", daemon=True).start()
+        self._consumer, self._progress = self._connect(), _Progress(offset)
+        self._assign()
 
     def write(self, data: bytes) -> None:
         """Send a message; it is on its way while ``unwritten`` counts it."""
@@ -120,9 +169,11 @@ class KafkaMembersTopic:
         self.unwritten += 1
         self._producer.poll(0)
 
-    def _written(self, error: KafkaError | None, _message: Message) -> None:
+    def _written(self, error: KafkaError | None, message: Message) -> None:
         self.unwritten -= 1
-        if error is not None and error.code() not in AWAY:
+        if error is None:
+            self._progress.wrote(message.offset() or 0)
+        elif error.code() not in AWAY:
             self.failure = failure(error, f"writing to {self.topic}", f"Write on topic {self.topic}")
 
     def flush(self) -> None:
