@@ -75,7 +75,8 @@ class Supervision:
         ready = dict.fromkeys(self.standbys.wanted, HostedState.STANDBY)
         coming = dict.fromkeys(self.assignment.active & self.standbys.held, HostedState.STARTING)
         here = {each: worker.hosted_state(each) for worker in self.workers.values() for each in worker.hosted}
-        return ready | coming | here
+        fenced = {each for each in ready if here.get(each) is HostedState.FENCED}  # of a worker that has ended
+        return ready | coming | {each: state for each, state in here.items() if each not in fenced}
 
     def assign(self, assignment: Assignment, again: Collection[int], now_s: float) -> list[SupervisionAction]:
         """Host these partitions from now on; those that stay are not disturbed.

@@ -215,6 +215,16 @@ def test_a_fenced_worker_ends_while_the_machine_stops() -> None:
     assert made.hosted() == {0: HostedState.FENCED}
 
 
+def test_a_standby_of_a_partition_that_was_fenced_is_told_of() -> None:
+    """The leader waits for it to catch up, though the worker, which had another partition too, stays away."""
+    made = machine(0, 1, processes=1)
+    made.workers[0].end = exit_with(ExitCode.FENCED)
+    made.run(1)
+    made.assign(1, standby={0})
+    made.run(SOON_S)
+    assert made.hosted() == {0: HostedState.STANDBY, 1: HostedState.FENCED}
+
+
 def test_an_empty_commit_is_no_progress() -> None:
     """A worker that commits nothing it has read, and then crashes, is given up as one that commits nothing."""
     made = machine(0)
