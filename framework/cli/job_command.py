@@ -1,4 +1,4 @@
-"""Declares the commands of a job: each has JOB, --directory, and the options of log and settings."""
+"""Declares commands: a parameter that is a NamedTuple stands for its fields, options that several commands have."""
 
 import inspect
 from collections.abc import Callable
@@ -9,55 +9,69 @@ from typing import Any, TypeVar
 import typer
 
 from grete.cli.job_target import NamedJob
-from grete.cli.options import Directory, JobName, KafkaConfig, LogOption, Set, SettingsPath
+from grete.cli.options import JobName, JobOptions
 from grete.cli.settings_file import address_of, settings_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _JOB = Parameter("job", Parameter.POSITIONAL_OR_KEYWORD, annotation=JobName)
-_SHARED = {"directory": Directory, "log": LogOption, "kafka_config": KafkaConfig, "settings": SettingsPath, "set": Set}
+_OPTIONS = Parameter("given", Parameter.KEYWORD_ONLY, annotation=JobOptions)
 
 
-def job_command(app: typer.Typer, name: str | None = None, *, without: str = "") -> Callable[[Command], Command]:
+def command(app: typer.Typer, name: str | None = None, *, without: str = "") -> Callable[[Command], Command]:
     """Return a decorator that declares a command. ``name``: None: that of the function.
 
-    The function takes a NamedJob and the options of this command. A parameter that is a NamedTuple stands for its
-    fields: options that several commands have. ``without``: one of the shared options that means nothing to it.
-    The function returns the exit code; None: 0.
+    ``without``: an option of its groups that means nothing to it. The function returns the exit code; None: 0.
     """
 
     def declare(function: Command) -> Command:
         signature = inspect.signature(function)
-        _, *own = signature.parameters.values()
-        groups = {each.name: each.annotation for each in own if hasattr(each.annotation, "_fields")}
-        shared = [_option(each, annotation, None) for each, annotation in _SHARED.items() if each != without]
-        parameters = [_JOB, *(one for each in own for one in _expanded(each, groups)), *shared]
+        groups = {p.name: p.annotation for p in signature.parameters.values() if hasattr(p.annotation, "_fields")}
+        options = [one for each in signature.parameters.values() for one in _options(each, without)]
 
-        def command(job: Any, log: Any, kafka_config: Any, settings: Any, **options: Any) -> None:
-            read_settings = partial(settings_of, options.pop("set", None), settings)
-            directory, address = options.pop("directory", None), address_of(log, kafka_config, settings)
-            for each, group in groups.items():
-                options[each] = group(*(options.pop(field) for field in group._fields))
-            if code := function(NamedJob(job, directory, address, read_settings), **options):
+        def run(**given: Any) -> None:
+            for parameter, group in groups.items():
+                given[parameter] = group(**{each: given.pop(each) for each in group._fields if each != without})
+            if code := function(**given):
                 raise typer.Exit(code)
 
-        command.__name__, command.__doc__ = function.__name__, function.__doc__
-        command.__annotations__ = {each.name: each.annotation for each in parameters}
-        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # what typer reads
-        app.command(name)(command)
+        run.__name__, run.__doc__ = function.__name__, function.__doc__
+        run.__annotations__ = {each.name: each.annotation for each in options}
+        run.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]  # what typer reads
+        app.command(name)(run)
         return function
 
     return declare
 
 
-def _expanded(parameter: Parameter, groups: dict[str, Any]) -> list[Parameter]:
+def job_command(app: typer.Typer, name: str | None = None, *, without: str = "") -> Callable[[Command], Command]:
+    """Return a decorator that declares a command of a job, which it gets as a NamedJob, before its own options."""
+
+    def declare(function: Command) -> Command:
+        signature = inspect.signature(function)
+        _, *own = signature.parameters.values()
+
+        def of_job(job: str, given: JobOptions, **options: Any) -> Any:
+            address = address_of(given.log, given.kafka_config, given.settings)
+            named = NamedJob(job, given.directory, address, partial(settings_of, given.set, given.settings))
+            return function(named, **options)
+
+        of_job.__name__, of_job.__doc__ = function.__name__, function.__doc__
+        of_job.__signature__ = signature.replace(parameters=[_JOB, *own, _OPTIONS])  # type: ignore[attr-defined]  # as above
+        command(app, name, without=without)(of_job)
+        return function
+
+    return declare
+
+
+def _options(parameter: Parameter, without: str) -> list[Parameter]:
     """Return the options that a parameter of a command stands for."""
-    group = groups.get(parameter.name)
-    if group is None:
+    group: Any = parameter.annotation
+    if not hasattr(group, "_fields"):
         return [parameter]
     defaults, types = group(), inspect.get_annotations(group)
-    return [_option(field, types[field], getattr(defaults, field)) for field in group._fields]
-
-
-def _option(name: str, annotation: Any, default: object) -> Parameter:
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return [
+        Parameter(field, Parameter.KEYWORD_ONLY, default=getattr(defaults, field), annotation=types[field])
+        for field in group._fields
+        if field != without
+    ]

@@ -139,6 +139,16 @@ AcceptOption = Annotated[
 ]
 
 
+class JobOptions(NamedTuple):
+    """The place of a job: its directory, its log, its settings."""
+
+    directory: Directory = None
+    log: LogOption = None
+    kafka_config: KafkaConfig = None
+    settings: SettingsPath = None
+    set: Set = None
+
+
 class HistoryOptions(NamedTuple):
     """The history of a job, and what is meant to be so in it."""
 

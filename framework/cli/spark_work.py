@@ -1,6 +1,5 @@
 """The work that a command gives Spark."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from grete.cli.job_target import JobTarget
@@ -15,8 +14,11 @@ from grete.spark.moving.spark_mover import SparkMover
 from grete.spark.telling import Telling
 
 
-def wanted_of(found: JobTarget, sources: Sequence[str], work: str | None) -> Wanted:
-    """Return the work for Spark, with paths that executors understand. Raises ConfigError: ``sources`` are wrong."""
+def wanted_of(found: JobTarget, history: HistoryOptions, *, outputs: bool = False) -> Wanted:
+    """Return the work for Spark, with paths that executors understand. Raises ConfigError: an option is wrong.
+
+    The history is that of the log where no option names another.
+    """
     reference, address = found.reference, found.job_directory.address
     if reference.endswith(".py"):
         reference = str(Path(reference).absolute())
@@ -24,9 +26,11 @@ def wanted_of(found: JobTarget, sources: Sequence[str], work: str | None) -> Wan
     own = str((found.job_directory.directory / "spark").absolute())
     paths = {
         topic: path if path == LOG or "://" in path else str(Path(path).absolute())
-        for topic, path in sources_of(found.job, list(sources)).items()
+        for topic, path in sources_of(found.job, history.source or [LOG]).items()
     }
-    return Wanted(found.job, reference, where, found.settings, paths, own if work is None else work)
+    work = own if history.work is None else history.work
+    wanted = Wanted(found.job, reference, where, found.settings, paths, work)
+    return wanted._replace(outputs=outputs, accepted=_accepted(history))
 
 
 def where_of(directory: Path, address: LogAddress) -> Where:
@@ -42,7 +46,7 @@ def spark_mover(
     return SparkMover(cluster, where_of(directory, address), where_of(into, address), work, telling)
 
 
-def accepted_of(history: HistoryOptions) -> Accepted:
+def _accepted(history: HistoryOptions) -> Accepted:
     """Return what --max-late, --max-refused and --accept allow. Raises ConfigError for another word."""
     kinds = history.accept or []
     if wrong := sorted(set(kinds) - set(Accept)):

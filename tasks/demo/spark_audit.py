@@ -2,10 +2,10 @@
 
 from grete.cli.commands.audit import tell_audit
 from grete.cli.job_target import JobTarget
+from grete.cli.options import HistoryOptions
 from grete.cli.progress import Screen
 from grete.cli.spark_work import wanted_of
 from grete.spark.backfill.audit import audit
-from grete.spark.backfill.ranges import LOG
 from grete.spark.session import local_session
 from grete.worker.supervisor.local_job import LocalJob
 
@@ -15,5 +15,5 @@ def demonstrate(found: JobTarget, local: LocalJob, screen: Screen) -> bool:
     screen.say("\nAuditing the state on Spark: the tasks' own code over all recorded documents, key by key …")
     spark = local_session("local[*]")
     with screen:
-        result = audit(spark, wanted_of(found, [LOG], None), local.log, screen, aligned=local.settings.aligned)
+        result = audit(spark, wanted_of(found, HistoryOptions()), local.log, screen, aligned=local.settings.aligned)
     return tell_audit(screen, found.job, result, aligned=local.settings.aligned) or not local.settings.aligned

@@ -1,7 +1,6 @@
 """`grete audit`: a job's state recomputed on Spark and compared."""
 
 import contextlib
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,7 +24,6 @@ from grete.state.read.shown import printable
 
 if TYPE_CHECKING:
     from grete.spark.backfill.audit import Audited, StateDifference
-    from grete.spark.backfill.backfill import Wanted
 
 CELL_CHARS = 60  # of a key or value: three of them fit on a wide terminal
 app = typer.Typer(add_completion=False)
@@ -84,21 +82,14 @@ def audit(
     else:
         if share != 1 or http is not None or json:
             raise ConfigError("--share, --http and --json are for an audit that goes on: add --follow")
-        require_extra()
-        from grete.cli.spark_work import accepted_of, wanted_of
-        from grete.spark.backfill.ranges import LOG
-
-        accepted = accepted_of(history)
-
-        def wanted(found: JobTarget) -> "Wanted":
-            return wanted_of(found, history.source or [LOG], history.work)._replace(accepted=accepted)
-
-        same = _compare(named, wanted, history.cluster, makes_calls=make_calls)
+        same = _compare(named, history, makes_calls=make_calls)
     return ExitCode.DONE if same else ExitCode.FAILED
 
 
-def _compare(named: NamedJob, wanted: Callable[[JobTarget], "Wanted"], cluster: str, *, makes_calls: bool) -> bool:
+def _compare(named: NamedJob, history: HistoryOptions, *, makes_calls: bool) -> bool:
     """Audit a job; return whether nothing differs. Raises ConfigError, TaskError."""
+    require_extra()
+    from grete.cli.spark_work import wanted_of
     from grete.spark.backfill.audit import audit as audit_job
     from grete.spark.session import local_session
 
@@ -110,10 +101,10 @@ def _compare(named: NamedJob, wanted: Callable[[JobTarget], "Wanted"], cluster: 
             settings = pinned_settings(job, log, named.settings)
             refuse_losses(job, settings)
             aligned = settings.aligned
-            asked = wanted(JobTarget(job, named.reference, job_directory, settings))
-            spark = local_session(cluster)
+            wanted = wanted_of(JobTarget(job, named.reference, job_directory, settings), history)
+            spark = local_session(history.cluster)
             with screen:
-                result = audit_job(spark, asked, log, screen, aligned=aligned, makes_calls=makes_calls)
+                result = audit_job(spark, wanted, log, screen, aligned=aligned, makes_calls=makes_calls)
         finally:
             for path in made:  # where Spark's stages kept their rows; what is in use stays
                 with contextlib.suppress(OSError):

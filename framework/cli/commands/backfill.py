@@ -12,7 +12,7 @@ from rich.console import Console
 from grete.api.job import Job
 from grete.cli.job_command import job_command
 from grete.cli.job_target import JobTarget, NamedJob
-from grete.cli.options import HistoryOptions
+from grete.cli.options import LOCAL, HistoryOptions
 from grete.cli.patient_output import standard_output
 from grete.cli.progress import Screen, counted, of_stages
 from grete.errors import ConfigError
@@ -55,24 +55,19 @@ def backfill(
         raise ConfigError("--resume and --abort: choose one")
     require_extra()
     if resume or abort:
-        if history.source or until:
+        if history._replace(cluster=LOCAL, work=None) != HistoryOptions() or until:
             raise ConfigError(f"--{'resume' if resume else 'abort'} settles a backfill that has died: give it alone")
         _settle(named.target(), counts=resume)
         return
-    from grete.cli.spark_work import accepted_of, wanted_of
+    from grete.cli.spark_work import wanted_of
     from grete.spark.backfill.ranges import LOG
 
     if not history.source:
         raise ConfigError(
             f"--from is missing: a path of Parquet or JSON files, or {LOG} for the records that the log still holds"
         )
-    accepted, found = accepted_of(history), named.target()
-    _fill(
-        found,
-        wanted_of(found, history.source, history.work)._replace(outputs=outputs, accepted=accepted),
-        until,
-        history.cluster,
-    )
+    found = named.target()
+    _fill(found, wanted_of(found, history, outputs=outputs), until, history.cluster)
 
 
 def _settle(found: JobTarget, *, counts: bool) -> None:

@@ -8,7 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from grete.cli.options import AsJson, KafkaConfig, LogOption, Set, SettingsPath
+from grete.cli.job_command import command
+from grete.cli.options import AsJson, JobOptions
 from grete.cli.reading import print_json
 from grete.cli.settings_file import DEFAULT, address_of, origins_of, settings_of
 from grete.cli.tables import print_table
@@ -18,23 +19,17 @@ app = typer.Typer(add_completion=False)
 _DEFAULT = "default"
 
 
-@app.command()
-def config(
-    *,
-    json: AsJson = False,
-    log: LogOption = None,
-    kafka_config: KafkaConfig = None,
-    settings: SettingsPath = None,
-    set: Set = None,
-) -> None:
+@command(app, without="directory")
+def config(*, given: JobOptions, json: AsJson = False) -> None:
     """Print each setting with its value and its source: default, file, environment or command line."""
-    address, origins = address_of(log, kafka_config, settings), origins_of(set, settings)
-    given = {"log": log, "kafka_config": None if kafka_config is None else str(kafka_config)}
+    file, config = given.settings, given.kafka_config
+    address, origins = address_of(given.log, config, file), origins_of(given.set, file)
+    said = {"log": given.log, "kafka_config": None if config is None else str(config)}
     values: dict[str, object] = {"log": address.url, "kafka_config": address.config and str(address.config)}
-    rows = [("log", name, value, _origin(name, given[name], value, settings)) for name, value in values.items()]
-    all_of = msgspec.structs.asdict(settings_of(set, settings))
-    all_of |= {name: without_password(value) for name, value in all_of.items() if isinstance(value, str)}
-    rows += [(group_of(name), name, value, origins.get(name, _DEFAULT)) for name, value in all_of.items()]
+    rows = [("log", name, value, _origin(name, said[name], value, file)) for name, value in values.items()]
+    settings = msgspec.structs.asdict(settings_of(given.set, file))
+    settings |= {name: without_password(value) for name, value in settings.items() if isinstance(value, str)}
+    rows += [(group_of(name), name, value, origins.get(name, _DEFAULT)) for name, value in settings.items()]
     if json:
         for group, name, value, origin in rows:
             print_json({"group": group, "name": name, "value": value, "origin": origin})
