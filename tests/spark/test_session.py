@@ -45,7 +45,8 @@ def test_executors_import_nothing_from_their_working_directory(spark: "SparkSess
 
 def test_only_what_is_on_this_machine_is_reached_at_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     """An executor on another machine would look for the driver on its own."""
-    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "")  # so that it is put back
+    monkeypatch.delenv("SPARK_LOCAL_IP")
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "")
     prepare_environment("spark://master:7077")

@@ -116,7 +116,7 @@ class Processing:
 
     @property
     def has_left(self) -> bool:
-        """Whether timers are left, as far as is known: of a predecessor's it is only known once a call has looked."""
+        """Whether timers are left. Of a predecessor's timers only a call can tell: before the first one, False."""
         return self.may_fire and not self._starting
 
     @property

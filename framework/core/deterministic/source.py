@@ -66,9 +66,9 @@ class Source:
 
     @property
     def may_be_cut(self) -> bool:
-        """Whether a checkpoint may close while timers of the last batch are left: what came of it is valid, and sent.
+        """Whether a checkpoint may close while timers of the last batch are left: its outputs are valid and sent.
 
-        Not in a replay: what was decided is seen, maybe.
+        Not in a replay: consumers may have seen all that the predecessor decided.
         """
         batches = self.batches
         return not (self.replay or len(batches) > 1) and all(each.valid and not each.outputs for each in batches)

@@ -108,15 +108,15 @@ class DeterministicMode:
         Timers that are due and left come before them, by the slice. These do not wait for consumers that are behind:
         the merge of those waits for the time behind the last slice.
         """
-        parts = self._parts
-        if not (self._core.wants_input or self._core.fires):
+        parts, fires = self._parts, self._core.fires
+        if not (fires or self._core.wants_input):
             return False
         full = self._waiting_bytes > parts.settings.sink_buffer_bytes_max
         parts.held_by = "sink_buffer_bytes_max" if full else None
-        self.held_up = full or parts.blocked(lag=not self._core.fires)
+        self.held_up = full or parts.blocked(lag=not fires)
         if self.held_up:
             return self._nothing_more()
-        if self._core.fires:
+        if fires:
             self._code.fire_slice()
             self._ran(self._next_offset)
             return True
