@@ -95,8 +95,8 @@ def backfilling(directory: Path, records: int, cores: int) -> Result:
 
 def executing(_directory: Path, records: int) -> Result:
     """Count history in one task as an executor does, without Spark around it: the CPU that a record costs."""
-    from grete.spark.backfill.executor import run_stage
     from grete.spark.backfill.plans import StagePlan
+    from grete.spark.backfill.run.executor import run_stage
     from grete.spark.format.options import Where
 
     os.environ["BENCH_JOB"] = "process"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.results import RESULTS, Kept, Run, Table, read, write
 from benchmarks.running import console, taken
-from grete.api.mode import MODES, Mode
+from grete.api.tasks.mode import MODES, Mode
 from grete.logs.address import EMBEDDED, KAFKA
 from grete.spark.session import local_session
 from grete.testing.broker import find_broker

@@ -33,7 +33,7 @@ from grete.job.loader import load_job
 from grete.logs.address import EMBEDDED, IN_DIRECTORY, KAFKA, LogAddress
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state.read.commits import all_wirings, last_commit
+from grete.state.read.checkpoints.commits import all_wirings, last_commit
 from grete.testing.broker import find_broker
 from grete.worker.supervisor.local_job import LocalJob
 

@@ -18,15 +18,15 @@ from typing import Any
 
 from rocksdict import Options
 
-from grete.api.deduplicate import ById
 from grete.api.record import Record
+from grete.api.topics.deduplicate import ById
 from grete.execution.task_code.deduplication import Deduplicator
 from grete.execution.timing.floors import Floors
 from grete.execution.timing.timers import TimerQueue
 from grete.settings import MiB
-from grete.stores.overlay import Overlay
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.overlay.overlay import Overlay
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 
 CHECKPOINT = 20_000  # records
 HORIZON_MS = 1 << 50  # none expires

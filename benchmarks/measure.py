@@ -22,7 +22,7 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings, with_texts
-from grete.state.read.commits import last_commit
+from grete.state.read.checkpoints.commits import last_commit
 from grete.stores.store_directory import wipe_directory
 from grete.worker.process.worker import Worker
 from grete.worker.supervisor.completion import all_committed, reached

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.growth import Memory
 from benchmarks.restoring import Silent
 from benchmarks.running import tree_cpu_s
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.job.loader import load_job
 from grete.job.topics import create_topics
 from grete.logs.embedded import EmbeddedLog
@@ -23,8 +23,8 @@ from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 from grete.spark.format.options import Where
 from grete.spark.moving.spark_mover import SparkMover
-from grete.state.write.bulk_write import begin, commit
-from grete.state.write.bulk_write_attempt import Attempt
+from grete.state.write.bulk.bulk_write import begin, commit
+from grete.state.write.bulk.bulk_write_attempt import Attempt
 from grete.state.write.rescale import rescale
 
 BEFORE, AFTER = 4, 8

@@ -13,8 +13,8 @@ from grete.job.directory import JobDirectory
 from grete.job.topics import create_topics
 from grete.logs.embedded import EmbeddedLog
 from grete.settings import Settings
-from grete.state.write.bulk_write import begin, commit
-from grete.state.write.bulk_write_attempt import Attempt
+from grete.state.write.bulk.bulk_write import begin, commit
+from grete.state.write.bulk.bulk_write_attempt import Attempt
 
 PARTITIONS = 4
 ROWS = 10_000

@@ -19,10 +19,10 @@ from grete.logs.address import KAFKA, LogAddress
 from grete.protocol.report import StandbyReport, StandbyState
 from grete.settings import Settings
 from grete.state.pins.prepare import prepare
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.snapshot_upload import SnapshotUpload
-from grete.state.write.bulk_write import begin, commit
-from grete.state.write.bulk_write_attempt import Attempt
+from grete.state.write.bulk.bulk_write import begin, commit
+from grete.state.write.bulk.bulk_write_attempt import Attempt
 from grete.stores.snapshot_folder import SnapshotFolder
 from grete.testing.broker import find_broker
 from grete.worker.life.standby_worker import open_standby

@@ -9,32 +9,32 @@ if __name__ != "grete":  # else there would be two of each class
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from grete.api.avro_serde import avro
-    from grete.api.calls import BatchCall, Call, CallError
-    from grete.api.context import Context
-    from grete.api.deduplicate import ById, BySequence
-    from grete.api.external import External
-    from grete.api.files import Files
-    from grete.api.http import Http
-    from grete.api.interval_join import IntervalJoin
-    from grete.api.job import Job
-    from grete.api.joins import Pair
-    from grete.api.key_windows import SessionWindow, SlidingWindow
-    from grete.api.protobuf_serde import protobuf
-    from grete.api.reader import Once
+    from grete.api.jobs.job import Job
     from grete.api.record import Record
-    from grete.api.repartition import repartition
-    from grete.api.schema_registry import SchemaRegistry
-    from grete.api.serdes import Serde, bytes_serde, int64, json, utf8
+    from grete.api.registry.schema_registry import SchemaRegistry
+    from grete.api.serdes.avro_serde import avro
+    from grete.api.serdes.protobuf_serde import protobuf
+    from grete.api.serdes.serde import Serde, bytes_serde, int64, json, utf8
+    from grete.api.sinks.external import External
+    from grete.api.sinks.files import Files
+    from grete.api.sinks.http import Http
+    from grete.api.sinks.table import Table
+    from grete.api.stateful.interval_join import IntervalJoin
+    from grete.api.stateful.joins import Pair
+    from grete.api.stateful.key_windows import SessionWindow, SlidingWindow
+    from grete.api.stateful.table_join import TableJoin
+    from grete.api.stateful.versioned import VersionedStore
+    from grete.api.stateful.windows import Every, HoppingWindow, TumblingWindow, Window
     from grete.api.store import Store
-    from grete.api.table import Table
-    from grete.api.table_join import TableJoin
-    from grete.api.task import Task
-    from grete.api.timers import Timer, Timers
-    from grete.api.topic import DeadLetter, Input, Output, Topic
-    from grete.api.trace_ids import TraceIds
-    from grete.api.versioned import VersionedStore
-    from grete.api.windows import Every, HoppingWindow, TumblingWindow, Window
+    from grete.api.tasks.calls import BatchCall, Call, CallError
+    from grete.api.tasks.context import Context
+    from grete.api.tasks.repartition import repartition
+    from grete.api.tasks.task import Task
+    from grete.api.tasks.timers import Timer, Timers
+    from grete.api.tasks.trace_ids import TraceIds
+    from grete.api.topics.deduplicate import ById, BySequence
+    from grete.api.topics.reader import Once
+    from grete.api.topics.topic import DeadLetter, Input, Output, Topic
     from grete.clients import Client, ExternalSource, SourceRecord, Writer
 
 __all__ = [
@@ -88,32 +88,32 @@ __all__ = [
 
 # Each name is imported when it is asked for: a module below, which imports this one first, stays light.
 _NAMES = {
-    "grete.api.avro_serde": ("avro",),
-    "grete.api.calls": ("BatchCall", "Call", "CallError"),
-    "grete.api.context": ("Context",),
-    "grete.api.deduplicate": ("ById", "BySequence"),
-    "grete.api.external": ("External",),
-    "grete.api.files": ("Files",),
-    "grete.api.http": ("Http",),
-    "grete.api.interval_join": ("IntervalJoin",),
-    "grete.api.job": ("Job",),
-    "grete.api.joins": ("Pair",),
-    "grete.api.key_windows": ("SessionWindow", "SlidingWindow"),
-    "grete.api.protobuf_serde": ("protobuf",),
-    "grete.api.reader": ("Once",),
+    "grete.api.serdes.avro_serde": ("avro",),
+    "grete.api.tasks.calls": ("BatchCall", "Call", "CallError"),
+    "grete.api.tasks.context": ("Context",),
+    "grete.api.topics.deduplicate": ("ById", "BySequence"),
+    "grete.api.sinks.external": ("External",),
+    "grete.api.sinks.files": ("Files",),
+    "grete.api.sinks.http": ("Http",),
+    "grete.api.stateful.interval_join": ("IntervalJoin",),
+    "grete.api.jobs.job": ("Job",),
+    "grete.api.stateful.joins": ("Pair",),
+    "grete.api.stateful.key_windows": ("SessionWindow", "SlidingWindow"),
+    "grete.api.serdes.protobuf_serde": ("protobuf",),
+    "grete.api.topics.reader": ("Once",),
     "grete.api.record": ("Record",),
-    "grete.api.repartition": ("repartition",),
-    "grete.api.schema_registry": ("SchemaRegistry",),
-    "grete.api.serdes": ("Serde", "bytes_serde", "int64", "json", "utf8"),
+    "grete.api.tasks.repartition": ("repartition",),
+    "grete.api.registry.schema_registry": ("SchemaRegistry",),
+    "grete.api.serdes.serde": ("Serde", "bytes_serde", "int64", "json", "utf8"),
     "grete.api.store": ("Store",),
-    "grete.api.table": ("Table",),
-    "grete.api.table_join": ("TableJoin",),
-    "grete.api.task": ("Task",),
-    "grete.api.timers": ("Timer", "Timers"),
-    "grete.api.topic": ("DeadLetter", "Input", "Output", "Topic"),
-    "grete.api.trace_ids": ("TraceIds",),
-    "grete.api.versioned": ("VersionedStore",),
-    "grete.api.windows": ("Every", "HoppingWindow", "TumblingWindow", "Window"),
+    "grete.api.sinks.table": ("Table",),
+    "grete.api.stateful.table_join": ("TableJoin",),
+    "grete.api.tasks.task": ("Task",),
+    "grete.api.tasks.timers": ("Timer", "Timers"),
+    "grete.api.topics.topic": ("DeadLetter", "Input", "Output", "Topic"),
+    "grete.api.tasks.trace_ids": ("TraceIds",),
+    "grete.api.stateful.versioned": ("VersionedStore",),
+    "grete.api.stateful.windows": ("Every", "HoppingWindow", "TumblingWindow", "Window"),
     "grete.clients": ("Client", "ExternalSource", "SourceRecord", "Writer"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from grete.api.job import Job
+    from grete.api.jobs.job import Job
     from grete.testing import Kit
 
 FOLDER = "expected"  # beside the test

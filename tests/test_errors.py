@@ -22,7 +22,7 @@ from grete.errors import (
 )
 from grete.protocol.errors import DecodeError
 from grete.protocol.ids import TopicPartition
-from grete.spark.backfill.carried_errors import CarriedError, carried, unpacked
+from grete.spark.backfill.run.carried_errors import CarriedError, carried, unpacked
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, FrameworkError)]
 ROOT = Path(__file__).parents[1]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from grete import python_start
-from grete.api.calls import BatchCall
+from grete.api.tasks.calls import BatchCall
 from grete.cli.commands.new import new
 from grete.errors import ConfigError
 from grete.execution.calls.thread import _pool

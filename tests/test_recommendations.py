@@ -14,8 +14,8 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
+from grete.state.read.checkpoints.snapshots import snapshots
 from grete.state.read.snapshot_reader import SnapshotReader
-from grete.state.read.snapshots import snapshots
 from grete.testing import Kit
 from grete.worker.supervisor.completion import all_committed, reached
 from grete.worker.supervisor.local_job import LocalJob

@@ -14,14 +14,14 @@ import msgspec
 import pytest
 
 from grete import Job
-from grete.api import interval_join, windows
-from grete.api.definition import decode_definition, define
-from grete.api.graph import FIRST_USER_STORE, RESERVED_STORES
-from grete.api.reader import OUTPUT, PRODUCER, SEQ, TIME
-from grete.api.sink import Owner, Released
-from grete.api.versions import serdes_of
-from grete.core.partitioners import Partitioner
-from grete.core.topology import changelog_topic, stream_topic
+from grete.api.jobs.definition import decode_definition, define
+from grete.api.jobs.graph import FIRST_USER_STORE, RESERVED_STORES
+from grete.api.jobs.versions import serdes_of
+from grete.api.sinks.sink import Owner, Released
+from grete.api.stateful import interval_join, windows
+from grete.api.topics.reader import OUTPUT, PRODUCER, SEQ, TIME
+from grete.core.graph.partitioners import Partitioner
+from grete.core.graph.topology import changelog_topic, stream_topic
 from grete.execution.deterministic import numbering, outputs, processor
 from grete.execution.sinks import early_release, outbox, sink_targets
 from grete.execution.task_code import failures
@@ -31,9 +31,11 @@ from grete.job.directory import JobDirectory
 from grete.job.key_metadata import pin, rescale_entry, rescaled
 from grete.job.metadata import guarantee_entry, pinned_settings
 from grete.logs.embedded import EmbeddedLog, schema
-from grete.logs.kafka import admin, config, job_metadata
-from grete.logs.kafka.job_metadata import KafkaMetadataReader
-from grete.logs.kafka.reader import KafkaReader
+from grete.logs.kafka import admin
+from grete.logs.kafka.client import config
+from grete.logs.kafka.read.reader import KafkaReader
+from grete.logs.kafka.write import job_metadata
+from grete.logs.kafka.write.job_metadata import KafkaMetadataReader
 from grete.protocol.commit import SCHEMA_NAMES
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
@@ -43,7 +45,9 @@ from grete.sinks.sql_released import RELEASED_DDL
 from grete.spark.format import options
 from grete.state.pins.graph_pinning import decode_graph, encode_graph
 from grete.state.pins.prepare import prepare
-from grete.stores import rocksdb, snapshot_folder, sst_snapshot
+from grete.stores import snapshot_folder
+from grete.stores.rocksdb import sst_snapshot
+from grete.stores.rocksdb import store as rocksdb
 from grete.stores.spill import FileSpill
 from grete.stores.store_directory import StoreDirectory
 from tasks.word_count import CountWords, job

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from grete import trusted
-from grete.cli.reading import print_json
+from grete.cli.output.reading import print_json
 from grete.cli.settings_file import settings_of
 from grete.errors import ConfigError
 from grete.file_lock import open_lock

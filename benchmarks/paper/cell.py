@@ -13,7 +13,7 @@ from benchmarks.latency.workers import Workers
 from benchmarks.paper.recount import broken, recount
 from benchmarks.paper.techniques import TECHNIQUES
 from grete.job.loader import load_job
-from grete.state.read.commits import all_wirings, count_commits
+from grete.state.read.checkpoints.commits import all_wirings, count_commits
 from grete.state.read.local_reader import LocalReader
 
 JOB = "benchmarks.paper.job"

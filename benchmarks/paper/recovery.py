@@ -24,7 +24,7 @@ from benchmarks.latency.articles import paragraphs
 from benchmarks.latency.ends import Sender, sender
 from benchmarks.paper.cell import JOB
 from benchmarks.restoring import LIMIT_S
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import IN_DIRECTORY, KAFKA, LogAddress
@@ -33,8 +33,8 @@ from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 from grete.state.pins.prepare import prepare
 from grete.state.read.local_reader import LocalReader
-from grete.state.write.bulk_write import begin, commit
-from grete.state.write.bulk_write_attempt import Attempt
+from grete.state.write.bulk.bulk_write import begin, commit
+from grete.state.write.bulk.bulk_write_attempt import Attempt
 from grete.stores.store_directory import wipe_directory
 from grete.worker.supervisor.local_job import LocalJob
 from tasks.inverted_index import END, Count

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar, overload
 
-from grete.api.avro_serde import refuse_was
-from grete.api.schema_registry import refuse_registry
-from grete.api.serdes import Serde, key_serde, refuse_unread
+from grete.api.registry.schema_registry import refuse_registry
+from grete.api.serdes.avro_serde import refuse_was
+from grete.api.serdes.serde import Serde, key_serde, refuse_unread
 from grete.errors import ConfigError, TaskError
 
 K = TypeVar("K")

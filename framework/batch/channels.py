@@ -1,9 +1,9 @@
 """The channels of a task in batch, and the order of a job's stages."""
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
-from grete.core.task_topology import wire
-from grete.core.topology import Topology
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
+from grete.core.graph.task_topology import wire
+from grete.core.graph.topology import Topology
 from grete.execution.timing.event_time import OUTSIDE
 from grete.protocol.ids import TopicPartition
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
 from grete.batch.channels import stages_in_order
 from grete.batch.no_calls import not_recorded
 from grete.errors import ConfigError

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from grete.core.events import Advance
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.execution.timing.event_time import BEFORE_ALL
 from grete.protocol.control import encode_watermark
 from grete.protocol.envelope import Header, MessageType, encode_header

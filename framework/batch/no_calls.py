@@ -2,7 +2,7 @@
 
 from typing import Any, NoReturn
 
-from grete.api.calls import AnyCall
+from grete.api.tasks.calls import AnyCall
 from grete.errors import ConfigError
 
 

@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
 from grete.batch.channels import channels_of
 from grete.batch.check import has_timed_batches
 from grete.batch.frames import Frame, SentFrames
@@ -17,7 +17,7 @@ from grete.batch.record_order import Piece
 from grete.core.actions import MergedWatermarks
 from grete.core.deterministic.logical_watermarks import NEVER
 from grete.core.events import Advance
-from grete.core.task_topology import wire
+from grete.core.graph.task_topology import wire
 from grete.errors import ConfigError
 from grete.execution.build import writes_outside
 from grete.execution.calls.kept_results import is_kept
@@ -34,7 +34,7 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.record_batch import RecordBatch
 from grete.settings import Settings
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 
 
 class LiveTime(NamedTuple):

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
-from grete.api.graph import RESERVED_STORES, StageGraph
-from grete.api.job import Job
+from grete.api.jobs.graph import RESERVED_STORES, StageGraph
+from grete.api.jobs.job import Job
 from grete.batch.channels import channels_of
 from grete.batch.frames import Frame
 from grete.batch.logical_order import LogicalOrder
@@ -27,8 +27,8 @@ from grete.execution.task_code.processor import Processor
 from grete.execution.timing.reserved_stores import META
 from grete.ports import ExternalRecord
 from grete.settings import Settings
-from grete.stores.expiring_store import horizon
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.expiring_store import horizon
+from grete.stores.overlay.overlay import Overlay
 
 StateRow = tuple[int, bytes, bytes]  # store id, key, value
 

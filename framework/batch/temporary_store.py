@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from grete.ports import Write
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 
 
 class Scratch:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from grete.cli.patient_output import settle, standard_error
-from grete.core.damage import named
+from grete.cli.output.patient_output import settle, standard_error
+from grete.core.changelog.damage import named
 from grete.errors import ExitCode, FrameworkError, exit_code
 from grete.protocol.errors import DecodeError
 from grete.state.read.shown import printable

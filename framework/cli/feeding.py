@@ -4,11 +4,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from grete.api.job import Job
-from grete.api.serdes import utf8
-from grete.api.topic import Topic
+from grete.api.jobs.job import Job
+from grete.api.serdes.serde import utf8
+from grete.api.topics.topic import Topic
 from grete.cli.job_target import JobTarget
-from grete.cli.progress import Screen, counted
+from grete.cli.output.progress import Screen, counted
 from grete.errors import ConfigError, LogAway
 from grete.execution.deterministic.determinism_lint import findings
 from grete.feeds.folder import FolderFeed, ScanReport

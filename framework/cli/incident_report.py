@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from grete.cli.progress import counted
+from grete.cli.output.progress import counted
 from grete.errors import FrameworkError
 from grete.execution.records.user_traceback import in_grete, user_traceback
 from grete.ports import LogRow

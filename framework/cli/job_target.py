@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory, directory_of
 from grete.job.loader import load_job

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.cli.options import MovingOptions
-from grete.cli.progress import Screen
-from grete.core.task_topology import TaskWiring
+from grete.cli.output.progress import Screen
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError, TransientError
 from grete.job.directory import JobDirectory
 from grete.job.metadata import pinned_settings
@@ -18,11 +18,11 @@ from grete.logs.address import LogAddress
 from grete.ports import JobLogReader
 from grete.settings import Settings
 from grete.spark import require_extra
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.snapshots import Snapshot, snapshots
 from grete.state.read.shown import printable
-from grete.state.read.snapshots import Snapshot, snapshots
-from grete.state.write.entries import Moved
-from grete.state.write.mover import Mover
+from grete.state.write.moving.entries import Moved
+from grete.state.write.moving.mover import Mover
 from grete.stores.store_directory import StoreDirectory
 
 

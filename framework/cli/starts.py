@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.cli.feeding import external_inputs
 from grete.errors import ConfigError
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from grete.api.job import Job
-from grete.api.reader import OUTPUT, Once
+from grete.api.jobs.job import Job
 from grete.api.record import Record
-from grete.api.stateful import no_store
+from grete.api.stateful.declaration import no_store
 from grete.api.store import Store
-from grete.api.topic import Topic
+from grete.api.topics.reader import OUTPUT, Once
+from grete.api.topics.topic import Topic
 from grete.clients.source import ExternalSource, feed
 from grete.clients.writer import Writer
 from grete.errors import ConfigError

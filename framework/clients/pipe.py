@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from grete.api.topic import Topic
+from grete.api.topics.topic import Topic
 from grete.clients.writer import Writer
 from grete.feeds.lines import read_lines
 from grete.feeds.spool import Spooled

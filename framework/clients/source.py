@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from grete.api.job import Job
-from grete.api.serdes import first_serde
-from grete.api.topic import Topic
-from grete.core.damage import entry
+from grete.api.jobs.job import Job
+from grete.api.serdes.serde import first_serde
+from grete.api.topics.topic import Topic
+from grete.core.changelog.damage import entry
 from grete.errors import ConfigError, TransientError
 from grete.job.directory import JobDirectory
 from grete.ports import ExternalRecord, JobLog, JobMetadata

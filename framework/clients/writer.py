@@ -7,9 +7,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, Literal, Self, TypeVar
 
-from grete.api.job import Job
-from grete.api.serdes import first_serde
-from grete.api.topic import Topic
+from grete.api.jobs.job import Job
+from grete.api.serdes.serde import first_serde
+from grete.api.topics.topic import Topic
 from grete.clients.drain import Drain
 from grete.errors import ConfigError
 from grete.feeds.spool import Spool, Spooled

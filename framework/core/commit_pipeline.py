@@ -7,13 +7,13 @@ the one before; lifecycle.py has their order. One commit is on its way at a time
 from dataclasses import dataclass
 
 from grete.core.actions import Action, AppendChangelog, ApplyFrozen, Committed, Trim, WriteData
-from grete.core.changelog_fold import ChangelogFold
-from grete.core.changelog_rewrite import ChangelogRewrite
+from grete.core.changelog.changelog_fold import ChangelogFold
+from grete.core.changelog.changelog_rewrite import ChangelogRewrite
+from grete.core.changelog.ownership import Ownership
 from grete.core.events import ChangelogAppended, DataWritten
+from grete.core.graph.task_topology import TaskWiring
 from grete.core.lifecycle import COMMIT, CommitStep
-from grete.core.ownership import Ownership
 from grete.core.sender import Sender
-from grete.core.task_topology import TaskWiring
 from grete.protocol.changelog import ChangelogType
 from grete.protocol.changelog_position import ChangelogPosition
 from grete.protocol.commit import (

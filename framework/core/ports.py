@@ -8,10 +8,10 @@ from grete.core.actions import Action
 from grete.core.commit_pipeline import CommitPipeline
 from grete.core.events import Event
 from grete.core.external_inputs import ExternalInputs
+from grete.core.graph.task_topology import TaskWiring
 from grete.core.idleness import Idleness
 from grete.core.lifecycle import TaskStatus
 from grete.core.startup import StartUp
-from grete.core.task_topology import TaskWiring
 from grete.protocol.ids import TopicPartition
 
 

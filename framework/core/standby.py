@@ -5,7 +5,7 @@ nothing to be written to the log: a task never notices how many standbys it has.
 """
 
 from grete.core.actions import Action, ApplySegment, ReadChangelog, WipeStore, WriteChangelogPosition
-from grete.core.changelog_fold import ChangelogFold, Segment
+from grete.core.changelog.changelog_fold import ChangelogFold, Segment
 from grete.core.events import ChangelogRow
 from grete.core.lifecycle import STANDBY, StandbyPhase
 from grete.core.limits import TAIL

@@ -11,13 +11,13 @@ from grete.core.actions import (
     WipeStore,
     WriteChangelogPosition,
 )
-from grete.core.changelog_fold import ChangelogFold, Segment
-from grete.core.damage import unreadable
+from grete.core.changelog.changelog_fold import ChangelogFold, Segment
+from grete.core.changelog.damage import unreadable
+from grete.core.changelog.ownership import Ownership
 from grete.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, OutcomeFound, Start
 from grete.core.external_inputs import Bounds
 from grete.core.lifecycle import START, StartupPhase
 from grete.core.limits import TAIL
-from grete.core.ownership import Ownership
 from grete.errors import Fenced, Halted
 from grete.halts import HaltCode
 from grete.protocol.changelog import ChangelogType, Claim, decode_changelog_header

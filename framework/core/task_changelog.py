@@ -7,10 +7,10 @@ mode, input decisions, time leases and output releases.
 from collections import Counter
 
 from grete.core.actions import Action, AppendChangelog, ReadChangelog
+from grete.core.changelog.ownership import Ownership
 from grete.core.commit_pipeline import CommitPipeline
 from grete.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, OutcomeFound
 from grete.core.lifecycle import CommitStep, TaskStatus
-from grete.core.ownership import Ownership
 from grete.core.startup import StartUp
 from grete.protocol.changelog import ChangelogType
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
 
-from grete.api.context import Context, wall_clock_us
-from grete.api.graph import StageGraph
+from grete.api.jobs.graph import StageGraph
+from grete.api.tasks.context import Context, wall_clock_us
 from grete.core.aligned.task import TaskCore
 from grete.core.deterministic.task import DeterministicCore
+from grete.core.graph.task_topology import TaskWiring, wire
+from grete.core.graph.topology import Topology
 from grete.core.limits import Limits
 from grete.core.ports import Core
-from grete.core.task_topology import TaskWiring, wire
-from grete.core.topology import Topology
 from grete.errors import ConfigError
 from grete.execution.calls.clocked import ClockedCalls
 from grete.execution.calls.ports import Caller
@@ -33,7 +33,7 @@ from grete.ports import Log, StateStore
 from grete.protocol.changelog_position import decode_changelog_position
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 
 
 def limits_of(settings: Settings) -> Limits:

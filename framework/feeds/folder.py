@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from grete.core.damage import entry as reading
+from grete.core.changelog.damage import entry as reading
 from grete.errors import ConfigError
 from grete.feeds.lines import MARK
 from grete.feeds.listing import SPECIAL, UNREADABLE, VANISHED, Listing, NotRegular, contents

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from grete.api.topic import Topic
+from grete.api.topics.topic import Topic
 from grete.errors import ConfigError, SerdeError
 from grete.feeds.numbered_file import LINE_BYTES_MAX, NumberedFile
 from grete.feeds.numbers import Numbers, cell_of, new_session

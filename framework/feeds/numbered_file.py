@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from grete.core.damage import entry
+from grete.core.changelog.damage import entry
 from grete.errors import ConfigError
 from grete.feeds.numbers import new_session
 from grete.ports import JobMetadata

@@ -1,7 +1,7 @@
 """The headers by which a record that a feed or a program has written twice is recognised: session and number.
 
 Within a session, the records of a partition are numbered from 1 without a gap, as the outputs of a deterministic job
-are (grete.api.reader). Who writes a record again after a crash gives it the same number.
+are (grete.api.topics.reader). Who writes a record again after a crash gives it the same number.
 """
 
 import os
@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from grete.api.reader import PRODUCER, SEQ
+from grete.api.topics.reader import PRODUCER, SEQ
 from grete.protocol.frames import encode_headers
 
 _SESSION_BYTES = 8  # drawn by chance: one in 10⁹ writers of a topic meets another's after thousands of years

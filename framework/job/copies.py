@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from grete.api.job import Job
-from grete.api.topic import Topic
-from grete.core.damage import entry as reading
+from grete.api.jobs.job import Job
+from grete.api.topics.topic import Topic
+from grete.core.changelog.damage import entry as reading
 from grete.errors import ConfigError
 from grete.ports import JobMetadata, MetadataReader
 

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from grete.api.interval_join import IntervalJoin
-from grete.api.job import Job
-from grete.api.serdes import Serde, bytes_serde, topic_serde, utf8
-from grete.api.topic import DeadLetter
-from grete.api.windows import WindowStore
-from grete.core.damage import entry
-from grete.core.partitioners import Partitioner
+from grete.api.jobs.job import Job
+from grete.api.serdes.serde import Serde, bytes_serde, topic_serde, utf8
+from grete.api.stateful.interval_join import IntervalJoin
+from grete.api.stateful.windows import WindowStore
+from grete.api.topics.topic import DeadLetter
+from grete.core.changelog.damage import entry
+from grete.core.graph.partitioners import Partitioner
 from grete.errors import Halted
 from grete.halts import HaltCode
 from grete.job.key_metadata import pinned, rescaled
@@ -35,7 +35,7 @@ class Letter(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]  # those that the record came with
-    told: dict[str, str]  # the headers that Grete adds (grete.api.topic.DeadLetter), without their "grete."
+    told: dict[str, str]  # the headers that Grete adds (grete.api.topics.topic.DeadLetter), without their "grete."
 
     @property
     def topic(self) -> str:

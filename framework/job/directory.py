@@ -4,7 +4,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.errors import ConfigError
 from grete.file_lock import open_lock, try_lock
 from grete.logs.address import (

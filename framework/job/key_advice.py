@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from grete.core.partitioners import KeyAt, Partitioner, Recognized
+from grete.core.graph.partitioners import KeyAt, Partitioner, Recognized
 from grete.protocol.ids import TopicPartition
 
 _NAMES = {

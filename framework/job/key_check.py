@@ -1,6 +1,6 @@
 """Stops a task whose input holds a key in another partition than the one where its state is.
 
-The first keys of an input show its partitioner (grete.core.partitioners), which is then pinned in the job's
+The first keys of an input show its partitioner (grete.core.graph.partitioners), which is then pinned in the job's
 metadata. From then on, of each batch one key in SAMPLE_STEP is compared, at least 4: murmur2 costs 1 to 2 µs a key in
 Python, and a record 3 µs at the least, so all keys would cost a third of the throughput. Batches of less than 8 records
 are compared key by key. After a rescale each key is compared, once while it is remembered: a producer goes on with the
@@ -11,9 +11,9 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
-from grete.core.partitioners import KeyAt, Partitioner, Recognized, Recognizer
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
+from grete.core.graph.partitioners import KeyAt, Partitioner, Recognized, Recognizer
 from grete.errors import FrameworkError, Halted
 from grete.halts import HaltCode
 from grete.job.directory import JobDirectory

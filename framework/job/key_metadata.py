@@ -4,10 +4,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
-from grete.core.damage import entry as reading
-from grete.core.partitioners import Partitioner
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
+from grete.core.changelog.damage import entry as reading
+from grete.core.graph.partitioners import Partitioner
 from grete.errors import ConfigError
 from grete.ports import JobMetadata, MetadataReader
 from grete.protocol.ids import TopicPartition

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.errors import ConfigError, FrameworkError
 
 logger = logging.getLogger("grete.definition")  # commands show its lines to the person at the terminal

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from grete.api.job import Job
-from grete.core.damage import entry as reading
+from grete.api.jobs.job import Job
+from grete.core.changelog.damage import entry as reading
 from grete.errors import ConfigError
 from grete.job.key_metadata import rescale_entry, rescaled
 from grete.ports import JobLog, JobLogReader, MetadataReader

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.errors import ConfigError
 from grete.job.key_metadata import counts_of_rescale
 from grete.logs.topic_identity import more_partitions

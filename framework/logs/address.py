@@ -121,6 +121,6 @@ def read_options(path: Path) -> dict[str, str]:
         options[name] = value
         if name.removeprefix("producer.").removeprefix("consumer.") in _LOADS_CODE:
             require_own(path, f"leave {name} out, which runs code, or make the file your own")
-    from grete.logs.kafka.config import hidden
+    from grete.logs.kafka.client.config import hidden
 
     return hidden(options)

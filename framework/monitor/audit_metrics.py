@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from grete.monitor.catalog import Metric
-from grete.monitor.page import HostGuard
+from grete.monitor.page.page import HostGuard
 
 
 @dataclass

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.errors import FrameworkError
 from grete.ports import Log
-from grete.state.read.commits import external_ends
+from grete.state.read.checkpoints.commits import external_ends
 
 EVERY_S = 5.0  # between two questions
 END_S_MAX = 5.0  # for the last answer

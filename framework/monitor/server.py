@@ -23,7 +23,7 @@ from grete.monitor.causes import findings_of
 from grete.monitor.health import Pulse, not_ready
 from grete.monitor.job_view import Ended, JobView
 from grete.monitor.metrics import JobMetrics
-from grete.monitor.page import HostGuard, Page
+from grete.monitor.page.page import HostGuard, Page
 
 _JSON = "application/json"
 _STARTS_S_MAX = 10.0  # of a thread that binds nothing: milliseconds on an idle machine

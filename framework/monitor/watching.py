@@ -10,20 +10,20 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.core.supervision.standbys import SupervisedStandby
 from grete.errors import ConfigError, ExitCode, FrameworkError, Halted
 from grete.job.directory import JobDirectory
 from grete.logs.address import open_reader
 from grete.logs.patience import Patience
-from grete.monitor.browse import Browse
 from grete.monitor.busy import Busy
 from grete.monitor.health import LIVE_SHARE
 from grete.monitor.hiding import ELSEWHERE, without_values
 from grete.monitor.input_ends import InputEnds
-from grete.monitor.job_graph import graph_of
 from grete.monitor.job_view import Ended, Incident, JobView, StandbyView, WorkerView
-from grete.monitor.page import Page
+from grete.monitor.page.browse import Browse
+from grete.monitor.page.job_graph import graph_of
+from grete.monitor.page.page import Page
 from grete.monitor.server import Monitor, serving
 from grete.ports import JobLogReader, Log
 from grete.protocol.report import REASONS, WorkerReport

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from grete.api.reader import origin_of
-from grete.core.changelog_fold import ChangelogFold
-from grete.core.task_topology import TaskWiring
+from grete.api.topics.reader import origin_of
+from grete.core.changelog.changelog_fold import ChangelogFold
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.execution.deterministic.numbering import theirs_of
 from grete.ports import LogReader, LogRow

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.core.deterministic.logical_watermarks import step_at
-from grete.core.task_topology import TaskWiring, wire
+from grete.core.graph.task_topology import TaskWiring, wire
 from grete.errors import ConfigError, FrameworkError
 from grete.execution.sinks.sink_targets import no_sinks
 from grete.job.topics import create_topics
@@ -33,7 +33,7 @@ from grete.replay.recorded import (
 from grete.replay.seeded import UntrimmedLog, changelog_of, decided_after
 from grete.replay.task_host import Faults, HostedTask, work_all
 from grete.settings import Settings
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.recorded_task import RecordedTask, recorded_task
 
 STEPS_MAX = 20_000  # of time passing without end: 100 s of progress messages

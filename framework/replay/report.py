@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from grete.api.job import Job
-from grete.api.versions import FIRST, NEWEST
+from grete.api.jobs.job import Job
+from grete.api.jobs.versions import FIRST, NEWEST
 from grete.execution.deterministic.determinism_lint import findings
 from grete.replay.recorded import MadeOutput
 from grete.replay.replay import Found

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from grete.api.graph import StageGraph
+from grete.api.jobs.graph import StageGraph
 from grete.api.store import Store
-from grete.core.topology import Topology
+from grete.core.graph.topology import Topology
 from grete.execution.build import assemble, store_names
 from grete.execution.calls.ports import Caller
 from grete.execution.engine.driver import TaskDriver

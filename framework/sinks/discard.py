@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from grete.api.sink import Entry, Owner
+from grete.api.sinks.sink import Entry, Owner
 
 
 class DiscardSink:

@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from grete.api.files import Files
-from grete.api.serdes import encode_error, functions_of
-from grete.api.sink import Entry, Owner, Released
+from grete.api.serdes.serde import encode_error, functions_of
+from grete.api.sinks.files import Files
+from grete.api.sinks.sink import Entry, Owner, Released
 from grete.errors import SerdeError, TransientError
 from grete.sinks.files_owner import FilesOwner
 from grete.sinks.released_files import ReleasedFiles, sync_directory

@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from grete.api.sink import Owner
+from grete.api.sinks.sink import Owner
 from grete.errors import Halted
 from grete.halts import HaltCode
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from grete.api.http import Http, check_url, shown_url
-from grete.api.sink import Entry, Owner
-from grete.api.table import FROM_ENVIRONMENT
+from grete.api.sinks.http import Http, check_url, shown_url
+from grete.api.sinks.sink import Entry, Owner
+from grete.api.sinks.table import FROM_ENVIRONMENT
 from grete.errors import ConfigError, GraphError, Halted, TransientError
 from grete.halts import HaltCode
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from grete.api.table import FROM_ENVIRONMENT, POSTGRES, Table
+from grete.api.sinks.table import FROM_ENVIRONMENT, POSTGRES, Table
 from grete.errors import ConfigError
 from grete.sinks.sql import SqlSink
 from grete.sinks.sql_dialect import Dialect

@@ -11,8 +11,8 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 
-from grete.api.json_numbers import has_null, refuse_not_finite
-from grete.api.table import is_malformed, without_password
+from grete.api.serdes.json_numbers import has_null, refuse_not_finite
+from grete.api.sinks.table import is_malformed, without_password
 from grete.errors import ConfigError, FrameworkError, Halted, TransientError
 from grete.halts import HaltCode
 

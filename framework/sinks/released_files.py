@@ -8,7 +8,7 @@ from contextlib import suppress
 from errno import ENOENT
 from pathlib import Path
 
-from grete.api.sink import Entry, Owner, Released
+from grete.api.sinks.sink import Entry, Owner, Released
 from grete.errors import Fenced, Halted
 from grete.halts import HaltCode
 from grete.sinks.files_owner import FilesOwner

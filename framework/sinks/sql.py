@@ -6,10 +6,10 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from grete.api.json_numbers import refuse_not_finite
-from grete.api.serdes import encode_error, functions_of
-from grete.api.sink import Entry, Owner, Released
-from grete.api.table import FROM_ENVIRONMENT, POSTGRES, Table
+from grete.api.serdes.json_numbers import refuse_not_finite
+from grete.api.serdes.serde import encode_error, functions_of
+from grete.api.sinks.sink import Entry, Owner, Released
+from grete.api.sinks.table import FROM_ENVIRONMENT, POSTGRES, Table
 from grete.errors import ConfigError, FrameworkError, Halted, SerdeError, TransientError
 from grete.halts import HaltCode
 from grete.sinks.sql_dialect import Dialect

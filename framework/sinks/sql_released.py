@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from grete.api.sink import Owner, Released
+from grete.api.sinks.sink import Owner, Released
 from grete.errors import ConfigError, Fenced, Halted, TransientError
 from grete.halts import HaltCode
 from grete.sinks.sql_dialect import Dialect

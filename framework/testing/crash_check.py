@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 
 
 class Played(NamedTuple):

@@ -5,7 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.errors import ConfigError
 from grete.logs.memory import MemoryLog
 from grete.replay.elsewhere import MEMORY, ReplaySpec, keep_rows, replay_elsewhere

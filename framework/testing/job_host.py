@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.execution.sinks.sink_targets import MakeSinks, sinks_of
 from grete.job.topics import create_topics
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.replay.task_host import Faults, HostedTask, work_all
 from grete.settings import Settings
-from grete.state.read.commits import external_ends
+from grete.state.read.checkpoints.commits import external_ends
 from grete.worker.supervisor.completion import passed
 from grete.worker.supervisor.progress import CommitProgress
 

@@ -8,11 +8,11 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 import msgspec
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.api.record import Record
 from grete.api.store import Store
-from grete.api.task import Task
-from grete.api.topic import Topic, encode_record
+from grete.api.tasks.task import Task
+from grete.api.topics.topic import Topic, encode_record
 from grete.errors import ConfigError
 from grete.execution.sinks.sink_targets import no_sinks, sinks_of
 from grete.protocol.frames import encode_headers

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from grete.api.graph import stage_name
+from grete.api.jobs.graph import stage_name
+from grete.api.jobs.versions import as_declared
 from grete.api.record import Record
-from grete.api.stateful import Stateful, no_store
+from grete.api.stateful.declaration import Stateful, no_store
 from grete.api.store import Store
-from grete.api.task import Task
-from grete.api.topic import Topic
-from grete.api.versions import as_declared
+from grete.api.tasks.task import Task
+from grete.api.topics.topic import Topic
 from grete.errors import ConfigError
 from grete.execution.records.decoding import reader_of
 from grete.protocol.ids import TopicPartition

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from grete.api.topic import Topic
+from grete.api.topics.topic import Topic
 
 
 @dataclass(frozen=True, slots=True)

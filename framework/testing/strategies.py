@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from grete.api.topic import Topic
+from grete.api.topics.topic import Topic
 from grete.testing.script import KitCall
 
 K = TypeVar("K")

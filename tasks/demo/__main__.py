@@ -16,7 +16,7 @@ from grete.cli import report_errors
 from grete.cli.feeding import Feeding, described, show
 from grete.cli.job_target import JobTarget
 from grete.cli.options import Directory, KafkaConfig, Set
-from grete.cli.progress import Screen
+from grete.cli.output.progress import Screen
 from grete.cli.settings_file import settings_of
 from grete.cli.stop_signal import StopSignal
 from grete.errors import ConfigError, ExitCode

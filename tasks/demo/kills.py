@@ -5,9 +5,9 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.protocol.report import TaskState
-from grete.state.read.commits import all_wirings, uncommitted_records
+from grete.state.read.checkpoints.commits import all_wirings, uncommitted_records
 from grete.stores.store_directory import wipe_directory
 from grete.worker.supervisor.local_job import LocalJob
 

@@ -3,7 +3,7 @@
 import time
 
 from grete.cli.feeding import Feeding
-from grete.cli.progress import Screen
+from grete.cli.output.progress import Screen
 from grete.cli.stop_signal import StopSignal
 from grete.errors import TransientError
 from grete.feeds.folder import FolderFeed

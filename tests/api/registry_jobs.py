@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grete import DeadLetter, Input, Job, Output, Record, Task, Topic, bytes_serde, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from tests.support.messages import field, message
 
 V1 = {"type": "record", "name": "Hit", "namespace": "web", "fields": [{"name": "n", "type": "int"}]}

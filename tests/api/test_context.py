@@ -1,6 +1,6 @@
 """A task's context: in deterministic mode a function of logical time and of how often it was asked."""
 
-from grete.api.context import Context, LogicalContext
+from grete.api.tasks.context import Context, LogicalContext
 
 
 def test_the_logical_context_repeats_itself() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grete import Serde, Store, Topic, avro, json, protobuf, utf8
-from grete.api.shapes import describe_serde, key_changes, shown, value_changes
+from grete.api.serdes.shapes import describe_serde, key_changes, shown, value_changes
 from grete.errors import ConfigError, SerdeError
 from grete.state.read.shown import to_text
 from tests.support.messages import field, message

@@ -23,9 +23,9 @@ from grete import (
     json,
     utf8,
 )
-from grete.api.graph import stage_name
-from grete.api.methods import METHODS
-from grete.core.topology import Stage, Stream
+from grete.api.jobs.graph import stage_name
+from grete.api.tasks.methods import METHODS
+from grete.core.graph.topology import Stage, Stream
 from grete.errors import ConfigError, GraphError
 
 A, B, C = (Topic(name, key=utf8, value=utf8) for name in ("a", "b", "c"))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, json, utf8
-from grete.api.serdes import first_serde
+from grete.api.serdes.serde import first_serde
 from grete.testing import Kit
 
 

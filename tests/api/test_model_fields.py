@@ -6,7 +6,7 @@ import pydantic
 import pytest
 
 from grete import Call, Input, Job, Output, Record, Serde, Store, TableJoin, Task, Topic, TumblingWindow, json, utf8
-from grete.api.shapes import describe_serde, value_changes
+from grete.api.serdes.shapes import describe_serde, value_changes
 from grete.errors import ConfigError
 from tests.api.test_formats import changes, model
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 import pytest
 
 from grete import Input, Job, Output, Record, Task, Topic, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.errors import GraphError
 
 first = Topic("first", key=utf8, value=utf8)

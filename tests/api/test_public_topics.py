@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.errors import GraphError, TaskError
 from grete.execution.task_code.outputs import Outputs
 from grete.protocol.frames import decode_columns

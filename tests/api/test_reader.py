@@ -3,7 +3,7 @@
 import pytest
 
 from grete import Once
-from grete.api.reader import Origin, origin_of
+from grete.api.topics.reader import Origin, origin_of
 
 
 def headers(producer: int, seq: int) -> list[tuple[str, bytes]]:

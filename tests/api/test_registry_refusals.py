@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from grete import DeadLetter, Input, Job, Output, Record, SchemaRegistry, Store, Task, Topic, bytes_serde, int64, utf8
-from grete.api import registry_calls
-from grete.api.mode import Mode
-from grete.api.registry_calls import patiently
+from grete.api.registry import registry_calls
+from grete.api.registry.registry_calls import patiently
+from grete.api.tasks.mode import Mode
 from grete.errors import ConfigError, TransientError
 from grete.ports import LogRow
 from grete.state.pins.prepare import register_schemas

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grete import DeadLetter, Input, Job, Record, Store, Task, Topic, int64, json, repartition, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.errors import GraphError
 from grete.protocol.partitioner import partition_of
 from grete.testing import Kit

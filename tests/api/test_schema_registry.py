@@ -9,7 +9,7 @@ import pydantic
 import pytest
 
 from grete import Record, SchemaRegistry, Topic, bytes_serde, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.errors import SerdeError
 from grete.testing import Kit
 from tests.api.registry_jobs import ORDER, OTHER, V1, V2, Bag, Order, copying

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grete import Serde, avro, bytes_serde, int64, json, utf8
-from grete.api.serdes import functions_of, key_serde
+from grete.api.serdes.serde import functions_of, key_serde
 from grete.errors import ConfigError, SerdeError
 
 INT64S = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from grete import avro, bytes_serde, int64, json, utf8
-from grete.api.serdes import Codec, key_serde
-from grete.api.shapes import describe_serde, key_changes, shown, value_changes
+from grete.api.serdes.serde import Codec, key_serde
+from grete.api.serdes.shapes import describe_serde, key_changes, shown, value_changes
 
 
 class Colour(enum.Enum):

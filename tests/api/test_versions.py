@@ -32,9 +32,9 @@ from grete import (
     json,
     utf8,
 )
-from grete.api.definition import define, encode_definition, take_over
-from grete.api.serdes import Serde, first_serde, key_serde, one_key_serde
-from grete.api.versions import FIRST, NEWEST, as_declared, in_two_ways
+from grete.api.jobs.definition import define, encode_definition, take_over
+from grete.api.jobs.versions import FIRST, NEWEST, as_declared, in_two_ways
+from grete.api.serdes.serde import Serde, first_serde, key_serde, one_key_serde
 from grete.errors import SerdeError
 
 EAST = timezone(timedelta(hours=1))

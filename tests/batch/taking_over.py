@@ -4,9 +4,9 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.core.deterministic.merge_channel import ALL
-from grete.core.task_topology import TaskWiring, wire
+from grete.core.graph.task_topology import TaskWiring, wire
 from grete.execution.timing.reserved_stores import EVENT_TIME
 from grete.ports import LogRow
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim, encode_data

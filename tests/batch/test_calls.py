@@ -3,7 +3,7 @@
 import pytest
 
 from grete import Call, Input, Job, Record, Store, Task, Topic, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.batch.channels import channels_of
 from grete.batch.logical_order import LogicalOrder, recorded_order
 from grete.batch.record_order import pieces_of_rows
@@ -15,7 +15,7 @@ from grete.logs.memory import MemoryLog
 from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.recorded_task import recorded_task
 from grete.testing import Kit
 from tests.batch.test_deterministic import at_rest

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.batch.logical_order import LogicalOrder, recorded_order
 from grete.execution.deterministic.announced_time import AnnouncedTime
 from grete.execution.deterministic.outputs import AT, is_of_outputs, logical_time_of
@@ -18,7 +18,7 @@ from grete.protocol.ids import TopicPartition, producer_id
 from grete.protocol.notes import IdleNote
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.recorded_task import recorded_task
 from grete.testing import Kit
 from tests.batch.taking_over import Seen, live, taken_over

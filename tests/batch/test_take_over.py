@@ -23,7 +23,7 @@ from grete import (
     int64,
     utf8,
 )
-from grete.api.graph import RESERVED_STORES
+from grete.api.jobs.graph import RESERVED_STORES
 from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings

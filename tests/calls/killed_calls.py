@@ -21,7 +21,7 @@ from grete.job.topics import create_topics
 from grete.logs.embedded import EmbeddedLog
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 from grete.worker.process.worker import Worker
 
 PLACES: dict[str, tuple[type, str]] = {

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from grete import BatchCall, Input, Job, Store, Task, Topic, TumblingWindow, int64, utf8
-from grete.api.calls import AnyCall, Call
+from grete.api.tasks.calls import AnyCall, Call
 from grete.errors import GraphError, Halted, TaskError
 from grete.execution.calls.effects import IsolatedStore
 from grete.execution.calls.flight import CHANGED_MIN, RecordInFlight, Records
 from grete.protocol.notes import CallResult
 from grete.stores.memory import MemoryStore
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 
 STORE = 10
 Body = Callable[["Bench"], Awaitable[None]]

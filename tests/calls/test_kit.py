@@ -25,7 +25,7 @@ from grete import (
     json,
     utf8,
 )
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.errors import TaskError
 from grete.testing import Kit
 

@@ -15,7 +15,7 @@ from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
-from grete.state.read.commits import last_commit
+from grete.state.read.checkpoints.commits import last_commit
 from grete.testing.broker import Broker
 from tests.cli.changed_pipeline import code, run, scan
 from tests.cli.changed_shop import Changes

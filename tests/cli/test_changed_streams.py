@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from grete import Input, Job, Output, Record, SchemaRegistry, Serde, Task, Timer, Timers, Topic, int64, utf8
-from grete.api.definition import changes_of_flow, changes_of_job, define
+from grete.api.jobs.definition import changes_of_flow, changes_of_job, define
 from grete.errors import ConfigError
 from tests.cli.test_state_commands import grete
 

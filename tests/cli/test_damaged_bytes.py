@@ -11,7 +11,7 @@ import pytest
 from grete.cli import command_line
 from grete.cli.doctor import embedded
 from grete.cli.doctor.report import Report
-from grete.core.damage import named
+from grete.core.changelog.damage import named
 from grete.errors import Halted
 from grete.halts import HaltCode
 from grete.job.dead_letters import letter_of, serdes_of
@@ -29,7 +29,7 @@ from grete.protocol.commit import encode_commit
 from grete.protocol.errors import DecodeError
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
-from grete.state.read.commits import last_commit
+from grete.state.read.checkpoints.commits import last_commit
 from tasks.word_count import job
 from tests.cli.test_run import grete
 

@@ -54,7 +54,7 @@ import os, signal, sys
 from grete.cli import command_line
 from grete.job import dead_letters
 from grete.logs.embedded import EmbeddedLog
-from grete.logs.kafka.whole_writer import WholeWriter
+from grete.logs.kafka.write.whole_writer import WholeWriter
 dead_letters.REDRIVE_RECORDS = 20
 when, seen = sys.argv.pop(1), []
 def die():

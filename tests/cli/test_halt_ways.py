@@ -14,7 +14,7 @@ from grete.halts import HaltCode
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
-from grete.stores.rocksdb import CHANGELOG_POSITION
+from grete.stores.rocksdb.store import CHANGELOG_POSITION
 from tests.cli.test_state_commands import grete
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from grete.core.partitioners import Partitioner
+from grete.core.graph.partitioners import Partitioner
 from grete.errors import ExitCode
 from grete.job.key_metadata import pinned
 from grete.logs.address import LogAddress, open_address

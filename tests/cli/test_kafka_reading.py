@@ -23,7 +23,7 @@ from grete.settings import Settings
 from grete.spark.backfill.ranges import cover, parse_until
 from grete.spark.format.topic_source import TopicSource
 from grete.state.pins.prepare import prepare
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.testing.broker import Broker
 from grete.worker.supervisor.local_job import LocalJob
 from tests.cli.test_kafka import Cluster, Shell

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from grete.core.graph_check import check_commit
+from grete.core.graph.graph_check import check_commit
 from grete.errors import ConfigError, ExitCode
 from grete.execution.timing.reserved_stores import META
 from grete.job.loader import load_job
@@ -20,9 +20,9 @@ from grete.protocol.partitioner import partition_of
 from grete.state.pins.graph_pinning import know_graph
 from grete.state.pins.pinning import copy_pinned
 from grete.state.read.changes import changes, position_at, ranges
-from grete.state.read.commits import all_wirings, last_commit
+from grete.state.read.checkpoints.commits import all_wirings, last_commit
+from grete.state.read.checkpoints.snapshots import contents, live, newest, segments
 from grete.state.read.local_reader import LocalReader
-from grete.state.read.snapshots import contents, live, newest, segments
 from grete.testing.broker import Broker
 from tests.cli.old_prices import begin_before, code, pin_before, run
 from tests.cli.test_plan import plan

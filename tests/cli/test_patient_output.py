@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from grete.cli import patient_output
-from grete.cli.patient_output import BYTES_MAX, PatientOutput
+from grete.cli.output import patient_output
+from grete.cli.output.patient_output import BYTES_MAX, PatientOutput
 from tests.cli.test_run import ROOT
 from tests.support.waiting import bounded, until
 

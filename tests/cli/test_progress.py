@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from grete.cli.progress import Screen, counted
+from grete.cli.output.progress import Screen, counted
 from grete.state.read.shown import printable
 
 

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from grete.errors import ConfigError
 from grete.logs.embedded import EmbeddedLog, EmbeddedReader
 from grete.logs.kafka import KafkaLog, KafkaReader
-from grete.logs.kafka.job_metadata import KafkaMetadataReader
+from grete.logs.kafka.write.job_metadata import KafkaMetadataReader
 from grete.ports import JobLog, JobLogReader
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker

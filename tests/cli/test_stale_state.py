@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from grete.cli import command_line
-from grete.state.read.commits import all_wirings
-from grete.state.read.snapshots import commits
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.snapshots import commits
 from tasks.word_count import job as word_count
 from tests.support.stopping import stop_without_locks
 from tests.worker.workers import TASK, WorkerUnderTest, say, until_committed, word_log

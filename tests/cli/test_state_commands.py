@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.cli.main import app
 from grete.cli.moved_state import standing_still
 from grete.errors import ConfigError, FrameworkError, TransientError
@@ -20,9 +20,9 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.snapshots import commits, id_of_all, snapshots
 from grete.state.read.local_reader import LocalReader
-from grete.state.read.snapshots import commits, id_of_all, snapshots
 from grete.worker.supervisor.local_job import LocalJob
 from tests.state.pair_bulk_writes import counts, feed, run
 

@@ -7,7 +7,7 @@ import pytest
 
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress, open_address
-from grete.state.read.snapshots import id_of_all, snapshots
+from grete.state.read.checkpoints.snapshots import id_of_all, snapshots
 from grete.testing.broker import Broker
 from tests.cli.test_kafka import Cluster, Shell
 from tests.cli.test_run import grete

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from grete.cli.tables import print_table
+from grete.cli.output.tables import print_table
 
 
 @pytest.mark.parametrize("terminal", [True, False])

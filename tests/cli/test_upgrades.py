@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grete.api.definition import decode_definition
+from grete.api.jobs.definition import decode_definition
 from grete.errors import ConfigError, SerdeError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job

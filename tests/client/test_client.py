@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.clients import Client
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory

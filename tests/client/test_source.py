@@ -163,7 +163,7 @@ import os, signal, sys
 from pathlib import Path
 from grete.clients import Client
 from grete.logs.embedded import EmbeddedLog
-from grete.logs.kafka.whole_writer import WholeWriter
+from grete.logs.kafka.write.whole_writer import WholeWriter
 from tests.client.test_source import Lines, job_of, numbers_of
 when, name, place, path, log = sys.argv[1:]
 seen = []

@@ -7,8 +7,8 @@ import pytest
 
 from grete.ports import StateStore
 from grete.stores.memory import MemoryDisk, MemoryStore
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 from grete.testing.contracts import StoreContract
 
 

@@ -13,8 +13,8 @@ from typing import TypeVar
 from grete.core import actions as do
 from grete.core import events as on
 from grete.core.aligned.task import TaskCore
+from grete.core.graph.task_topology import TaskWiring
 from grete.core.limits import Limits
-from grete.core.task_topology import TaskWiring
 from grete.protocol.changelog import (
     ChangelogHeader,
     ChangelogType,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from grete.core import actions as do
 from grete.core import events as on
-from grete.core.task_topology import TaskWiring, wire
-from grete.core.topology import Stage, Stream, Topology
+from grete.core.graph.task_topology import TaskWiring, wire
+from grete.core.graph.topology import Stage, Stream, Topology
 from grete.errors import FrameworkError
 from grete.protocol.frames import decode_columns
 from grete.protocol.ids import TopicPartition

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Protocol
 
-from grete.core.task_topology import TaskWiring, wire
-from grete.core.topology import Stage, Stream, Topology
+from grete.core.graph.task_topology import TaskWiring, wire
+from grete.core.graph.topology import Stage, Stream, Topology
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, decode_changelog_header, encode_claim
 from grete.protocol.commit import Commit, decode_commit
 from grete.protocol.control import encode_marker, encode_rollback_marker, encode_watermark

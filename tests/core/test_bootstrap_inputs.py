@@ -6,7 +6,7 @@ import pytest
 
 from grete.core import actions as do
 from grete.core import events as on
-from grete.core.task_topology import wire
+from grete.core.graph.task_topology import wire
 from grete.protocol.ids import TopicPartition
 from tests.core.deterministic.scenario import Logical
 from tests.core.scenario import Scenario

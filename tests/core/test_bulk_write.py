@@ -6,9 +6,9 @@ import pytest
 
 from grete.core import actions as do
 from grete.core import events as on
-from grete.core.changelog_fold import Segment
+from grete.core.changelog.changelog_fold import Segment
+from grete.core.changelog.ownership import Ownership
 from grete.core.lifecycle import StartupPhase
-from grete.core.ownership import Ownership
 from grete.core.startup import StartUp
 from grete.errors import Halted
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, InputDecision, encode_data

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grete.core.changelog_fold import ChangelogFold, Segment
+from grete.core.changelog.changelog_fold import ChangelogFold, Segment
 from grete.errors import Halted
 from grete.protocol.changelog import (
     ChangelogHeader,

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from grete.core import actions as do
 from grete.core import events as on
 from grete.core.checkpoint_clock import CheckpointClock
+from grete.core.graph.task_topology import wire
 from grete.core.lifecycle import TaskStatus
 from grete.core.limits import SENT_PARTS, SENT_RECORD_BYTES
-from grete.core.task_topology import wire
 from grete.errors import Halted
 from grete.protocol.envelope import Header, MessageType
 from grete.protocol.ids import TopicPartition

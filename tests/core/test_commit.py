@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grete.core import actions as do
-from grete.core.changelog_fold import ChangelogFold
-from grete.core.changelog_rewrite import ChangelogRewrite
+from grete.core.changelog.changelog_fold import ChangelogFold
+from grete.core.changelog.changelog_rewrite import ChangelogRewrite
 from grete.core.limits import ROUNDS_MAX
 from grete.protocol.changelog import ChangelogType, decode_changelog_header
 from grete.protocol.changelog_position import ChangelogPosition

@@ -2,7 +2,7 @@
 
 import pytest
 
-from grete.core.damage import check_generation, damaged, entry, message, named
+from grete.core.changelog.damage import check_generation, damaged, entry, message, named
 from grete.errors import ConfigError, Halted
 from grete.halts import HaltCode
 from grete.protocol.changelog import GENERATION_MAX

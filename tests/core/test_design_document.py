@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from grete.core import actions as do
-from grete.core.task_topology import wire
-from grete.core.topology import Stage, Stream, Topology
+from grete.core.graph.task_topology import wire
+from grete.core.graph.topology import Stage, Stream, Topology
 from grete.errors import Halted
 from grete.protocol.ids import TopicPartition, producer_id
 from tests.core.scenario import LIMITS, Scenario

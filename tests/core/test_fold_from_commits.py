@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from grete.core.changelog_fold import ChangelogFold, Segment
+from grete.core.changelog.changelog_fold import ChangelogFold, Segment
 from grete.execution.changelog.changelog_writer import find_outcome
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.ports import LogRow
@@ -24,7 +24,7 @@ from grete.protocol.changelog import (
 )
 from grete.protocol.commit import Commit, decode_commit, encode_commit
 from grete.protocol.ids import RollbackEntry, TopicPartition
-from grete.state.read.commits import Latest, latest_of
+from grete.state.read.checkpoints.commits import Latest, latest_of
 from tests.core.test_changelog_fold import BASE
 
 NAME = TopicPartition("j.b.changelog", 0)

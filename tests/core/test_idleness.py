@@ -6,9 +6,9 @@ import pytest
 
 from grete.core import actions as do
 from grete.core import events as on
+from grete.core.graph.task_topology import wire
+from grete.core.graph.topology import Stage, Topology
 from grete.core.idleness import Idleness, longest_interval_ms
-from grete.core.task_topology import wire
-from grete.core.topology import Stage, Topology
 from grete.protocol.ids import producer_id
 from tests.core.deterministic.scenario import Logical, Writer
 from tests.core.scenario import LIMITS, Scenario

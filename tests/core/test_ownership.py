@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from grete.core import actions as do
 from grete.core import events as on
+from grete.core.changelog.ownership import Ownership
 from grete.core.lifecycle import TaskStatus
-from grete.core.ownership import Ownership
 from grete.errors import Fenced, Halted, TransientError
 from grete.protocol.changelog import (
     ChangelogHeader,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grete.core.graph.partitioners import KeyAt, Partitioner, Recognized, Recognizer
 from grete.core.limits import BITS_MIN
-from grete.core.partitioners import KeyAt, Partitioner, Recognized, Recognizer
 from grete.protocol.partitioner import crc32_partition_of, partition_of
 
 MURMUR2, CRC32, OWN = Partitioner

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from grete.core.task_topology import TaskWiring, wire
+from grete.core.graph.task_topology import TaskWiring, wire
 from grete.protocol.ids import TopicPartition
 from tests.core.deterministic.scenario import Logical
 from tests.core.scenario import Scenario

@@ -6,9 +6,9 @@ import pytest
 
 from grete.core import actions as do
 from grete.core import events as on
+from grete.core.changelog.ownership import Ownership
 from grete.core.lifecycle import TaskStatus
 from grete.core.limits import TAIL
-from grete.core.ownership import Ownership
 from grete.core.startup import StartUp
 from grete.errors import Fenced, Halted
 from grete.halts import HaltCode

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from grete.core.task_topology import wire
-from grete.core.topology import Stage, Stream, Topology, stream_topic
+from grete.core.graph.task_topology import wire
+from grete.core.graph.topology import Stage, Stream, Topology, stream_topic
 from grete.protocol.ids import TopicPartition, producer_id
 
 # a → b twice (two topics), a → c, b → c; a also reads outside

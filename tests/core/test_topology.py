@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from grete.core.topology import Stage, Stream, Topology, stream_topic
+from grete.core.graph.topology import Stage, Stream, Topology, stream_topic
 
 STAGES = (Stage("a", 0, 2), Stage("b", 1, 2))
 STREAM = Stream(stream_topic("j", "a", "t", "b"), 0, 1, 2, "t")

@@ -6,8 +6,8 @@ import pytest
 
 from grete.core import actions as do
 from grete.core import events as on
-from grete.core.task_topology import wire
-from grete.core.topology import Stage, Stream, Topology
+from grete.core.graph.task_topology import wire
+from grete.core.graph.topology import Stage, Stream, Topology
 from grete.errors import Halted
 from grete.protocol.control import decode_watermark
 from grete.protocol.envelope import MessageType, decode_header

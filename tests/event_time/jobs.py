@@ -18,7 +18,7 @@ from grete import (
     int64,
     utf8,
 )
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 
 MINUTE = 60_000
 

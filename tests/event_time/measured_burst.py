@@ -17,7 +17,7 @@ import typer
 from grete import Job
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
-from grete.state.read.commits import last_commit
+from grete.state.read.checkpoints.commits import last_commit
 from tests.event_time.bursting_job import FIRST_MS, IN, OUT, STEP_MS
 from tests.support.reports import positions
 from tests.worker.workers import TaskStatus, WorkerUnderTest, word_log

@@ -3,7 +3,7 @@
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, TumblingWindow, Window, int64, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.core.deterministic.logical_watermarks import NEVER, STEP_US
 from grete.core.deterministic.merge_channel import ALL
 from grete.core.events import Advance

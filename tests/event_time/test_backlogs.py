@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from grete import Job
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.settings import Settings, with_texts
 from grete.testing import Kit
 from tests.event_time.jobs import MINUTE, counting, joining, topic_of, windows_in_a_row

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from grete import Input, Job, Output, Record, Task, Timer, Timers, Topic, TumblingWindow, Window, int64, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.testing import Kit
 from tests.event_time import two_ends
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grete.core.task_topology import wire
+from grete.core.graph.task_topology import wire
 from grete.execution.inputs.watermarks import IdleInputs
 from grete.execution.limits import EVERY_MS
 from grete.execution.timing.event_time import AFTER_ALL, BEFORE_ALL, OUTSIDE, EventTime, TimeSource

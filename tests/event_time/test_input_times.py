@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from grete import DeadLetter, Input, Job, Output, Record, Task, Timer, Timers, Topic, TumblingWindow, Window, json, utf8
-from grete.api.definition import changes_of_job, define
-from grete.api.mode import Mode
+from grete.api.jobs.definition import changes_of_job, define
+from grete.api.tasks.mode import Mode
 from grete.batch.check import left_out
 from grete.errors import ConfigError, GraphError, TaskError
 from grete.settings import Settings

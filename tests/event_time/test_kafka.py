@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from grete import Job
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.job.directory import JobDirectory
 from grete.logs.address import LogAddress
 from grete.logs.kafka import KafkaLog

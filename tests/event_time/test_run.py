@@ -9,9 +9,9 @@ from typing import Literal
 import pytest
 from rich.console import Console
 
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.cli.feeding import tell_timers
-from grete.cli.progress import Screen
+from grete.cli.output.progress import Screen
 from grete.job.directory import JobDirectory
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, TumblingWindow, Window, int64, utf8
-from grete.api.mode import Mode
-from grete.api.topic import Time
+from grete.api.tasks.mode import Mode
+from grete.api.topics.topic import Time
 from grete.errors import ConfigError, GraphError
 from grete.job.directory import JobDirectory
 from grete.settings import Settings

@@ -1,7 +1,7 @@
 """A job that reads one topic before another as long as it has records, and numbers what it has taken."""
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 
 
 def topics_of(name: str) -> tuple[Topic[str, int], Topic[str, int], Topic[str, int]]:

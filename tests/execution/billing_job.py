@@ -1,7 +1,7 @@
 """A job whose three stages have different numbers of tasks: one, as many as the job has, and more than that."""
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 
 priced = Topic("priced", key=utf8, value=int64)
 ordered = Topic("ordered", key=utf8, value=int64)

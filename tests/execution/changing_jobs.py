@@ -11,7 +11,7 @@ from grete.logs.kafka import KafkaLog
 from grete.ports import ExternalRecord, JobLog
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
-from grete.state.read.commits import last_commit
+from grete.state.read.checkpoints.commits import last_commit
 from tests.worker.workers import WorkerUnderTest
 
 CODE = Path("tests/execution/changing_job.py").read_text()

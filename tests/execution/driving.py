@@ -9,8 +9,8 @@ from typing import NamedTuple
 from grete.core.actions import Action
 from grete.core.aligned.task import TaskCore
 from grete.core.events import Event
+from grete.core.graph.task_topology import TaskWiring
 from grete.core.limits import Limits
-from grete.core.task_topology import TaskWiring
 from grete.execution.build import TaskIO, aligned_driver
 from grete.execution.task_code.commit_requests import CommitRequests
 from grete.logs.memory import MemoryLog, MemoryLogData
@@ -21,7 +21,7 @@ from grete.protocol.frames import decode_columns, encode_columns
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.stores.memory import MemoryDisk, MemoryStore
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 from grete.stores.spill import MemorySpill
 from tests.core.scenario import NONCE
 from tests.core.streams import A0, A1, INNER, JOB, SINK, Producer

@@ -14,7 +14,7 @@ from grete.protocol.frames import encode_columns
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.stores.memory import MemoryDisk, MemoryStore
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 
 Row = tuple[bytes | None, bytes | None, int]  # key, value, timestamp
 

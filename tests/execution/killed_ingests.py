@@ -11,9 +11,9 @@ from typing import Any
 
 from grete.cli import command_line
 from grete.execution.prebuilt import sst_install
-from grete.stores import rocksdb
-from grete.stores.sst_ingest import hand_over
-from grete.stores.sst_snapshot import remove
+from grete.stores.rocksdb import store as rocksdb
+from grete.stores.rocksdb.sst_ingest import hand_over
+from grete.stores.rocksdb.sst_snapshot import remove
 
 
 def deadly(function: Any, left: list[int]) -> Any:

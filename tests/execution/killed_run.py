@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.job.directory import JobDirectory
 from grete.logs.address import LogAddress
 from grete.logs.partition_reader import rows as all_rows

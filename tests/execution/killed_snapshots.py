@@ -14,7 +14,7 @@ from grete.cli import command_line
 from grete.execution.prebuilt import snapshot_install
 from grete.state.read import snapshot_upload
 from grete.stores import snapshot_folder
-from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb.store import RocksStore
 from grete.stores.snapshot_folder import SnapshotFolder
 from grete.stores.store_directory import StoreDirectory
 

@@ -1,7 +1,7 @@
 """A job that prices orders by a table from outside, which it reads first: no order may miss a price."""
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 
 
 def table_of(name: str) -> Topic[str, int]:

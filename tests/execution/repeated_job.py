@@ -4,8 +4,8 @@ What is no number is dropped.
 """
 
 from grete import ById, BySequence, Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from grete.api.deduplicate import Deduplicate
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
+from grete.api.topics.deduplicate import Deduplicate
 
 NAME = "repeated"
 HORIZON_MS = 3_600_000

@@ -23,7 +23,7 @@ from grete.execution.task_code import firing
 from grete.replay.audit.refused import refuse_losses
 from grete.replay.incident.pack import PackRequest, pack
 from grete.settings import Settings, with_texts
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.testing.kit import Kit
 from tests.execution.struck_world import World
 from tests.state.moving_host import MovableJob

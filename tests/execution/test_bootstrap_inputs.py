@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from grete.core.task_topology import TaskWiring, wire
+from grete.core.graph.task_topology import TaskWiring, wire
 from grete.execution.inputs.input_reader import InputReader
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.protocol.ids import TopicPartition

@@ -10,7 +10,7 @@ from grete.protocol.changelog import ChangelogType, decode_changelog_header
 from grete.protocol.commit import decode_commit
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.stores.rewrite_slice import row_bytes
+from grete.stores.overlay.rewrite_slice import row_bytes
 from grete.testing import Kit
 
 CHECKPOINT_MS = 60_000

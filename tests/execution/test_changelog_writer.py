@@ -21,8 +21,8 @@ from grete.protocol.changelog import (
     encode_data,
 )
 from grete.stores.memory import MemoryStore
-from grete.stores.overlay import Overlay
-from grete.stores.rewrite_slice import BEGUN
+from grete.stores.overlay.overlay import Overlay
+from grete.stores.overlay.rewrite_slice import BEGUN
 
 STORES = {1: "one", 2: "two"}
 Rows = dict[tuple[int, bytes], bytes]

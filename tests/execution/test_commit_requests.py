@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Timers, Topic, int64, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.errors import GraphError, TaskError
 from grete.execution.limits import REQUEST_MS
 from grete.execution.task_code.commit_requests import CommitRequests

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grete import ById, BySequence, DeadLetter, Input, Job, Output, Record, Store, Task, Topic, int64, json, utf8
-from grete.api.deduplicate import Deduplicate
-from grete.api.definition import changes_of_job, define
-from grete.api.mode import Mode
+from grete.api.jobs.definition import changes_of_job, define
+from grete.api.tasks.mode import Mode
+from grete.api.topics.deduplicate import Deduplicate
 from grete.errors import ConfigError, GraphError, TaskError
 from grete.execution.limits import CLEAN_KEYS
 from grete.execution.task_code.deduplication import with_number

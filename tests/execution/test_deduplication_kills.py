@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.job.directory import JobDirectory
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from grete import ById, BySequence, Input, Job, Output, Record, Task, Topic, int64, utf8
-from grete.api.deduplicate import Deduplicate, Range
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
+from grete.api.topics.deduplicate import Deduplicate, Range
 from grete.execution.task_code import deduplication
 from grete.execution.task_code.deduplication import Deduplicator
 from grete.testing import Kit

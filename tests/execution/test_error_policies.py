@@ -28,7 +28,7 @@ from grete import (
     int64,
     utf8,
 )
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.errors import TaskError
 from grete.protocol.frames import decode_headers
 from grete.testing import Kit

@@ -11,18 +11,18 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.core.actions import WriteData
 from grete.core.events import DataWritten
 from grete.errors import ConfigError, TaskError
 from grete.execution.changelog.changelog_writer import DataSlices, RewriteBudget, apply_segment
 from grete.ports import StateStore
 from grete.protocol.changelog import decode_data
-from grete.stores.expiring_store import ExpiringStore, expiry_of, unexpired
 from grete.stores.memory import MemoryStore
-from grete.stores.overlay import Overlay
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.overlay.expiring_store import ExpiringStore, expiry_of, unexpired
+from grete.stores.overlay.overlay import Overlay
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 from grete.testing import Kit
 from tests.execution.harness import Rig
 

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from grete import Job
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.job.directory import JobDirectory
 from grete.ports import ExternalRecord, JobLog
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
+from grete.state.read.checkpoints.snapshots import snapshots
 from grete.state.read.local_reader import LocalReader
 from grete.state.read.newest import NewestReader
 from grete.state.read.snapshot_reader import SnapshotReader
-from grete.state.read.snapshots import snapshots
-from grete.state.write.entries import entries_of
-from grete.state.write.routes import routes_of
+from grete.state.write.moving.entries import entries_of
+from grete.state.write.moving.routes import routes_of
 from grete.worker.supervisor.local_job import LocalJob
 from tests.support.forgetful import NAME, PARTITIONS, TTL_MS, Forget, expected, forgetting
 from tests.worker.workers import LIMIT_S

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from grete.core.partitioners import Partitioner
+from grete.core.graph.partitioners import Partitioner
 from grete.errors import ConfigError, Halted
 from grete.job.directory import JobDirectory
 from grete.job.key_check import SAMPLE_STEP, JobKeys, KeyCheck

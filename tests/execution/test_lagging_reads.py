@@ -17,10 +17,10 @@ from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, enco
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskState, WorkerReport
 from grete.settings import Settings
-from grete.state.read.commits import all_wirings, last_commit
-from grete.state.read.snapshots import commits, settled_fold
-from grete.state.write.bulk_write import begin, commit, settle
-from grete.state.write.task_claim import claim
+from grete.state.read.checkpoints.commits import all_wirings, last_commit
+from grete.state.read.checkpoints.snapshots import commits, settled_fold
+from grete.state.write.bulk.bulk_write import begin, commit, settle
+from grete.state.write.bulk.task_claim import claim
 from grete.worker.process.worker import Worker
 from tasks.word_count import job as word_count
 from tests.logs.lagging_log import LaggingLog

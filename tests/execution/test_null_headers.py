@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from grete import DeadLetter, Input, Job, Output, Record, Task, Topic, bytes_serde, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.testing import Kit
 
 SOURCE, BETWEEN, TARGET = (Topic(name, key=utf8, value=utf8) for name in ("source", "between", "target"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grete import DeadLetter, Input, Job, Output, Record, Task, Topic, bytes_serde, int64, utf8
-from grete.api.graph import StageGraph
+from grete.api.jobs.graph import StageGraph
 from grete.errors import ConfigError, SerdeError, TaskError
 from grete.execution.task_code.outputs import Outputs
 from grete.ports import ExternalRecord

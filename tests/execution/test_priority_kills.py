@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.job.directory import JobDirectory
 from grete.logs.address import LogAddress
 from grete.logs.partition_reader import rows as all_rows

@@ -15,7 +15,7 @@ import pytest
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory
 from grete.logs.embedded import EmbeddedLog
-from grete.state.read.commits import all_wirings, last_commit
+from grete.state.read.checkpoints.commits import all_wirings, last_commit
 from grete.state.read.local_reader import LocalReader
 from grete.state.read.snapshot_upload import CHANGELOG as FROM_CHANGELOG
 from grete.state.read.snapshot_upload import LOCAL, SnapshotUpload, TakenSnapshot

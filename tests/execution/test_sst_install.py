@@ -16,9 +16,9 @@ from grete.logs.embedded import EmbeddedLog
 from grete.protocol.changelog_position import decode_changelog_position, encode_changelog_position
 from grete.settings import Settings
 from grete.state.read.local_reader import LocalReader
-from grete.state.write.bulk_write import begin, commit
-from grete.state.write.bulk_write_attempt import Attempt
-from grete.stores.sst_snapshot import Builder, publish
+from grete.state.write.bulk.bulk_write import begin, commit
+from grete.state.write.bulk.bulk_write_attempt import Attempt
+from grete.stores.rocksdb.sst_snapshot import Builder, publish
 from tasks.word_count import CountWords
 from tasks.word_count import job as word_count
 from tests.worker.workers import SENTENCES, TASK, WorkerUnderTest, say, until_committed, word_log

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from grete.core.changelog_fold import ChangelogFold
+from grete.core.changelog.changelog_fold import ChangelogFold
 from grete.core.lifecycle import StandbyPhase
 from grete.execution.changelog import standby
 from grete.execution.limits import STANDBY_LOOK_MS, STANDBY_POSITION_MS
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, encode_data
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 from tests.core.test_changelog_fold import Writer
 from tests.core.test_fold_from_commits import EVENTS, LOSING, Changelog, by_definition, written
 from tests.execution.standbys import CHANGELOG, NAMES, StandbyHost, chain, position_at, state_of

@@ -18,7 +18,7 @@ from grete.feeds import lines as feeding
 from grete.feeds.folder import FolderFeed
 from grete.feeds.lines import feed_lines
 from grete.logs.address import open_log
-from grete.logs.kafka.job_metadata import KafkaJobMetadata
+from grete.logs.kafka.write.job_metadata import KafkaJobMetadata
 from grete.ports import ExternalRecord, JobMetadata
 
 JOB = "killed"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grete.api.reader import Once
+from grete.api.topics.reader import Once
 from grete.errors import ConfigError, Halted
 from grete.feeds.spool import WAL_BYTES_MAX, Spool, Spooled
 from grete.ports import ExternalRecord

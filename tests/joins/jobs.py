@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from grete import Input, IntervalJoin, Job, Output, Pair, Record, TableJoin, Task, Topic, json, utf8
-from grete.api.joins import Join
+from grete.api.stateful.joins import Join
 from grete.testing import Kit
 
 lefts = Topic("lefts", key=utf8, value=utf8)

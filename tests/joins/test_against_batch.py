@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grete import Topic
-from grete.api.joins import How
-from grete.api.mode import Mode
+from grete.api.stateful.joins import How
+from grete.api.tasks.mode import Mode
 from grete.testing import Kit
 from tests.joins.jobs import Joined, interval, job_of, joined, late_topic, lefts, rights, tables
 

@@ -18,7 +18,7 @@ from grete import (
     int64,
     utf8,
 )
-from grete.api.definition import changes_of_job, decode_definition, define, encode_definition, take_over
+from grete.api.jobs.definition import changes_of_job, decode_definition, define, encode_definition, take_over
 from grete.errors import ConfigError, GraphError, TaskError
 from grete.testing import Kit
 from tests.joins.jobs import TEXTS, Joined, interval, job_of, joined, lefts, pairs_topic, rights, tables

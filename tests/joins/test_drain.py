@@ -2,7 +2,7 @@
 
 import pytest
 
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.testing import Kit
 from tests.joins.jobs import Joined, interval, job_of, joined, late_topic, lefts, rights
 from tests.joins.test_versioned import answers, as_of, asks, rows

@@ -21,7 +21,7 @@ from grete import (
     json,
     utf8,
 )
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.errors import ConfigError, SerdeError, TaskError
 from grete.testing import Kit
 from tests.joins.jobs import Joined, interval, joined, lefts, pairs_topic, rights

@@ -5,13 +5,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grete import Store, utf8
-from grete.api import key_times
-from grete.api.joins import How
-from grete.api.key_times import KeyTimes
-from grete.api.stateful import TIME_MAX, TIME_MIN, timed_key_serde
+from grete.api.stateful import key_times
+from grete.api.stateful.declaration import TIME_MAX, TIME_MIN, timed_key_serde
+from grete.api.stateful.joins import How
+from grete.api.stateful.key_times import KeyTimes
 from grete.execution.task_code.binding import bind_store
 from grete.stores.memory import MemoryStore
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 from grete.testing import Kit
 from tests.joins.jobs import interval, job_of, joined
 from tests.joins.test_against_batch import BOUNDS, GRACE, HOWS, Fed, few, in_batch, order, records, run

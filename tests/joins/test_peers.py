@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, VersionedStore, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.settings import Settings
 from grete.testing import Kit
 from tests.joins.jobs import interval, job_of, joined, late_topic, lefts, marks, pairs_topic, rights, tables

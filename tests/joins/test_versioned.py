@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grete import Input, Job, Output, Record, Serde, Task, Topic, VersionedStore, utf8
-from grete.api import key_times
-from grete.api.mode import Mode
+from grete.api.stateful import key_times
+from grete.api.tasks.mode import Mode
 from grete.testing import Kit
 from tests.joins.test_against_batch import few
 

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from grete.logs.kafka import KafkaLog, transactions
-from grete.logs.kafka.endings import JITTER, RETRY_MS
+from grete.logs.kafka import KafkaLog
+from grete.logs.kafka.client.endings import JITTER, RETRY_MS
+from grete.logs.kafka.write import transactions
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from tests.logs.secure_broker import secure_broker

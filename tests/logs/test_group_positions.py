@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from grete.logs.kafka.client.question import Question
 from grete.logs.kafka.group_positions import GroupPositions
-from grete.logs.kafka.question import Question
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker
 from tests.support.kafka_topics import create

@@ -12,9 +12,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from grete.errors import ConfigError, Halted, OffsetOutOfRange, TransientError
-from grete.logs.kafka import KafkaLog, consumer
-from grete.logs.kafka.errors import Troubles
-from grete.logs.kafka.producer import KafkaWriter
+from grete.logs.kafka import KafkaLog
+from grete.logs.kafka.client.errors import Troubles
+from grete.logs.kafka.read import consumer
+from grete.logs.kafka.write.producer import KafkaWriter
 from grete.logs.patience import Patience
 from grete.ports import Delivery, ExternalRecord, LogRow
 from grete.protocol.frames import encode_headers
@@ -33,9 +34,8 @@ def connect(kafka_broker: Broker) -> Iterator[Connect]:
     opened: list[KafkaLog] = []
 
     def connect(**options: str | int) -> KafkaLog:
-        opened.append(
-            KafkaLog(kafka_broker.bootstrap, {name.replace("_", "."): each for name, each in options.items()})
-        )
+        config = {name.replace("_", "."): each for name, each in options.items()}
+        opened.append(KafkaLog(kafka_broker.bootstrap, config))
         return opened[-1]
 
     yield connect

@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from grete import Job, int64
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.cli.commands import changelog, state
 from grete.cli.commands import checkpoints as checkpoints_module
 from grete.cli.commands import topic as topic_module
 from grete.cli.job_target import NamedJob
-from grete.core.partitioners import Partitioner
+from grete.core.graph.partitioners import Partitioner
 from grete.errors import ConfigError, ExitCode
 from grete.execution.changelog import changelog_writer
 from grete.execution.deterministic.differing import explained

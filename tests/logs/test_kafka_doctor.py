@@ -24,7 +24,7 @@ from grete.settings import Settings
 from grete.state.pins.pinning import DEFINED, pin_definition
 from grete.state.pins.prepare import prepare
 from grete.state.pins.unbound import BEFORE
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.testing.broker.settings import free_port
 from grete.worker.supervisor.local_job import LocalJob
 from tests.logs.guarded_job import job as guarded_job

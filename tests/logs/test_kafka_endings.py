@@ -9,11 +9,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from grete.errors import ConfigError, Fenced, Halted, TransientError
 from grete.halts import HaltCode
-from grete.logs.kafka import KafkaLog, tail, transactions, whole_writer
-from grete.logs.kafka.config import split_options, transactional
-from grete.logs.kafka.endings import ONCE_S, RETRY_MS, WhatBecame, may_come_again, outcome, tells
-from grete.logs.kafka.errors import Troubles
-from grete.logs.kafka.tail import read_tail
+from grete.logs.kafka import KafkaLog
+from grete.logs.kafka.client.config import split_options, transactional
+from grete.logs.kafka.client.endings import ONCE_S, RETRY_MS, WhatBecame, may_come_again, outcome, tells
+from grete.logs.kafka.client.errors import Troubles
+from grete.logs.kafka.write import tail, transactions, whole_writer
+from grete.logs.kafka.write.tail import read_tail
 from grete.ports import ExternalRecord
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, encode_changelog_header
 from grete.protocol.ids import TopicPartition

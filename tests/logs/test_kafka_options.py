@@ -7,7 +7,7 @@ import pytest
 from grete.errors import ConfigError, TransientError
 from grete.logs import patience
 from grete.logs.kafka import KafkaLog, KafkaReader
-from grete.logs.kafka.config import scrubber
+from grete.logs.kafka.client.config import scrubber
 from grete.testing.broker import Broker
 from grete.testing.broker.settings import free_port
 

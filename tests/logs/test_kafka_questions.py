@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from grete.errors import LogAway
-from grete.logs.kafka.metadata_client import ANSWER_S, SLICE_S, SLICES, MetadataClient
+from grete.logs.kafka.client.metadata_client import ANSWER_S, SLICE_S, SLICES, MetadataClient
 from grete.logs.patience import ANSWER_S_MAX, CONNECT_S_MAX, Patience
 
 LIMIT_S = 60.0

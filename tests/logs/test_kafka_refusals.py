@@ -15,7 +15,7 @@ from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress
 from grete.logs.kafka import KafkaLog
-from grete.logs.kafka.errors import failure
+from grete.logs.kafka.client.errors import failure
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings

@@ -19,8 +19,8 @@ from grete.errors import ConfigError, ExitCode
 from grete.logs import patience
 from grete.logs.address import read_options
 from grete.logs.kafka import KafkaLog, KafkaReader
-from grete.logs.kafka.config import split_options
-from grete.logs.kafka.errors import Troubles
+from grete.logs.kafka.client.config import split_options
+from grete.logs.kafka.client.errors import Troubles
 from grete.logs.kafka.members_topic import KafkaMembersTopic
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker.settings import free_port

@@ -2,7 +2,7 @@
 
 from itertools import accumulate
 
-from grete.logs.kafka.read_ahead import KEPT_BYTES_MAX, ReadAhead
+from grete.logs.kafka.read.read_ahead import KEPT_BYTES_MAX, ReadAhead
 from grete.ports import LogRow
 
 

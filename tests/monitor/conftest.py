@@ -13,15 +13,15 @@ import pytest
 from grete.job.loader import load_job
 from grete.logs.embedded import EmbeddedLog
 from grete.logs.embedded.reader import EmbeddedReader
-from grete.monitor.browse import ROWS_MAX, Browse
-from grete.monitor.job_graph import graph_of
-from grete.monitor.page import Page
+from grete.monitor.page.browse import ROWS_MAX, Browse
+from grete.monitor.page.job_graph import graph_of
+from grete.monitor.page.page import Page
 from grete.monitor.server import Monitor
 from grete.ports import ExternalRecord
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.read.snapshots import id_of_all, snapshots
+from grete.state.read.checkpoints.snapshots import id_of_all, snapshots
 from tests.monitor.test_server import get
 from tests.worker.workers import LIMIT_S
 

@@ -5,10 +5,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from grete.job.loader import load_job
-from grete.monitor.history import KEPT_MS, POINT_MS, SAMPLE_MS, Counted, History
-from grete.monitor.job_graph import graph_of
 from grete.monitor.job_view import JobView
-from grete.monitor.live import RestoreShown, edge_rates, live
+from grete.monitor.page.history import KEPT_MS, POINT_MS, SAMPLE_MS, Counted, History
+from grete.monitor.page.job_graph import graph_of
+from grete.monitor.page.live import RestoreShown, edge_rates, live
 from grete.protocol.report import InputReport, Portion, TaskReport
 from grete.settings import Settings
 from tests.monitor.views import view

@@ -17,10 +17,10 @@ from selenium.webdriver.common.keys import Keys
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 from grete.job.directory import JobDirectory
 from grete.logs.embedded.reader import EmbeddedReader
-from grete.monitor.browse import Browse
-from grete.monitor.job_graph import graph_of
 from grete.monitor.job_view import Ended, JobView, WorkerView
-from grete.monitor.page import Page
+from grete.monitor.page.browse import Browse
+from grete.monitor.page.job_graph import graph_of
+from grete.monitor.page.page import Page
 from grete.monitor.server import Monitor, serving
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition

@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 from grete.core.supervision.process_end import WorkerEnd
 from grete.errors import TransientError
 from grete.logs.embedded.reader import EmbeddedReader
-from grete.monitor.browse import HIDDEN, ROWS_MAX, BoundedReader
 from grete.monitor.hiding import without_values
 from grete.monitor.job_view import Ended, Incident
-from grete.monitor.page import CLIENTS_MAX, FILES
+from grete.monitor.page.browse import HIDDEN, ROWS_MAX, BoundedReader
+from grete.monitor.page.page import CLIENTS_MAX, FILES
 from grete.monitor.server import serving
 from grete.protocol.ids import TopicPartition
 from tests.monitor.conftest import SECRET, asked, monitor_of

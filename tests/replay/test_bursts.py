@@ -3,7 +3,7 @@
 import pytest
 
 from grete import Input, Job, Output, Record, Task, Timer, Timers, Topic, int64, utf8
-from grete.core.task_topology import wire
+from grete.core.graph.task_topology import wire
 from grete.errors import TaskError
 from grete.execution.task_code import firing
 from grete.execution.timing import timers

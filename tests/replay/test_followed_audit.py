@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.errors import ConfigError
 from grete.job.loader import load_job
 from grete.replay.audit import steps
 from grete.replay.audit.refused import check_follow
 from grete.replay.audit.sample import Sample
 from grete.settings import Settings
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from tests.replay.followed_jobs import COUNTING, HEAD, LOGICAL, ORDERED, SETTINGS, TIMED, WINDOWS, Looked, Scene
 from tests.spark.backfill.damage import damage
 from tests.worker.workers import LIMIT_S

@@ -17,8 +17,9 @@ from grete.cli.commands.worker import worker
 from grete.cli.job_target import NamedJob
 from grete.cli.settings_file import settings_of
 from grete.logs.address import LogAddress
-from grete.logs.kafka import log, transactions
-from grete.logs.kafka.transactions import Transactions
+from grete.logs.kafka import log
+from grete.logs.kafka.write import transactions
+from grete.logs.kafka.write.transactions import Transactions
 
 BEFORE, BEGUN, HALF, SENT, COMMITTED = "before begin", "begun", "half of it sent", "all sent", "committed"
 POINTS = (BEFORE, BEGUN, HALF, SENT, COMMITTED)

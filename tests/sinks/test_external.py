@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from grete import DeadLetter, External, Input, Job, Output, Record, Store, Task, Topic, int64, json, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.errors import GraphError
 from grete.testing import Kit
 from tests.testing.third_party import ListSink, Place

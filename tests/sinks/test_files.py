@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from grete import Files, json, utf8
-from grete.api.sink import Owner, Released
+from grete.api.sinks.sink import Owner, Released
 from grete.errors import Halted, SerdeError, TransientError
 from grete.execution.sinks.sink_targets import sinks_of
 from grete.halts import HaltCode

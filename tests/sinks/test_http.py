@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grete import Http, Input, Job, Output, Record, Store, Task, Topic, int64, json, utf8
-from grete.api.mode import Mode
-from grete.api.sink import Owner
+from grete.api.sinks.sink import Owner
+from grete.api.tasks.mode import Mode
 from grete.errors import ConfigError, GraphError, Halted, TransientError
 from grete.settings import Settings
 from grete.sinks.http import HttpSink

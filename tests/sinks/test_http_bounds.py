@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from grete import Http, Table, json, utf8
-from grete.api.sink import Owner
+from grete.api.sinks.sink import Owner
 from grete.errors import ConfigError, TransientError
 from grete.sinks.http import _ANSWER_BYTES_MAX, HttpSink
 from grete.sinks.open import _resolved

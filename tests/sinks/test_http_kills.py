@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.ports import ExternalRecord

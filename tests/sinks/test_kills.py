@@ -19,7 +19,7 @@ from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.state.pins.prepare import prepare
-from grete.state.read.commits import last_commit
+from grete.state.read.checkpoints.commits import last_commit
 from tests.contracts.sinks import DeclaredWorld, files_world, postgres_world, sqlite_world
 from tests.sinks.killed_worker import (
     ASKED,

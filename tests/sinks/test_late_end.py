@@ -17,8 +17,8 @@ from grete.logs.kafka import KafkaLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.write.bulk_write import begin, commit
-from grete.state.write.bulk_write_attempt import Attempt
+from grete.state.write.bulk.bulk_write import begin, commit
+from grete.state.write.bulk.bulk_write_attempt import Attempt
 from grete.testing.broker import Broker
 from grete.testing.broker.settings import free_port
 from grete.testing.late_end import LateEndLine, LateStage

@@ -11,8 +11,8 @@ from grete.feeds.folder import FolderFeed
 from grete.job.directory import JobDirectory
 from grete.settings import Settings
 from grete.spark.session import local_session
+from grete.state.read.checkpoints.snapshots import snapshots
 from grete.state.read.local_reader import LocalReader
-from grete.state.read.snapshots import snapshots
 from grete.worker.supervisor.local_job import LocalJob
 from tasks.inverted_index import Index, documents, job
 from tests.spark import kept_classes

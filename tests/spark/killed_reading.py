@@ -18,7 +18,7 @@ from grete.cli import command_line
 from grete.logs import address
 from grete.spark.moving.spark_mover import SparkMover
 from grete.spark.session import local_session
-from grete.state.write.routes import Route
+from grete.state.write.moving.routes import Route
 from tests.spark.backfill.scene import Silent
 from tests.spark.moving.scene import Moving
 from tests.state.killed_bulk_writes import Deadly

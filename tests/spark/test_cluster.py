@@ -19,9 +19,9 @@ from grete.job.topics import create_topics
 from grete.logs.embedded import EmbeddedLog
 from grete.protocol.changelog import ChangelogType
 from grete.protocol.changelog_position import ChangelogPosition
-from grete.state.read.commits import all_wirings
-from grete.state.read.snapshots import commits, contents, live, segments, settled_fold, snapshots
-from grete.stores.sst_snapshot import Builder, publish
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.snapshots import commits, contents, live, segments, settled_fold, snapshots
+from grete.stores.rocksdb.sst_snapshot import Builder, publish
 from tests.spark.backfill.scene import plain
 from tests.spark.cluster_backfills import HISTORY, JOBS, LIVE, filled
 from tests.spark.cluster_moves import LATE

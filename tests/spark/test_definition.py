@@ -6,14 +6,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from grete.api.definition import define, encode_definition
-from grete.api.versions import FIRST, NEWEST
+from grete.api.jobs.definition import define, encode_definition
+from grete.api.jobs.versions import FIRST, NEWEST
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.spark.backfill.executor import _job_of
+from grete.spark.backfill.run.executor import _job_of
 from grete.spark.format.columns import key_column
 from grete.spark.format.options import Options, Where, find_store, know_serdes, read_options
 from grete.spark.format.sources import ChangelogSource

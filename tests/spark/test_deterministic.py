@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from grete.errors import ConfigError
 from grete.protocol.ids import TopicPartition
 from grete.spark.format.writer import partitioned
-from grete.state.read.commits import all_wirings, last_commit
-from grete.state.read.snapshots import settled_fold
+from grete.state.read.checkpoints.commits import all_wirings, last_commit
+from grete.state.read.checkpoints.snapshots import settled_fold
 from grete.worker.supervisor.local_job import LocalJob
 from tests.cli.test_state_commands import grete
 from tests.spark.backfill.scene import SETTINGS, Scene, made, parquet, plain

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.ports import JobLog
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from tests.spark.backfill.scene import Scene, made, parquet, plain
 from tests.spark.moving.scene import Moving
 from tests.spark.moving.test_moving_faults import FIRST, SECOND, THIRD

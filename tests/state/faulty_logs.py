@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import Log
 from grete.protocol.changelog import (
@@ -10,7 +10,7 @@ from grete.protocol.changelog import (
     decode_changelog_header,
 )
 from grete.protocol.ids import TopicPartition
-from grete.state.write.task_claim import claim
+from grete.state.write.bulk.task_claim import claim
 
 
 class RepeatingLog:

@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Self, cast
 
-from grete.api.job import Job
-from grete.api.task import Task
+from grete.api.jobs.job import Job
+from grete.api.tasks.task import Task
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.ports import ExternalRecord, JobLog
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state.read.snapshots import contents, segments, snapshots
+from grete.state.read.checkpoints.snapshots import contents, segments, snapshots
 from grete.state.write.fork import fork
 from grete.state.write.rescale import rescale
 from grete.testing.job_host import JobHost

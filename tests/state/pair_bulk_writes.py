@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.job.topics import missing_topics

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from grete.api.mode import Mode
-from grete.core.task_topology import wire
+from grete.api.tasks.mode import Mode
+from grete.core.graph.task_topology import wire
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory
 from grete.job.key_check import JobKeys
@@ -19,7 +19,7 @@ from grete.replay.replay import replay
 from grete.settings import Settings
 from grete.state.pins.graph_pinning import know_graph
 from grete.state.pins.prepare import prepare
-from grete.state.read.commits import external_ends
+from grete.state.read.checkpoints.commits import external_ends
 from grete.state.write.fork import fork
 from grete.state.write.rescale import rescale
 from tests.support.bound import bind

@@ -24,11 +24,12 @@ from grete.protocol.changelog import (
 )
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.read.commits import all_wirings, last_commit
-from grete.state.read.snapshots import commits, contents, fold_to_end, live, segments, settled_fold, snapshots
-from grete.state.write.bulk_write import abort, begin, check_used_up, commit, settle
-from grete.state.write.bulk_write_attempt import Attempt, BulkWrite, Written
-from grete.state.write.task_claim import claim
+from grete.state.read.checkpoints import snapshots as reading
+from grete.state.read.checkpoints.commits import all_wirings, last_commit
+from grete.state.read.checkpoints.snapshots import commits, contents, fold_to_end, live, settled_fold, snapshots
+from grete.state.write.bulk.bulk_write import abort, begin, check_used_up, commit, settle
+from grete.state.write.bulk.bulk_write_attempt import Attempt, BulkWrite, Written
+from grete.state.write.bulk.task_claim import claim
 from tests.state.faulty_logs import BreakingLog, ClaimedBeforeTheOutcome, RepeatingLog, UnfencedLog
 from tests.state.killed_bulk_writes import rewrite
 from tests.state.pair_job import job
@@ -67,7 +68,7 @@ def state(log: Log, checkpoint_id: int | None = None) -> State:
     """Return what is committed."""
     found = {}
     for snapshot in snapshots(log, job, checkpoint_id):
-        keys, values, _ = live(contents(segments(log, snapshot), frozenset({STORE}))[STORE])
+        keys, values, _ = live(contents(reading.segments(log, snapshot), frozenset({STORE}))[STORE])
         found[snapshot.task] = dict(zip(keys, values, strict=True))
     return found
 

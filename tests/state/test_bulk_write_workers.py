@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.errors import Fenced, Halted
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
@@ -19,11 +19,11 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskState
 from grete.settings import Settings
 from grete.state.pins.prepare import prepare
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.snapshots import contents, live, segments, settled_fold, snapshots
 from grete.state.read.local_reader import LocalReader
-from grete.state.read.snapshots import contents, live, segments, settled_fold, snapshots
-from grete.state.write.bulk_write import begin, commit, settle
-from grete.state.write.bulk_write_attempt import Attempt, BulkWrite
+from grete.state.write.bulk.bulk_write import begin, commit, settle
+from grete.state.write.bulk.bulk_write_attempt import Attempt, BulkWrite
 from grete.worker.supervisor.local_job import LocalJob
 from tests.state.faulty_logs import BreakingLog
 from tests.state.pair_bulk_writes import run as run_pair

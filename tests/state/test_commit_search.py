@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, example, given, settings
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, Outcome, encode_outcome
 from grete.protocol.commit import decode_commit
-from grete.state.read import commits
-from grete.state.read.commit_search import first_from, last_at_most
-from grete.state.read.commits import all_wirings, newest_commit
+from grete.state.read.checkpoints import commits
+from grete.state.read.checkpoints.commit_search import first_from, last_at_most
+from grete.state.read.checkpoints.commits import all_wirings, newest_commit
 from tasks.inverted_index import job
 from tests.core.test_fold_from_commits import EVENTS, Changelog, by_definition, written
 

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any, cast
 
 from grete.ports import Log
-from grete.state.read.commits import (
+from grete.state.read.checkpoints.commits import (
     all_wirings,
     count_commits,
     ends_of,

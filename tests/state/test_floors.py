@@ -15,14 +15,14 @@ from grete import (
     int64,
     utf8,
 )
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.errors import ConfigError
 from grete.execution.timing.floors import FLOOR, Floor
 from grete.execution.timing.reserved_stores import META, STREAM_TIME
 from grete.protocol.partitioner import partition_of
 from grete.state.read.live_entries import event_time_of
 from grete.state.write import rescale as rescale_module
-from grete.state.write.routes import FLOORS_MAX
+from grete.state.write.moving.routes import FLOORS_MAX
 from tests.state.moving_host import SETTINGS, Fed, MovableJob, Sent
 
 BEGIN_MS = 1_700_000_000_000

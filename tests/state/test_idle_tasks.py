@@ -8,9 +8,9 @@ from grete.logs.partition_reader import rows
 from grete.protocol.commit import Commit
 from grete.replay.task_host import Faults
 from grete.settings import Settings
-from grete.state.read.commit_search import commit_in
-from grete.state.read.commits import all_wirings, newest_commit
-from grete.state.read.snapshots import contents, live, segments, snapshots
+from grete.state.read.checkpoints.commit_search import commit_in
+from grete.state.read.checkpoints.commits import all_wirings, newest_commit
+from grete.state.read.checkpoints.snapshots import contents, live, segments, snapshots
 from grete.testing import Kit
 
 words = Topic("words", key=utf8, value=int64)

@@ -9,8 +9,8 @@ from grete import Input, Job, Record, Store, Task, Topic, int64, json, utf8
 from grete.errors import ConfigError
 from grete.protocol.partitioner import partition_of
 from grete.state.read.local_reader import LocalReader
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 
 
 class Count(Task):

@@ -21,7 +21,7 @@ from grete import (
     json,
     utf8,
 )
-from grete.api.versions import FIRST
+from grete.api.jobs.versions import FIRST
 from grete.errors import ConfigError
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings

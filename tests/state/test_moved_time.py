@@ -28,8 +28,8 @@ from grete import (
     int64,
     utf8,
 )
-from grete.api.mode import Mode
-from grete.api.serdes import Serde, functions_of
+from grete.api.serdes.serde import Serde, functions_of
+from grete.api.tasks.mode import Mode
 from grete.protocol.partitioner import partition_of
 from grete.state.write import rescale as rescale_module
 from tests.state.moving_host import Fed, MovableJob, Sent

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.ports import JobLog
 from grete.protocol.changelog import ChangelogType, decode_changelog_header
 from grete.state.pins.prepare import prepare
-from grete.state.read.commits import all_wirings, last_commit
-from grete.state.read.snapshots import Snapshot, contents, live, segments, snapshots
-from grete.state.write import entries
+from grete.state.read.checkpoints.commits import all_wirings, last_commit
+from grete.state.read.checkpoints.snapshots import Snapshot, contents, live, segments, snapshots
 from grete.state.write import fork as fork_module
 from grete.state.write import rescale as rescale_module
+from grete.state.write.moving import entries
 from grete.worker.supervisor.local_job import LocalJob
 from tests.state.test_bulk_write_workers import CODE, SETTINGS, STORE, Scene, scene
 from tests.support.kafka_topics import widen

@@ -10,10 +10,10 @@ from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim
 from grete.protocol.changelog_position import ChangelogPosition, encode_changelog_position
 from grete.protocol.commit import Commit, encode_commit
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.newest import NewestReader
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 from tests.core.test_changelog_fold import BASE
 
 FIELDS = {name: getattr(BASE, name) for name in BASE.__struct_fields__}

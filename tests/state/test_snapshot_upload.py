@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from rocksdict import Options, Rdict
 
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.job.directory import JobDirectory
 from grete.protocol.changelog_position import decode_changelog_position
-from grete.state.read.commits import CommittedAt, all_wirings
+from grete.state.read.checkpoints.commits import CommittedAt, all_wirings
+from grete.state.read.checkpoints.snapshots import commits, snapshot_at
 from grete.state.read.snapshot_upload import CHANGELOG, LOCAL, SnapshotUpload, TakenSnapshot
-from grete.state.read.snapshots import commits, snapshot_at
 from grete.state.write.rebuild import replay
 from grete.stores.snapshot_folder import SnapshotFolder
 from grete.worker.supervisor.local_job import LocalJob

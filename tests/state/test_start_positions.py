@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from grete import Input, Job, Output, Record, Task, Topic, utf8
-from grete.api.mode import Mode
-from grete.api.topic import StartPosition
+from grete.api.tasks.mode import Mode
+from grete.api.topics.topic import StartPosition
 from grete.cli.starts import starts_of
 from grete.errors import ConfigError, GraphError
 from grete.job.directory import JobDirectory

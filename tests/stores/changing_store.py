@@ -8,8 +8,8 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 
 NAMES = {0: "counts", 1: "words"}
 KEYS, EACH, LOAD_EVERY, WIPE_EVERY = 5_000, 100, 200, 50

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 
 NAMES = {0: "counts", 1: "words"}
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rocksdict import Options
 
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 
 KEYS = 1_000_000  # 1.25 MB of filters; at 8 MiB the cache takes no block above 512 KiB
 ASKED = 5_000

@@ -7,8 +7,8 @@ import pytest
 from grete.errors import ConfigError, Halted
 from grete.ports import Write
 from grete.stores.memory import MemoryStore
-from grete.stores.overlay import Overlay
-from grete.stores.overlay_store import ENTRY_BYTES
+from grete.stores.overlay.overlay import Overlay
+from grete.stores.overlay.overlay_store import ENTRY_BYTES
 
 IDS = (1, 4)
 

@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from grete.errors import TransientError
 from grete.ports import Write
 from grete.stores.memory import MemoryDisk, MemoryStore
-from grete.stores.overlay import Overlay
-from grete.stores.overlay_store import ENTRY_BYTES
-from grete.stores.rewrite_slice import BEGUN, row_bytes
+from grete.stores.overlay.overlay import Overlay
+from grete.stores.overlay.overlay_store import ENTRY_BYTES
+from grete.stores.overlay.rewrite_slice import BEGUN, row_bytes
 
 IDS = (1, 4)
 Flat = dict[tuple[int, bytes], bytes]  # (store id, key) → value: the state of all stores

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from grete.errors import ConfigError, FrameworkError, TransientError
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 from grete.stores.store_directory import wipe_directory
 from tests.stores.conftest import NAMES
 
@@ -101,9 +101,9 @@ def test_a_place_that_is_no_directory_is_refused(tmp_path: Path, memory: RocksMe
 CHILD = """
 import sys
 from pathlib import Path
-from grete.stores.overlay import Overlay
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.overlay.overlay import Overlay
+from grete.stores.rocksdb.store import RocksStore
+from grete.stores.rocksdb.memory_use import RocksMemory
 
 store = RocksStore(Path(sys.argv[1]), {0: "counts", 1: "words"}, RocksMemory(16 << 20))
 def step():

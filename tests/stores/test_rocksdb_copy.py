@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from grete.errors import StoreCorrupted, TransientError
-from grete.stores import rocksdb_copy
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_copy import copy_open_store
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb import copy as rocksdb_copy
+from grete.stores.rocksdb.copy import copy_open_store
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 from tests.stores.changing_store import LOAD_EVERY, NAMES, WIPE_EVERY, keys_of
 
 COPIES = 12

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from grete.errors import StoreCorrupted
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 from grete.stores.store_directory import wipe_directory
 from tests.stores.conftest import NAMES
 

@@ -10,9 +10,9 @@ import pytest
 
 from grete.errors import StoreCorrupted, TransientError
 from grete.protocol.changelog_position import ChangelogPosition, encode_changelog_position
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
-from grete.stores.sst_snapshot import Builder, Prebuilt, SstFile, publish, remove
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.sst_snapshot import Builder, Prebuilt, SstFile, publish, remove
+from grete.stores.rocksdb.store import RocksStore
 
 NAMES = {3: "_meta", 10: "counts"}
 CHANGELOG_POSITION = ChangelogPosition(7, 2, 900, bytes(16))

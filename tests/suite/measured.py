@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb.store import RocksStore
 from tests.suite.tiers import NEEDS, TIERS
 
 FOLDER = ".times"

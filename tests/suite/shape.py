@@ -32,7 +32,7 @@ TOOLS = (
     "framework/execution/deterministic/lint/",
     "framework/cli/doctor/",
     "framework/testing/broker/",
-    *(f"framework/monitor/{name}.py" for name in ("page", "browse", "live", "history", "job_graph")),
+    "framework/monitor/page/",
 )
 DECLARED = ("framework/api/", "framework/errors.py", "framework/settings.py")  # arguments there are a user's options
 CHECKED = ("framework/core/", "framework/execution/")  # where assertions are counted

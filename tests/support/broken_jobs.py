@@ -27,14 +27,14 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from grete.api.job import Job
-from grete.core.task_topology import TaskWiring
+from grete.api.jobs.job import Job
+from grete.core.graph.task_topology import TaskWiring
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.job.topics import create_topics
 from grete.ports import ExternalRecord, LogReader
 from grete.protocol.ids import TopicPartition
-from grete.state.read.commits import all_wirings, last_commit
+from grete.state.read.checkpoints.commits import all_wirings, last_commit
 from tests.support.kafka_topics import create
 from tests.support.reports import positions
 from tests.verification.chaos.cluster import Cluster

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 
 NAME = "forgetful"
 PARTITIONS = 2

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from heapq import merge
 from itertools import chain
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.batch.channels import channels_of, stages_in_order
 from grete.batch.frames import Frame
 from grete.batch.logical_order import LogicalOrder

@@ -30,7 +30,7 @@ from grete import (
     repartition,
     utf8,
 )
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from tests.support.parity_clocks import Recent, Remind, Reminded, TakenIn
 from tests.support.parity_topics import (
     BEGIN_MS,

@@ -14,9 +14,9 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.state.pins.prepare import prepare
+from grete.state.read.checkpoints.snapshots import contents, segments, snapshots
 from grete.state.read.live_entries import event_time_of
-from grete.state.read.snapshots import contents, segments, snapshots
-from grete.stores.expiring_store import horizon
+from grete.stores.overlay.expiring_store import horizon
 from grete.worker.supervisor.local_job import LocalJob
 from tests.support.draining import drain
 from tests.support.parity_records import PRICE_PARTITIONS, Fed, records_of

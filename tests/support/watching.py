@@ -15,7 +15,7 @@ from grete import (
     int64,
     utf8,
 )
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 
 events = Topic("events", key=utf8, value=int64)
 seen = Topic("seen", key=utf8, value=int64)

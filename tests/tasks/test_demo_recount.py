@@ -10,8 +10,8 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.state.read.local_reader import LocalReader
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 from tasks.demo.recount import audit, recorded
 from tasks.inverted_index import END, Count, Index, documents, job, plain_index
 

@@ -3,7 +3,7 @@
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.testing import Kit
 
 ITEMS = 30

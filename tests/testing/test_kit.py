@@ -23,7 +23,7 @@ from grete import (
     json,
     utf8,
 )
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.errors import ConfigError, GraphError, SerdeError, TaskError
 from grete.settings import Settings
 from grete.testing import Kit

@@ -6,11 +6,11 @@ from typing import ClassVar
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.replay.replay import replay
 from grete.settings import Settings
-from grete.state.read.commits import all_wirings, external_ends, last_commit
-from grete.state.read.snapshots import snapshots
+from grete.state.read.checkpoints.commits import all_wirings, external_ends, last_commit
+from grete.state.read.checkpoints.snapshots import snapshots
 from grete.testing import Kit
 from grete.worker.supervisor.completion import all_committed, passed, reached
 

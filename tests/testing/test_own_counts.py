@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.errors import ConfigError, GraphError, TaskError
 from grete.protocol.partitioner import partition_of
 from grete.testing import Kit

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, TumblingWindow, Window, int64, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.errors import GraphError
 from grete.replay.replay import replay
 from grete.settings import Settings

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from grete.api.sink import Entry, Owner
+from grete.api.sinks.sink import Entry, Owner
 from grete.errors import ConfigError
 from grete.ports import Write
 
@@ -98,7 +98,7 @@ class Place:
 
 
 class ListSink:
-    """A sink: grete.api.sink.Sink."""
+    """A sink: grete.api.sinks.sink.Sink."""
 
     name = "a list"
 

@@ -4,7 +4,7 @@ A change of these tasks must fit what the archives hold, or they are made again 
 """
 
 from grete import Job, Task
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from tests.support.parity import (
     Alarms,
     Begun,

@@ -11,7 +11,7 @@ import pytest
 
 from grete.logs.partition_reader import rows
 from grete.protocol.changelog import ChangelogType, decode_changelog_header
-from grete.state.read.commits import all_wirings, end_of, uncommitted_records
+from grete.state.read.checkpoints.commits import all_wirings, end_of, uncommitted_records
 from tests.support.archives import unpack
 from tests.support.parity_job import Outputs, ParityJob, State
 from tests.upgrade.features import CLOCK, EXPECTED, MODES, MORE

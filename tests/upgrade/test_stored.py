@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from grete import Job, json
-from grete.api.reader import origin_of
+from grete.api.topics.reader import origin_of
 from grete.logs.embedded import EmbeddedReader
 from grete.logs.partition_reader import rows
 from grete.ports import LogRow

@@ -1,7 +1,7 @@
 """Jobs with wall-clock timers: a reminder some time after a record, and a report again and again."""
 
 from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 
 SECOND = 1_000
 MINUTE = 60 * SECOND

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from grete import DeadLetter, Input, Job, Output, Record, Task, Timer, Timers, Topic, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.batch.check import left_out
 from grete.errors import ConfigError, GraphError, TaskError
 from grete.execution.timing.reserved_stores import TIMERS
@@ -14,7 +14,7 @@ from grete.logs.memory import MemoryLog
 from grete.ports import LogRow
 from grete.replay.replay import replay
 from grete.settings import Settings
-from grete.state.write.record_keys import key_of_entry
+from grete.state.write.moving.record_keys import key_of_entry
 from grete.testing import Kit
 from grete.testing.job_host import START_MS
 from tests.support.local_batch import run_job

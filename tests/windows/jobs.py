@@ -7,7 +7,7 @@ from grete import Input, Job, Output, Record, Task, Topic, Window, json, utf8
 from grete import SessionWindow as Session
 from grete import SlidingWindow as Sliding
 from grete import TumblingWindow as Tumbling
-from grete.api.windows import WindowStore
+from grete.api.stateful.windows import WindowStore
 from grete.testing import Kit
 
 __all__ = ["Hopping", "Result", "Session", "Sliding", "Tumbling", "job_of", "marks", "results", "texts"]

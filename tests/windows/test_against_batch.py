@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from grete.api.mode import Mode
-from grete.api.windows import WindowStore
+from grete.api.stateful.windows import WindowStore
+from grete.api.tasks.mode import Mode
 from grete.testing import Kit
 from tests.windows.jobs import Hopping, Result, Session, Sliding, Tumbling, job_of, late_topic, lines, results, texts
 

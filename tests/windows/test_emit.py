@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from grete import Every, Input, Job, Record, Task, int64, utf8
-from grete.api.windows import WindowStore
+from grete.api.stateful.windows import WindowStore
 from grete.errors import ConfigError, GraphError
 from grete.testing import Kit
 from tests.windows.jobs import (

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.settings import Settings
 from grete.testing import Kit
 from tests.windows.jobs import (

@@ -3,7 +3,8 @@
 import sys
 import threading
 
-from grete.logs.kafka import KafkaLog, group_positions, metadata_client
+from grete.logs.kafka import KafkaLog, group_positions
+from grete.logs.kafka.client import metadata_client
 from grete.logs.patience import Patience
 from grete.protocol.ids import TopicPartition
 

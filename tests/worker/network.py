@@ -13,11 +13,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from grete.cli.commands.up import keep_running
 from grete.cli.job_target import JobTarget
-from grete.cli.progress import Screen
+from grete.cli.output.progress import Screen
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress
-from grete.logs.kafka.reader import KafkaReader
+from grete.logs.kafka.read.reader import KafkaReader
 from grete.logs.partition_reader import rows_left
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings

@@ -11,7 +11,7 @@ from grete.errors import ExitCode, Halted, LogAway, StoreCorrupted, TaskError, T
 from grete.halts import HaltCode
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import ErrorPlace
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.worker.logs.end_log import end_report
 from grete.worker.supervisor import ends
 from grete.worker.supervisor.ends import exit_of

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from grete.core.topology import Stage, Stream, Topology
+from grete.core.graph.topology import Stage, Stream, Topology
 from grete.protocol.ids import producer_id
 from grete.worker.process.observed_checkpoints import ObservedCheckpoints
 

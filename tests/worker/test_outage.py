@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from grete.cli.commands.up import keep_running
 from grete.cli.job_target import JobTarget
-from grete.cli.progress import Screen
+from grete.cli.output.progress import Screen
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs import patience as waiting

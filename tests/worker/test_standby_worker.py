@@ -20,8 +20,8 @@ from grete.logs.embedded import EmbeddedReader
 from grete.protocol.report import StandbyReport, StandbyState, StandbyTaskReport
 from grete.settings import Settings
 from grete.state.read.newest import NewestReader
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 from grete.testing.broker import Broker
 from grete.worker.life.standby_worker import StandbyWorker, open_standby
 from tasks.word_count import job as word_count

@@ -14,7 +14,7 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskState
 from grete.settings import Settings
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.local_reader import LocalReader
 from grete.state.read.snapshot_upload import SnapshotUpload
 from grete.stores.snapshot_folder import SnapshotFolder

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grete.core.topology import Topology
+from grete.core.graph.topology import Topology
 from grete.errors import Fenced, FrameworkError, LogAway, TaskError, TransientError
 from grete.execution.engine.pending_sends import PendingSends
 from grete.ports import Delivery

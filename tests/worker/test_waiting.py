@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from grete import Input, Job, Output, Record, Task, Topic, utf8
-from grete.api.dropped import Dropped
-from grete.cli.progress import Screen
+from grete.api.jobs.dropped import Dropped
+from grete.cli.output.progress import Screen
 from grete.job.directory import JobDirectory
 from grete.job.topics import create_topics
 from grete.logs import patience

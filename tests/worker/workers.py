@@ -18,7 +18,7 @@ from grete.job.topics import create_topics
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord, JobMetadata, Log
 from grete.protocol.ids import TopicPartition
-from grete.state.read.commits import last_commit
+from grete.state.read.checkpoints.commits import last_commit
 from tasks.word_count import job as word_count
 from tests.support.dropped import when_dropped
 from tests.support.reports import said_in

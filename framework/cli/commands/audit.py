@@ -8,14 +8,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.cli.commands.audit_follow import follow_job
 from grete.cli.job_command import job_command
 from grete.cli.job_target import JobTarget, NamedJob
 from grete.cli.options import AsJson, HistoryOptions
-from grete.cli.patient_output import standard_output
-from grete.cli.progress import Screen, of_stages
-from grete.cli.tables import print_table
+from grete.cli.output.patient_output import standard_output
+from grete.cli.output.progress import Screen, of_stages
+from grete.cli.output.tables import print_table
 from grete.errors import ConfigError, ExitCode
 from grete.job.metadata import pinned_settings
 from grete.replay.audit.refused import refuse_losses

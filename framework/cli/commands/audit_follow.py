@@ -7,12 +7,12 @@ from typing import Any
 
 from rich.console import Console
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.cli.feeding import LOOK_S
 from grete.cli.job_target import NamedJob
-from grete.cli.patient_output import standard_error, standard_output
-from grete.cli.progress import Screen, counted
-from grete.cli.reading import print_json
+from grete.cli.output.patient_output import standard_error, standard_output
+from grete.cli.output.progress import Screen, counted
+from grete.cli.output.reading import print_json
 from grete.cli.stop_signal import StopSignal
 from grete.errors import ConfigError, TransientError
 from grete.job.metadata import pinned_settings
@@ -21,7 +21,7 @@ from grete.replay.audit.followed import AuditBegun, FollowedAudit
 from grete.replay.audit.refused import check_follow
 from grete.replay.audit.steps import AuditStep, WrongEntry
 from grete.state.read.shown import decoded_plain
-from grete.stores.expiring_store import EXPIRY_BYTES
+from grete.stores.overlay.expiring_store import EXPIRY_BYTES
 
 SAID_S = 60.0  # between two lines about an audit that finds nothing
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.cli.job_command import job_command
 from grete.cli.job_target import JobTarget, NamedJob
 from grete.cli.options import LOCAL, HistoryOptions
-from grete.cli.patient_output import standard_output
-from grete.cli.progress import Screen, counted, of_stages
+from grete.cli.output.patient_output import standard_output
+from grete.cli.output.progress import Screen, counted, of_stages
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory, directory_of
 from grete.spark import require_extra
 from grete.state.pins.prepare import prepare
-from grete.state.write.bulk_write import settle
+from grete.state.write.bulk.bulk_write import settle
 
 if TYPE_CHECKING:
     from grete.spark.backfill.backfill import Done, Wanted

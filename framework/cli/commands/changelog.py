@@ -8,15 +8,15 @@ import typer
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.options import AsJson
-from grete.cli.reading import print_json
-from grete.core.changelog_fold import ChangelogFold
-from grete.core.damage import check_generation
+from grete.cli.output.reading import print_json
+from grete.core.changelog.changelog_fold import ChangelogFold
+from grete.core.changelog.damage import check_generation
 from grete.errors import Halted
 from grete.halts import HaltCode
 from grete.ports import LogReader
 from grete.protocol.ids import TopicPartition
 from grete.state.read.changelog_text import clock, message_in
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.shown import printable, rows_from
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Read and check the changelogs of a job.")

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
-from grete.cli.progress import counted
+from grete.cli.output.progress import counted
 from grete.errors import ExitCode
 from grete.replay.elsewhere import ReplaySpec, replay_elsewhere
 from grete.replay.replay import Found, replay

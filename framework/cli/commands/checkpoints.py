@@ -8,16 +8,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.options import AsJson
-from grete.cli.reading import print_json
-from grete.cli.tables import print_table
+from grete.cli.output.reading import print_json
+from grete.cli.output.tables import print_table
 from grete.logs.open_transactions import told_all
 from grete.ports import LogReader
 from grete.protocol.ids import TopicPartition
-from grete.state.read.commits import all_wirings, ends_of, last_commit, readable_ends
+from grete.state.read.checkpoints.commits import all_wirings, ends_of, last_commit, readable_ends
 
 app = typer.Typer(add_completion=False)
 

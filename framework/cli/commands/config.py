@@ -10,9 +10,9 @@ from rich.table import Table
 
 from grete.cli.job_command import command
 from grete.cli.options import AsJson, JobOptions
-from grete.cli.reading import print_json
+from grete.cli.output.reading import print_json
+from grete.cli.output.tables import print_table
 from grete.cli.settings_file import DEFAULT, address_of, origins_of, settings_of
-from grete.cli.tables import print_table
 from grete.settings import group_of, without_password
 
 app = typer.Typer(add_completion=False)

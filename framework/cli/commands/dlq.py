@@ -12,12 +12,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.options import AsJson
-from grete.cli.reading import print_json
-from grete.cli.tables import print_table
+from grete.cli.output.reading import print_json
+from grete.cli.output.tables import print_table
 from grete.clock_text import SECONDS, clock_text
 from grete.errors import ConfigError
 from grete.job.dead_letters import Letter, Offsets, Redrive, letters, redriven, serdes_of

@@ -12,8 +12,8 @@ from grete.cli.doctor.report import Report
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.options import AsJson
-from grete.cli.reading import print_json
-from grete.cli.tables import print_table
+from grete.cli.output.reading import print_json
+from grete.cli.output.tables import print_table
 from grete.errors import ExitCode, FrameworkError
 from grete.job.loader import load_job
 from grete.logs.address import check_address, read_options

@@ -15,7 +15,7 @@ from grete.job.directory import JobDirectory, directory_of
 from grete.job.loader import load_job
 from grete.job.metadata import pinned_settings
 from grete.state.pins.prepare import prepare
-from grete.state.read.snapshots import id_of_all
+from grete.state.read.checkpoints.snapshots import id_of_all
 from grete.state.write.fork import fork as fork_job
 
 app = typer.Typer(add_completion=False)

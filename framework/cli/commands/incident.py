@@ -14,14 +14,14 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperGroup
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.cli.incident_report import debug, plain_run, tell_run
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.options import AsJson
-from grete.cli.progress import Screen, counted
-from grete.cli.reading import print_json
-from grete.cli.tables import print_table
+from grete.cli.output.progress import Screen, counted
+from grete.cli.output.reading import print_json
+from grete.cli.output.tables import print_table
 from grete.errors import ConfigError, ExitCode
 from grete.job.loader import load_job
 from grete.job.metadata import pinned_settings
@@ -30,7 +30,7 @@ from grete.replay.incident.file import IncidentFile, Manifest, write
 from grete.replay.incident.pack import PackRequest, pack, wiring_named
 from grete.replay.incident.run import IncidentRun, check_runnable
 from grete.settings import Settings
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.shown import printable
 
 LOG_BYTES = 1 << 20  # of the end of a worker's log

@@ -2,7 +2,7 @@
 
 import typer
 
-from grete.api.versions import NEWEST, outputs_in_two_ways
+from grete.api.jobs.versions import NEWEST, outputs_in_two_ways
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.moved_state import say, standing_still, tell_moved

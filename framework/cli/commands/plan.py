@@ -10,8 +10,8 @@ from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.moved_state import say
 from grete.cli.options import AsJson
-from grete.cli.reading import print_json
-from grete.cli.tables import print_table
+from grete.cli.output.reading import print_json
+from grete.cli.output.tables import print_table
 from grete.errors import ExitCode
 from grete.state.pins.plan import By, Planned, plan_of
 from grete.state.read.shown import printable

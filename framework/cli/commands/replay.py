@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from grete.api.definition import define, encode_definition
+from grete.api.jobs.definition import define, encode_definition
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.moved_state import at_checkpoint, say
 from grete.cli.options import Checkpoint
 from grete.job.metadata import pinned_settings
 from grete.state.pins.pinning import copy_definition, output_counts
-from grete.state.read.snapshots import id_of_all
+from grete.state.read.checkpoints.snapshots import id_of_all
 from grete.state.write import rebuild
 
 app = typer.Typer(add_completion=False)

@@ -14,8 +14,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.console import Console
 
-from grete.api.job import Job
-from grete.api.topic import Topic
+from grete.api.jobs.job import Job
+from grete.api.topics.topic import Topic
 from grete.cli.feeding import (
     MARGIN_S,
     Feeding,
@@ -31,8 +31,8 @@ from grete.cli.feeding import (
 from grete.cli.job_command import job_command
 from grete.cli.job_target import JobTarget, NamedJob
 from grete.cli.options import Processes, StartTimes
-from grete.cli.patient_output import end_unanswered, standard_output
-from grete.cli.progress import Screen, counted
+from grete.cli.output.patient_output import end_unanswered, standard_output
+from grete.cli.output.progress import Screen, counted
 from grete.cli.starts import starts_of
 from grete.cli.stop_signal import UNANSWERED, StopSignal
 from grete.clients.pipe import spool_lines

@@ -11,11 +11,11 @@ import typer
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.options import AsJson
-from grete.cli.reading import print_json
+from grete.cli.output.reading import print_json
 from grete.clock_text import MINUTES, clock_text
 from grete.errors import ConfigError
 from grete.settings import Settings
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.snapshot_upload import SnapshotUpload, TakenSnapshot
 from grete.stores.snapshot_folder import SnapshotFolder
 

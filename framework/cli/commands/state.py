@@ -13,8 +13,8 @@ from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.moved_state import at_checkpoint, say
 from grete.cli.options import AsJson, Checkpoint
-from grete.cli.reading import print_json
-from grete.cli.tables import print_table
+from grete.cli.output.reading import print_json
+from grete.cli.output.tables import print_table
 from grete.clock_text import clock_text
 from grete.errors import ExitCode
 from grete.state.read.newest import NewestReader

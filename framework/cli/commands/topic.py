@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from grete.api.topic import Topic
+from grete.api.topics.topic import Topic
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.options import AsJson
-from grete.cli.reading import print_json
+from grete.cli.output.reading import print_json
 from grete.errors import ConfigError
 from grete.execution.records.decoding import headers_of
 from grete.logs.open_transactions import told_all

@@ -13,8 +13,8 @@ from grete.cli.feeding import POLL_MS, Feeding, step, tell, tell_timers, warn
 from grete.cli.job_command import job_command
 from grete.cli.job_target import JobTarget, NamedJob
 from grete.cli.options import PageOptions, Processes, StartTimes
-from grete.cli.patient_output import end_unanswered, standard_output
-from grete.cli.progress import Screen, counted
+from grete.cli.output.patient_output import end_unanswered, standard_output
+from grete.cli.output.progress import Screen, counted
 from grete.cli.starts import starts_of
 from grete.cli.stop_signal import UNANSWERED, StopSignal
 from grete.core.supervision.assignment import Assignment

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.cli.doctor.report import Report
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import FrameworkError
 from grete.ports import JobLogReader
 from grete.state.pins.graph_pinning import commits_of
-from grete.state.read.commits import CommittedAt
+from grete.state.read.checkpoints.commits import CommittedAt
 
 
 def look(report: Report, job: Job, log: JobLogReader) -> Iterator[tuple[TaskWiring, CommittedAt]]:

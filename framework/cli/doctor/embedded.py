@@ -7,7 +7,7 @@ import sqlite3
 from collections import deque
 from pathlib import Path
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.cli.doctor import changelogs
 from grete.cli.doctor.report import Report
 from grete.errors import FrameworkError

@@ -10,23 +10,23 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigEntry, ConfigResource, ResourceType
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.cli.doctor import changelogs
 from grete.cli.doctor.report import Report
 from grete.errors import ConfigError, FrameworkError
 from grete.logs.kafka import KafkaReader
 from grete.logs.kafka.admin import Topics, identity_of
-from grete.logs.kafka.config import scrubber, split_options, transactional
-from grete.logs.kafka.errors import Troubles
-from grete.logs.kafka.job_metadata import metadata_topic
+from grete.logs.kafka.client.config import scrubber, split_options, transactional
+from grete.logs.kafka.client.errors import Troubles
+from grete.logs.kafka.client.tls_diagnosis import ClientOptions
 from grete.logs.kafka.members_topic import members_topic
-from grete.logs.kafka.tls_diagnosis import ClientOptions
+from grete.logs.kafka.write.job_metadata import metadata_topic
 from grete.logs.open_transactions import told
 from grete.logs.patience import Patience
 from grete.logs.topic_identity import CREATED_AGAIN, created_again
 from grete.protocol.ids import TopicPartition
 from grete.settings import MiB
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 
 ANSWER_S_MAX = 10.0  # a broker that is well answers within milliseconds
 CONNECT_S_MAX = 3.0  # of one broker

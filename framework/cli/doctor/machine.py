@@ -8,14 +8,14 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.cli.doctor.report import Report
 from grete.settings import GiB, MiB, Settings
 from grete.worker.logs.open_files import allowed
 
 FREE_BYTES_MIN = 1 * GiB  # RocksDB's compaction and a changelog's rewrite need room beside what is there
 INODES_MIN = 10_000  # a store has some dozens of files for each gigabyte
-FILES_OF_A_STORE = 64 + 16  # set_max_open_files in framework/stores/rocksdb_memory.py, and its logs
+FILES_OF_A_STORE = 64 + 16  # set_max_open_files in framework/stores/rocksdb/memory_use.py, and its logs
 FILES_BESIDE = 128  # sockets to brokers, libraries, the log's file, pipes
 PYTHON_BYTES = 150 * MiB  # of a worker without any state
 TESTED = ((3, 11), (3, 12), (3, 13))  # pyproject.toml: the versions that all tests ran on

@@ -1,9 +1,9 @@
 """The folder of snapshots: whether it answers, and whether each task has one that a new machine could take."""
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.cli.doctor.report import Report
 from grete.errors import FrameworkError, StoreCorrupted
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.stores.snapshot_folder import SnapshotFolder
 
 _NAMED_MAX = 3  # tasks of one finding

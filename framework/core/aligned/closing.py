@@ -8,9 +8,9 @@ from grete.core.checkpoint_clock import CheckpointClock
 from grete.core.commit_pipeline import CommitPipeline
 from grete.core.events import Fired
 from grete.core.external_inputs import ExternalInputs
+from grete.core.graph.task_topology import TaskWiring
 from grete.core.idleness import Idleness
 from grete.core.limits import SENT_PARTS, SENT_PARTS_MAX, SENT_RECORD_BYTES, Limits
-from grete.core.task_topology import TaskWiring
 from grete.protocol.ids import TopicPartition
 
 

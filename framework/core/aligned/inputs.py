@@ -13,9 +13,9 @@ from grete.core.aligned.deterministic_channel import LogicalChannel
 from grete.core.aligned.early_buffer import EarlyBuffer, EarlyFrame
 from grete.core.aligned.rollbacks import Rollbacks
 from grete.core.events import Message
+from grete.core.graph.task_topology import TaskWiring
 from grete.core.halts import halted, undecodable, went_back
 from grete.core.limits import Limits
-from grete.core.task_topology import TaskWiring
 from grete.errors import Halted
 from grete.protocol.commit import ChannelCommit, Commit, DeterministicCommit, InputCommit
 from grete.protocol.control import (

@@ -4,10 +4,10 @@ The checkpoint markers go out with a commit: framework/core/commit_pipeline.py.
 """
 
 from grete.core.actions import Action
+from grete.core.changelog.ownership import Ownership
 from grete.core.events import OutputFrames
-from grete.core.ownership import Ownership
+from grete.core.graph.task_topology import TaskWiring
 from grete.core.sender import Sender
-from grete.core.task_topology import TaskWiring
 from grete.protocol.control import encode_rollback_marker, encode_watermark
 from grete.protocol.ids import RollbackEntry
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from grete.core.changelog_fold import is_rolled_back
+from grete.core.changelog.changelog_fold import is_rolled_back
 from grete.protocol.commit import ProducerRollbacks
 from grete.protocol.control import RollbackMarker
 from grete.protocol.envelope import Header

@@ -16,17 +16,17 @@ from grete.core import events as on
 from grete.core.aligned.closing import AlignedClosing
 from grete.core.aligned.inputs import Inputs
 from grete.core.aligned.outputs import AlignedSender
-from grete.core.changelog_fold import extend_rollback_history
+from grete.core.changelog.changelog_fold import extend_rollback_history
+from grete.core.changelog.ownership import Ownership
 from grete.core.commit_pipeline import CommitPipeline, PendingCommit
 from grete.core.external_inputs import ExternalInputs
-from grete.core.graph_check import check_aligned
+from grete.core.graph.graph_check import check_aligned
+from grete.core.graph.task_topology import TaskWiring
 from grete.core.lifecycle import ALIGNED_TASK, TaskStatus
 from grete.core.limits import Limits
-from grete.core.ownership import Ownership
 from grete.core.sender import Sender
 from grete.core.startup import StartUp
 from grete.core.task_changelog import TaskChangelog
-from grete.core.task_topology import TaskWiring
 from grete.protocol.changelog import ChangelogType
 from grete.protocol.commit import Commit
 from grete.protocol.ids import RollbackEntry

@@ -1,13 +1,13 @@
 """Changelog appends of a deterministic task: log first, send later (D2, D5)."""
 
 from grete.core.actions import Action
+from grete.core.changelog.ownership import Ownership
 from grete.core.commit_pipeline import CommitPipeline
 from grete.core.deterministic.call_results import CallResults
 from grete.core.deterministic.logical_clock import LogicalClock
 from grete.core.deterministic.outputs import LogicalSender
 from grete.core.deterministic.source import Source
 from grete.core.lifecycle import CommitStep
-from grete.core.ownership import Ownership
 from grete.core.task_changelog import TaskChangelog
 from grete.protocol.changelog import (
     ChangelogType,

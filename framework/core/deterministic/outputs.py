@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 from grete.core.actions import Action, ReleaseToSinks
+from grete.core.changelog.ownership import Ownership
 from grete.core.deterministic.logical_watermarks import messages
 from grete.core.deterministic.merge_channel import ALL
 from grete.core.deterministic.source import Decision
 from grete.core.events import Ran
-from grete.core.ownership import Ownership
+from grete.core.graph.task_topology import TaskWiring
 from grete.core.sender import Sender
-from grete.core.task_topology import TaskWiring
 from grete.protocol.changelog import OutputRelease
 from grete.protocol.control import encode_progress
 from grete.protocol.frames import last_logical

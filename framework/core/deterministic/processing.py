@@ -12,7 +12,7 @@ from grete.core.deterministic.source import Source
 from grete.core.deterministic.write_ahead import WriteAhead
 from grete.core.events import ExternalBatch, InputIdle, Ran
 from grete.core.external_inputs import ExternalInputs
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.protocol.record_batch import RecordBatch
 
 

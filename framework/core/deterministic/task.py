@@ -14,6 +14,7 @@ from itertools import starmap
 
 from grete.core import actions as do
 from grete.core import events as on
+from grete.core.changelog.ownership import Ownership
 from grete.core.commit_pipeline import CommitPipeline, PendingCommit
 from grete.core.deterministic.appends import Appends
 from grete.core.deterministic.call_results import CallResults
@@ -25,14 +26,13 @@ from grete.core.deterministic.processing import Processing, Rest
 from grete.core.deterministic.source import Source
 from grete.core.deterministic.write_ahead import WriteAhead
 from grete.core.external_inputs import ExternalInputs
-from grete.core.graph_check import check_deterministic
+from grete.core.graph.graph_check import check_deterministic
+from grete.core.graph.task_topology import TaskWiring
 from grete.core.lifecycle import DETERMINISTIC_TASK, TaskStatus
 from grete.core.limits import Limits
-from grete.core.ownership import Ownership
 from grete.core.sender import Sender
 from grete.core.startup import StartUp
 from grete.core.task_changelog import TaskChangelog
-from grete.core.task_topology import TaskWiring
 from grete.protocol.changelog import ChangelogType
 from grete.protocol.commit import Commit, DeterministicCommit
 

@@ -3,8 +3,8 @@
 from collections.abc import Generator
 from typing import Any
 
-from grete.api.calls import AnyCall, CallError
-from grete.api.serdes import encode_error, functions_of
+from grete.api.serdes.serde import encode_error, functions_of
+from grete.api.tasks.calls import AnyCall, CallError
 from grete.execution.calls.ports import Pending
 from grete.protocol.notes import CallResult
 

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from grete.api.calls import BatchCall
+from grete.api.tasks.calls import BatchCall
 
 
 class _Item(NamedTuple):

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from grete.api.calls import AnyCall
-from grete.api.context import Context, LogicalContext
-from grete.api.graph import StageGraph
+from grete.api.jobs.graph import StageGraph
+from grete.api.tasks.calls import AnyCall
+from grete.api.tasks.context import Context, LogicalContext
 from grete.errors import ConfigError
 from grete.execution.calls.effects import deferred
 from grete.execution.calls.flight import Records

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from grete.api.calls import AnyCall
+from grete.api.tasks.calls import AnyCall
 from grete.execution.calls.ports import Pending
 from grete.execution.calls.shared import shared_calls
 

@@ -1,6 +1,6 @@
 """Errors of the code of a record with calls, in words that say what to do."""
 
-from grete.api.methods import ReturnError, refuse_return
+from grete.api.tasks.methods import ReturnError, refuse_return
 from grete.errors import TaskError
 
 ONLY_CALLS = (

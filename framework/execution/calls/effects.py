@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from grete.stores.overlay_store import KeyAndValue, OverlayStore, merged
+from grete.stores.overlay.overlay_store import KeyAndValue, OverlayStore, merged
 
 Place = tuple[int, bytes]  # store id, key
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from heapq import heappop, heappush
 from typing import Any
 
-from grete.api.calls import AnyCall
+from grete.api.tasks.calls import AnyCall
 from grete.errors import FrameworkError, Halted, TaskError
 from grete.execution.calls.answer import Answer
 from grete.execution.calls.code_errors import ONLY_CALLS, explained, returned

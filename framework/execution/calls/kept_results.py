@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from grete.protocol.changelog import ChangelogHeader, ChangelogType
 from grete.protocol.notes import CallResult, CallsNote, decode_note, encode_calls
-from grete.stores.overlay_store import OverlayStore
+from grete.stores.overlay.overlay_store import OverlayStore
 
 RESULTS = b"results-"  # begins the keys in META; then comes the number of the record, 8 bytes
 _END = b"results."  # behind all of them

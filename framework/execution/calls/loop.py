@@ -4,14 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from grete.api.record import Record
-from grete.api.topic import Input
+from grete.api.topics.topic import Input
 from grete.execution.calls.flight import RecordInFlight, Records
 from grete.execution.records.decoding import decoders, headers_of
 from grete.execution.task_code.failures import refuser
 from grete.execution.task_code.process_loops import Loop
 from grete.execution.task_code.site import Site
 from grete.protocol.record_batch import RecordBatch
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 
 
 def awaiting_loop(site: Site, declared: Input[Any, Any], process: Callable[[Any], Any], records: Records) -> Loop:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from grete.api.calls import AnyCall
+from grete.api.tasks.calls import AnyCall
 from grete.protocol.ids import TopicPartition
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from tenacity import AsyncRetrying, stop_after_attempt, wait_random_exponential
 
 from grete import python_start
-from grete.api.calls import AnyCall, BatchCall, Call
+from grete.api.tasks.calls import AnyCall, BatchCall, Call
 from grete.execution.calls.batches import Batches
 from grete.execution.calls.threads import DaemonThreads
 

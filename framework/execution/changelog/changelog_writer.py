@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import groupby, islice
 
 from grete.core.actions import WriteData
-from grete.core.damage import message, unreadable
+from grete.core.changelog.damage import message, unreadable
 from grete.core.events import DataWritten
 from grete.errors import Halted
 from grete.execution.limits import DELETE_SHARE, MESSAGE_BYTES_MAX, REWRITE_IDLE_BYTES, REWRITE_SHARE, SLICE_KEYS
@@ -23,8 +23,8 @@ from grete.protocol.changelog import (
 )
 from grete.protocol.errors import DecodeError
 from grete.protocol.ids import TopicPartition
-from grete.stores.overlay import Overlay
-from grete.stores.rewrite_slice import BEGUN, ROW_BYTES, row_bytes
+from grete.stores.overlay.overlay import Overlay
+from grete.stores.overlay.rewrite_slice import BEGUN, ROW_BYTES, row_bytes
 
 _CLEAR_KEYS = 10_000  # deleted at once
 _READ_BYTES = 4 << 20  # at once: some data messages

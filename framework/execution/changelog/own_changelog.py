@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 
 from grete.core import events as on
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import Fenced, OffsetOutOfRange
 from grete.logs.partition_reader import PartitionReader
 from grete.ports import LogReader, LogRow

@@ -4,12 +4,12 @@ from collections import Counter
 
 from grete.core import actions as do
 from grete.core import events as on
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.execution.changelog.changelog_writer import apply_segment, find_outcome
 from grete.execution.changelog.own_changelog import OwnChangelog
 from grete.ports import Log, StateStore
 from grete.protocol.changelog_position import encode_changelog_position
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 
 
 class Restorer:

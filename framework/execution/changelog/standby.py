@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from grete.core import actions as do
 from grete.core import events as on
-from grete.core.damage import unreadable
+from grete.core.changelog.damage import unreadable
+from grete.core.graph.task_topology import TaskWiring
 from grete.core.lifecycle import StandbyPhase
 from grete.core.standby import StandbyCore
-from grete.core.task_topology import TaskWiring
 from grete.errors import ConfigError, Halted, OffsetOutOfRange, StoreCorrupted
 from grete.execution.changelog.changelog_writer import apply_segment
 from grete.execution.changelog.own_changelog import OwnChangelog

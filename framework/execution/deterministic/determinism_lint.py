@@ -4,8 +4,8 @@ import logging
 import sys
 from collections.abc import Iterator
 
-from grete.api.job import Job
-from grete.api.task import Task
+from grete.api.jobs.job import Job
+from grete.api.tasks.task import Task
 from grete.errors import ConfigError
 from grete.execution.deterministic.lint.project import LintFinding, Project
 

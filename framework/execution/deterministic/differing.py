@@ -1,6 +1,6 @@
 """Names the outputs that a task has made differently the second time, with both records where it can read them (D5)."""
 
-from grete.api.reader import origin_of
+from grete.api.topics.reader import origin_of
 from grete.errors import FrameworkError, Halted, OffsetOutOfRange
 from grete.execution.deterministic.numbering import content_of
 from grete.execution.deterministic.remade import OutputsDiffer

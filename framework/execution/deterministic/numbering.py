@@ -4,7 +4,7 @@ They are one header. A job of release 0.1 wrote three. It goes on with three up 
 has nothing to make again: what is made again must be what its digests say.
 """
 
-from grete.api.reader import OUTPUT, PRODUCER, SEQ, TIME, origin_of
+from grete.api.topics.reader import OUTPUT, PRODUCER, SEQ, TIME, origin_of
 from grete.execution.records.frame_buffer import AnyHeaders
 from grete.protocol.frames import decode_headers, encode_headers
 

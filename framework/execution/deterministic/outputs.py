@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.execution.deterministic.numbering import FORMAT, ONE, Heads, cell_of
 from grete.execution.deterministic.remade import (
     Check,
@@ -20,7 +20,7 @@ from grete.execution.task_code.outputs import HELD_BYTES, Append, Held
 from grete.ports import ExternalRecord
 from grete.protocol.frames import digest_records, encode_columns
 from grete.protocol.ids import TopicPartition
-from grete.stores.overlay_store import OverlayStore
+from grete.stores.overlay.overlay_store import OverlayStore
 
 TimeAndSource = tuple[int, int]  # logical time: t in µs, id of the source (D1)
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
-from grete.api.context import LogicalContext
-from grete.api.graph import StageGraph
+from grete.api.jobs.graph import StageGraph
+from grete.api.tasks.context import LogicalContext
 from grete.core.actions import MergedWatermarks
 from grete.core.deterministic.logical_watermarks import NEVER
 from grete.core.events import Advance
-from grete.core.task_topology import wire
-from grete.core.topology import Topology
+from grete.core.graph.task_topology import wire
+from grete.core.graph.topology import Topology
 from grete.execution.calls.kept_results import KeptResults
 from grete.execution.calls.ports import Caller
 from grete.execution.deterministic.announced_time import AnnouncedTime
@@ -31,7 +31,7 @@ from grete.protocol.ids import TopicPartition, producer_id
 from grete.protocol.notes import CallResult, CallsNote
 from grete.protocol.record_batch import RecordBatch
 from grete.settings import Settings
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 
 CALLS = b"calls"  # in META: how often ctx.random was called
 RECORDS = b"records"  # in META, with an async process: how many it has had, by which the results of calls are found

@@ -10,7 +10,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags
 
 from grete.api.record import Record
-from grete.api.trace_ids import set_next_ids
+from grete.api.tasks.trace_ids import set_next_ids
 from grete.execution.records.trace_context import RecordTrace, TraceContext
 from grete.protocol.record_batch import RecordBatch
 

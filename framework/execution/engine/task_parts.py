@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from grete.api.context import wall_clock_us
+from grete.api.tasks.context import wall_clock_us
 from grete.core import actions as do
 from grete.core import events as on
 from grete.core.lifecycle import StartupPhase
@@ -26,7 +26,7 @@ from grete.halts import HaltCode
 from grete.ports import Log, LogRow
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 
 SINK = "sink"  # what holds a task that has not seen its sink yet
 COVERED = -2  # token of data messages: their commit's delivery covers them (port contract 1)

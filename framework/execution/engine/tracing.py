@@ -9,11 +9,11 @@ from collections.abc import Coroutine, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from grete.api.graph import StageGraph
+from grete.api.jobs.graph import StageGraph
 from grete.api.record import Record
-from grete.api.topic import Topic
-from grete.core.task_topology import TaskWiring
-from grete.core.topology import Topology
+from grete.api.topics.topic import Topic
+from grete.core.graph.task_topology import TaskWiring
+from grete.core.graph.topology import Topology
 from grete.execution.records.encoding import SendFunction
 from grete.execution.records.trace_context import (
     CURRENT,

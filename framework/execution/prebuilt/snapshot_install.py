@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError, StoreCorrupted, TransientError
 from grete.execution.prebuilt.beside import Steps, at_once
 from grete.execution.prebuilt.sst_install import check_commit
 from grete.ports import LogReader
 from grete.protocol.changelog_position import decode_changelog_position, encode_changelog_position
 from grete.settings import without_password
-from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb.store import RocksStore
 from grete.stores.snapshot_folder import SnapshotFolder, SnapshotManifest
 from grete.stores.store_directory import make_private
 

@@ -12,8 +12,8 @@ from grete.protocol.changelog_position import ChangelogPosition, decode_changelo
 from grete.protocol.commit import decode_commit
 from grete.protocol.errors import DecodeError
 from grete.protocol.ids import TopicPartition
-from grete.stores.rocksdb import RocksStore
-from grete.stores.sst_snapshot import Prebuilt, remove
+from grete.stores.rocksdb.sst_snapshot import Prebuilt, remove
+from grete.stores.rocksdb.store import RocksStore
 
 logger = logging.getLogger("grete")
 

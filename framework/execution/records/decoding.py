@@ -5,9 +5,9 @@ from itertools import repeat
 from typing import Any
 
 from grete.api.record import Record
-from grete.api.schema_registry import End, RegistrySerde
-from grete.api.serdes import Serde, decode_error, functions_of, may_be_none
-from grete.api.topic import Input, Topic
+from grete.api.registry.schema_registry import End, RegistrySerde
+from grete.api.serdes.serde import Serde, decode_error, functions_of, may_be_none
+from grete.api.topics.topic import Input, Topic
 from grete.errors import FrameworkError, SerdeError
 from grete.ports import LogRow
 from grete.protocol.frames import decode_headers

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from grete.api.serdes import encode_error, one_key_serde
-from grete.api.topic import Topic, encode_record
+from grete.api.serdes.serde import encode_error, one_key_serde
+from grete.api.topics.topic import Topic, encode_record
 from grete.errors import FrameworkError, SerdeError
 
 SendFunction = Callable[..., None]  # Output.send

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from grete.api.graph import StageGraph
+from grete.api.jobs.graph import StageGraph
 from grete.api.record import Headers
 from grete.protocol.record_batch import RecordBatch
 

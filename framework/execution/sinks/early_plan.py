@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
-from grete.api.sink import EarlySink, Released, Sink
+from grete.api.sinks.sink import EarlySink, Released, Sink
 from grete.errors import Halted
 from grete.execution.sinks.early_release import Bundle, EarlyReleases
 from grete.execution.sinks.outbox_executor import Step, StepPlan

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from grete.api.sink import Released
+from grete.api.sinks.sink import Released
 from grete.protocol.frames import digest_outputs
-from grete.stores.overlay_store import OverlayStore
+from grete.stores.overlay.overlay_store import OverlayStore
 
 EarlyOutput = tuple[int, str, bytes]  # logical time in µs, target, encoded value
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from grete.api.sink import EarlySink, Entry, Owner, Sink
+from grete.api.sinks.sink import EarlySink, Entry, Owner, Sink
 from grete.errors import ConfigError, Halted
 from grete.execution.sinks.early_plan import EarlyPlan
 from grete.execution.sinks.early_release import EarlyReleases
@@ -34,7 +34,7 @@ from grete.execution.sinks.sink_targets import (
 from grete.execution.timing.reserved_stores import FILES_OWNER
 from grete.halts import HaltCode
 from grete.settings import Settings
-from grete.stores.overlay_store import OverlayStore
+from grete.stores.overlay.overlay_store import OverlayStore
 
 _NUMBER = struct.Struct(">Q")  # checkpoints and block numbers: never negative
 _BLOCK, _CLOSED = b"b", b"v"  # first byte of a key: a block by its number, or what a checkpoint holds

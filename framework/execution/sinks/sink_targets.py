@@ -4,12 +4,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from grete.api.external import External
-from grete.api.files import Files
-from grete.api.http import Http
-from grete.api.serdes import bytes_serde, encode_error, functions_of
-from grete.api.sink import Sink
-from grete.api.table import Table
+from grete.api.serdes.serde import bytes_serde, encode_error, functions_of
+from grete.api.sinks.external import External
+from grete.api.sinks.files import Files
+from grete.api.sinks.http import Http
+from grete.api.sinks.sink import Sink
+from grete.api.sinks.table import Table
 from grete.errors import ConfigError
 from grete.sinks.discard import DiscardSink
 from grete.sinks.files import FilesSink, line_encoder

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
-from grete.api.methods import refuse_return
-from grete.api.serdes import decode_error, encode_error, functions_of, topic_key, topic_serde
-from grete.api.stateful import Give, Stateful
+from grete.api.serdes.serde import decode_error, encode_error, functions_of, topic_key, topic_serde
+from grete.api.stateful.declaration import Give, Stateful
 from grete.api.store import Store
+from grete.api.tasks.methods import refuse_return
 from grete.execution.calls.effects import IsolatedStore
 from grete.execution.task_code.outputs import Outputs
 from grete.execution.timing.floors import Floors
 from grete.execution.timing.timers import TimerQueue
-from grete.stores.expiring_store import ExpiringStore
-from grete.stores.overlay_store import OverlayStore
+from grete.stores.overlay.expiring_store import ExpiringStore
+from grete.stores.overlay.overlay_store import OverlayStore
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Stateful)

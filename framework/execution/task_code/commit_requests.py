@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from grete.api.methods import run_now
-from grete.api.task import Task
+from grete.api.tasks.methods import run_now
+from grete.api.tasks.task import Task
 from grete.errors import TaskError
 from grete.execution.limits import REQUEST_MS
 from grete.execution.task_code.outputs import Outputs
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 
 
 class CommitRequests:

@@ -11,17 +11,17 @@ from itertools import islice
 from typing import Any
 from zlib import crc32
 
-from grete.api.deduplicate import ById, Deduplicate, Range
-from grete.api.graph import StageGraph
+from grete.api.jobs.graph import StageGraph
 from grete.api.record import Record
-from grete.api.serdes import functions_of
+from grete.api.serdes.serde import functions_of
+from grete.api.topics.deduplicate import ById, Deduplicate, Range
 from grete.errors import TaskError
 from grete.execution.limits import CLEAN_KEYS, CLEAN_ONE_IN
 from grete.execution.timing.floors import Floors
 from grete.execution.timing.reserved_stores import META
 from grete.execution.timing.timers import TimerQueue
-from grete.stores.overlay import Overlay
-from grete.stores.overlay_store import OverlayStore
+from grete.stores.overlay.overlay import Overlay
+from grete.stores.overlay.overlay_store import OverlayStore
 
 _SIGN = 1 << 63  # a number is kept in 8 bytes with a sign
 

@@ -8,11 +8,11 @@ from bdb import BdbQuit
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from grete.api.methods import ReturnError
-from grete.api.serdes import decode_error
-from grete.api.stateful import Give, Stateful
-from grete.api.timers import Clock, Timer
-from grete.api.topic import DeadLetter, Errors, Input
+from grete.api.serdes.serde import decode_error
+from grete.api.stateful.declaration import Give, Stateful
+from grete.api.tasks.methods import ReturnError
+from grete.api.tasks.timers import Clock, Timer
+from grete.api.topics.topic import DeadLetter, Errors, Input
 from grete.errors import FrameworkError, SerdeError, TaskError
 from grete.execution.records.decoding import decoders, headers_of
 from grete.execution.records.user_traceback import user_line, user_traceback

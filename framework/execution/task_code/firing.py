@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from grete.api.graph import StageGraph
-from grete.api.methods import ReturnError, refuse_return
-from grete.api.stateful import Stateful
-from grete.api.timers import Clock, Timer
+from grete.api.jobs.graph import StageGraph
+from grete.api.stateful.declaration import Stateful
+from grete.api.tasks.methods import ReturnError, refuse_return
+from grete.api.tasks.timers import Clock, Timer
 from grete.errors import ConfigError, FrameworkError, TaskError
 from grete.execution.limits import FIRED_TIMERS, SLICE_TIMERS
 from grete.execution.records.user_traceback import user_line
@@ -18,7 +18,7 @@ from grete.execution.timing.event_time import BEFORE_ALL
 from grete.execution.timing.floors import Floors
 from grete.execution.timing.reserved_stores import TIMERS
 from grete.execution.timing.timers import WALL, Due, TimerQueue
-from grete.stores.overlay_store import OverlayStore
+from grete.stores.overlay.overlay_store import OverlayStore
 
 ALL = 1 << 62  # more timers than there ever are
 

@@ -10,10 +10,10 @@ from math import lcm
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar, overload
 
-from grete.api.graph import StageGraph
-from grete.api.serdes import bytes_serde, functions_of, one_key_serde
-from grete.api.topic import Topic, uses_registry
-from grete.core.topology import Stream, Topology
+from grete.api.jobs.graph import StageGraph
+from grete.api.serdes.serde import bytes_serde, functions_of, one_key_serde
+from grete.api.topics.topic import Topic, uses_registry
+from grete.core.graph.topology import Stream, Topology
 from grete.errors import ConfigError, TaskError
 from grete.execution.records.encoding import SendFunction, encoded_first, refused
 from grete.execution.records.frame_buffer import AnyHeaders, Buffer

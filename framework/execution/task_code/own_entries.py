@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from grete.execution.timing.floors import Floors
 from grete.execution.timing.reserved_stores import META, STREAM_TIME
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 
 _INT64 = struct.Struct(">q")
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from grete.api.graph import StageGraph
+from grete.api.jobs.graph import StageGraph
 from grete.execution.calls.ports import InFlight
 from grete.execution.task_code.commit_requests import CommitRequests
 from grete.execution.timing.timers import TimerQueue

@@ -9,9 +9,9 @@ from itertools import repeat
 from operator import length_hint
 from typing import Any
 
-from grete.api.methods import ReturnError, refuse_return
 from grete.api.record import Record
-from grete.api.topic import Input
+from grete.api.tasks.methods import ReturnError, refuse_return
+from grete.api.topics.topic import Input
 from grete.execution.records.decoding import RecordsOf, decoder, decoders, headers_of
 from grete.execution.task_code.failures import failure, is_ours, refuser
 from grete.execution.task_code.site import Site

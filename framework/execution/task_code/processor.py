@@ -6,13 +6,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from grete.api.context import Context
-from grete.api.graph import StageGraph
-from grete.api.methods import run_now
-from grete.api.task import Task
-from grete.api.topic import Topic
-from grete.core.task_topology import wire
-from grete.core.topology import Topology
+from grete.api.jobs.graph import StageGraph
+from grete.api.tasks.context import Context
+from grete.api.tasks.methods import run_now
+from grete.api.tasks.task import Task
+from grete.api.topics.topic import Topic
+from grete.core.graph.task_topology import wire
+from grete.core.graph.topology import Topology
 from grete.errors import Halted, SerdeError, TaskError
 from grete.execution.calls.binding import bind_calls, due_among, in_place, in_turn, records_of
 from grete.execution.calls.effects import IsolatedStore
@@ -47,7 +47,7 @@ from grete.protocol.frames import decode_columns
 from grete.protocol.ids import TopicPartition
 from grete.protocol.record_batch import RecordBatch
 from grete.settings import Settings
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 
 CheckKeys = Callable[[TopicPartition, Sequence[int], Sequence[bytes | None]], None]  # partition, offsets, keys
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from grete.api.context import Context
-from grete.api.graph import StageGraph
-from grete.api.input_arguments import MS_MAX
-from grete.api.topic import Input
+from grete.api.jobs.graph import StageGraph
+from grete.api.tasks.context import Context
+from grete.api.topics.input_arguments import MS_MAX
+from grete.api.topics.topic import Input
 from grete.errors import TaskError
 from grete.execution.records.decoding import decoders
 from grete.execution.task_code.failures import is_ours, refuser

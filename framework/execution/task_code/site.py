@@ -10,7 +10,7 @@ from grete.execution.task_code.reading import Reading
 from grete.execution.timing.event_time import EventTime
 from grete.execution.timing.timers import TimerQueue
 from grete.protocol.record_batch import RecordBatch
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 
 T = TypeVar("T")
 

@@ -1,9 +1,9 @@
 """Declared stores by store id, pinned in a task's state: another declaration would read other data."""
 
-from grete.api.graph import FIRST_USER_STORE, StageGraph
+from grete.api.jobs.graph import FIRST_USER_STORE, StageGraph
 from grete.errors import ConfigError
 from grete.execution.timing.reserved_stores import pin_key
-from grete.stores.overlay_store import OverlayStore
+from grete.stores.overlay.overlay_store import OverlayStore
 
 
 class StorePins:

@@ -6,7 +6,7 @@ Each move takes effect behind the records before it: at once, unless some of tho
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from grete.api.graph import StageGraph
+from grete.api.jobs.graph import StageGraph
 from grete.errors import TaskError
 from grete.execution.calls.flight import Records
 from grete.execution.task_code.firing import Firing

@@ -9,7 +9,7 @@ drained, what waits for a later time is due (E7); a source that goes on after th
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.execution.timing.reserved_stores import EVENT_TIME
 from grete.protocol.ids import TopicPartition
 

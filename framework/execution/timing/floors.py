@@ -10,10 +10,10 @@ from typing import Literal, Self
 
 import msgspec
 
-from grete.core.partitioners import Partitioner
+from grete.core.graph.partitioners import Partitioner
 from grete.errors import ConfigError
 from grete.execution.timing.event_time import BEFORE_ALL
-from grete.stores.overlay_store import OverlayStore
+from grete.stores.overlay.overlay_store import OverlayStore
 
 FLOOR = b"time floor "  # in META, before a digest of the value; behind STREAM_TIME in the order of keys
 _END = FLOOR[:-1] + bytes((FLOOR[-1] + 1,))

@@ -1,6 +1,6 @@
 """Store ids and keys that are the runtime's own. They are state like any other: committed, restored and rolled back."""
 
-from grete.api.graph import RESERVED_STORES
+from grete.api.jobs.graph import RESERVED_STORES
 
 TIMERS, META, OUTBOX = RESERVED_STORES["_timers"], RESERVED_STORES["_meta"], RESERVED_STORES["_outbox"]
 

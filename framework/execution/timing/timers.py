@@ -15,7 +15,7 @@ from typing import NamedTuple
 from grete.errors import TaskError
 from grete.execution.limits import AGAIN_TIMERS, FOLLOWING_TIMERS, GONE_TIMERS_MIN, MOVED_TIMERS
 from grete.execution.timing.event_time import BEFORE_ALL
-from grete.stores.overlay_store import OverlayStore
+from grete.stores.overlay.overlay_store import OverlayStore
 
 _AT = struct.Struct(">Q")  # with the sign bit flipped: sorts as the numbers do
 _SIGN = 1 << 63  # flipped, the bytes of negative times sort before those of positive ones

@@ -19,11 +19,11 @@ from confluent_kafka.admin import (
 
 from grete.errors import ConfigError, Halted, LogAway, TransientError
 from grete.halts import HaltCode
-from grete.logs.kafka.config import MESSAGE_BYTES_MAX
-from grete.logs.kafka.errors import AWAY, Troubles, failed, logger
-from grete.logs.kafka.metadata_client import BEHIND_S, SLICE_S
-from grete.logs.kafka.refusals import TimeBounds
-from grete.logs.kafka.tls_diagnosis import ClientConfig
+from grete.logs.kafka.client.config import MESSAGE_BYTES_MAX
+from grete.logs.kafka.client.errors import AWAY, Troubles, failed, logger
+from grete.logs.kafka.client.metadata_client import BEHIND_S, SLICE_S
+from grete.logs.kafka.client.refusals import TimeBounds
+from grete.logs.kafka.client.tls_diagnosis import ClientConfig
 from grete.logs.patience import Patience
 from grete.logs.topic_identity import CREATED_AGAIN, more_partitions
 from grete.protocol.ids import TopicPartition

@@ -10,8 +10,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from grete.logs.kafka.errors import AWAY, PASSING, logger
-from grete.logs.kafka.question import Question
+from grete.logs.kafka.client.errors import AWAY, PASSING, logger
+from grete.logs.kafka.client.question import Question
 from grete.protocol.ids import TopicPartition
 
 ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well within

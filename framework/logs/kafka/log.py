@@ -11,18 +11,18 @@ from confluent_kafka.admin import AdminClient
 
 from grete.errors import ConfigError, OffsetOutOfRange, TransientError
 from grete.logs.kafka.admin import COMPACTED, STREAM, Topics
-from grete.logs.kafka.config import batching, scrubber, split_options
-from grete.logs.kafka.errors import Troubles
+from grete.logs.kafka.client.config import batching, scrubber, split_options
+from grete.logs.kafka.client.errors import Troubles
+from grete.logs.kafka.client.metadata_client import SPREAD_S_MAX
+from grete.logs.kafka.client.question import Question
+from grete.logs.kafka.client.refusals import TimestampLimits
+from grete.logs.kafka.client.tls_diagnosis import ClientOptions
 from grete.logs.kafka.group_positions import GroupPositions
-from grete.logs.kafka.job_metadata import KafkaJobMetadata
-from grete.logs.kafka.metadata_client import SPREAD_S_MAX
-from grete.logs.kafka.producer import KafkaWriter
-from grete.logs.kafka.question import Question
-from grete.logs.kafka.reader import KafkaReader
-from grete.logs.kafka.refusals import TimestampLimits
-from grete.logs.kafka.tls_diagnosis import ClientOptions
-from grete.logs.kafka.transactions import Transactions
-from grete.logs.kafka.whole_writer import WholeWriter
+from grete.logs.kafka.read.reader import KafkaReader
+from grete.logs.kafka.write.job_metadata import KafkaJobMetadata
+from grete.logs.kafka.write.producer import KafkaWriter
+from grete.logs.kafka.write.transactions import Transactions
+from grete.logs.kafka.write.whole_writer import WholeWriter
 from grete.logs.patience import Patience
 from grete.logs.topic_identity import METADATA_GONE, OUTPUT_GONE
 from grete.ports import Delivery, ExternalRecord

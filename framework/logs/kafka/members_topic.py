@@ -11,11 +11,11 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from grete.errors import ConfigError, FrameworkError, LogAway, TransientError
 from grete.logs.kafka.admin import Topics
-from grete.logs.kafka.config import scrubber, split_options
-from grete.logs.kafka.consumer import STUCK_S
-from grete.logs.kafka.errors import AWAY, Troubles, failed, failure, logger
-from grete.logs.kafka.metadata_client import SPREAD_S_MAX, MetadataClient
-from grete.logs.kafka.tls_diagnosis import ClientOptions
+from grete.logs.kafka.client.config import scrubber, split_options
+from grete.logs.kafka.client.errors import AWAY, Troubles, failed, failure, logger
+from grete.logs.kafka.client.metadata_client import SPREAD_S_MAX, MetadataClient
+from grete.logs.kafka.client.tls_diagnosis import ClientOptions
+from grete.logs.kafka.read.consumer import STUCK_S
 from grete.logs.patience import Patience
 from grete.protocol.ids import TopicPartition
 

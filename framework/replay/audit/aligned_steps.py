@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
 from grete.batch.channels import channels_of
 from grete.batch.frames import Frame
 from grete.batch.passes import AlignedPass, LiveTime
 from grete.batch.record_order import Piece, merged, piece_of_message, pieces_of_rows
 from grete.core.deterministic.logical_watermarks import NEVER
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.execution.task_code.processor import Processor
 from grete.execution.task_code.record_times import order_of
 from grete.execution.timing.event_time import OUTSIDE
@@ -22,8 +22,8 @@ from grete.protocol.record_batch import RecordBatch
 from grete.replay.audit.sample import Sample
 from grete.replay.audit.steps import RemadeMessage, ValueOf, offsets
 from grete.settings import Settings
+from grete.state.read.checkpoints.snapshots import Snapshot
 from grete.state.read.live_entries import event_time_of
-from grete.state.read.snapshots import Snapshot
 
 
 class AlignedSteps:

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial as applied
 from pathlib import Path
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
 from grete.batch.frames import Frame
-from grete.core.task_topology import wire
+from grete.core.graph.task_topology import wire
 from grete.errors import ConfigError
 from grete.execution.build import store_names
 from grete.execution.sinks.sink_targets import no_sinks
@@ -23,11 +23,11 @@ from grete.replay.audit.sent import Reached
 from grete.replay.audit.state_copy import EntryPlace, StateCopy, StepWrites, writes_between
 from grete.replay.audit.steps import ComparedStep, RemadeMessage, TaskSteps, WrongEntry
 from grete.settings import Settings
+from grete.state.read.checkpoints.snapshots import Snapshot
 from grete.state.read.live_entries import event_time_of
-from grete.state.read.snapshots import Snapshot
-from grete.stores.expiring_store import horizon
-from grete.stores.overlay import Overlay
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.overlay.expiring_store import horizon
+from grete.stores.overlay.overlay import Overlay
+from grete.stores.rocksdb.memory_use import RocksMemory
 
 
 class AuditedTask:

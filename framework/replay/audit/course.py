@@ -5,16 +5,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Protocol
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.batch.channels import stages_in_order
 from grete.errors import ConfigError
 from grete.ports import JobLogReader
 from grete.replay.audit import steps
 from grete.replay.audit.audited_task import AuditedTask
 from grete.replay.audit.steps import AuditStep, RemadeMessage, Tally, offsets
-from grete.state.read.commit_search import at_most
-from grete.state.read.commits import all_wirings
-from grete.state.read.snapshots import Snapshot, id_of_all, snapshots
+from grete.state.read.checkpoints.commit_search import at_most
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.snapshots import Snapshot, id_of_all, snapshots
 
 
 class Course(Protocol):

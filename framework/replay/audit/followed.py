@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.errors import ConfigError, OffsetOutOfRange
 from grete.ports import JobLogReader
 from grete.replay.audit.audited_task import AuditedTask
@@ -24,9 +24,9 @@ from grete.replay.audit.steps import AuditStep, PlaceLost, RemadeMessage
 from grete.settings import Settings
 from grete.state.pins.pinning import output_counts
 from grete.state.pins.start_pinning import know_starts
-from grete.state.read.commits import all_wirings, newest_commit
-from grete.state.read.snapshots import Snapshot, id_of_all, snapshots, snapshots_at
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.state.read.checkpoints.commits import all_wirings, newest_commit
+from grete.state.read.checkpoints.snapshots import Snapshot, id_of_all, snapshots, snapshots_at
+from grete.stores.rocksdb.memory_use import RocksMemory
 from grete.stores.store_directory import make_private
 
 LOOKS_MAX = 10  # looks in a row at which no checkpoint can be found, until that is an error

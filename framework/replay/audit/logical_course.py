@@ -7,7 +7,7 @@ to their next step. A consumer's step ends at its last commit for which all is t
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.batch.channels import stages_in_order
 from grete.ports import JobLogReader
 from grete.protocol.ids import TopicPartition
@@ -18,8 +18,8 @@ from grete.replay.audit.sent import Reached, not_taken, numbered
 from grete.replay.audit.state_copy import segments_between
 from grete.replay.audit.steps import AuditStep, RemadeMessage, Tally
 from grete.replay.follows import follows
-from grete.state.read.commits import CommittedAt, all_wirings
-from grete.state.read.snapshots import Snapshot, id_of_all, snapshot_at
+from grete.state.read.checkpoints.commits import CommittedAt, all_wirings
+from grete.state.read.checkpoints.snapshots import Snapshot, id_of_all, snapshot_at
 
 CARRIED_BYTES_MAX = 64 << 20  # of one task, which then waits: it is in memory, and in the note of the place
 

@@ -3,15 +3,15 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
 from grete.batch.channels import channels_of
 from grete.batch.frames import Frame
 from grete.batch.logical_order import LogicalOrder
 from grete.batch.no_calls import NoCalls
 from grete.batch.passes import LogicalPass
 from grete.batch.record_order import Piece, merged, piece_of_message, pieces_of_rows
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.execution.calls.kept_results import KeptResults, is_kept
 from grete.execution.deterministic.outputs import AT, digest_key, is_of_outputs, logical_time_of
 from grete.execution.limits import CALLS_MS
@@ -27,9 +27,9 @@ from grete.protocol.ids import TopicPartition
 from grete.replay.audit.sent import Reached, is_watermark, number_of
 from grete.replay.audit.steps import PlaceLost, RemadeMessage, ValueOf, offsets
 from grete.settings import Settings
+from grete.state.read.checkpoints.snapshots import Snapshot
 from grete.state.read.recorded_task import recorded_between
-from grete.state.read.snapshots import Snapshot
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 
 
 class LogicalSteps:

@@ -1,8 +1,8 @@
 """Jobs that an audit cannot follow: the log does not record their decisions, so a difference proves nothing."""
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
-from grete.core.task_topology import wire
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
+from grete.core.graph.task_topology import wire
 from grete.errors import ConfigError
 from grete.settings import Settings
 

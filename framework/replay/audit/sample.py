@@ -3,7 +3,7 @@
 import zlib
 
 from grete.execution.timing.reserved_stores import TIMERS
-from grete.state.write.record_keys import key_of_entry
+from grete.state.write.moving.record_keys import key_of_entry
 
 
 class Sample:

@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 
 from grete.batch.frames import Frame
 from grete.core.deterministic.logical_watermarks import NEVER
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.execution.deterministic.announced_time import AnnouncedTime
 from grete.execution.timing.reserved_stores import META
 from grete.protocol.commit import Commit

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from grete.api.graph import StageGraph
-from grete.core.changelog_fold import ChangelogFold, Segment
+from grete.api.jobs.graph import StageGraph
+from grete.core.changelog.changelog_fold import ChangelogFold, Segment
 from grete.errors import ConfigError, FrameworkError
 from grete.execution.build import store_names
 from grete.execution.changelog.changelog_writer import apply_segment
@@ -12,9 +12,9 @@ from grete.logs.partition_reader import rows
 from grete.ports import LogReader
 from grete.protocol.changelog import REWRITTEN, decode_data
 from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
-from grete.state.read.snapshots import Snapshot, segments
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.state.read.checkpoints.snapshots import Snapshot, segments
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 
 EntryPlace = tuple[int, bytes]  # store id, key
 StepWrites = dict[EntryPlace, bytes | None]  # None: deleted

@@ -10,7 +10,7 @@ from grete.execution.task_code.processor import Processor
 from grete.ports import LogReader
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
-from grete.state.read.snapshots import Snapshot
+from grete.state.read.checkpoints.snapshots import Snapshot
 
 SHOWN_MAX = 100  # differences of a step that are kept: a person can look at them
 STEP_RECORDS_MAX = 100_000  # of a step, from outside; one checkpoint with more of them is a step, too

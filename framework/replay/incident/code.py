@@ -7,7 +7,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.errors import ConfigError
 from grete.execution.records.user_traceback import in_grete
 

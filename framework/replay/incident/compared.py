@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from grete.api.graph import StageGraph
-from grete.api.reader import origin_of
+from grete.api.jobs.graph import StageGraph
+from grete.api.topics.reader import origin_of
 from grete.execution.deterministic.numbering import theirs_of
 from grete.execution.timing.reserved_stores import META, STREAM_TIME
 from grete.ports import LogRow

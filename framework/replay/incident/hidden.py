@@ -4,7 +4,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable, Mapping
 
-from grete.core.damage import unreadable
+from grete.core.changelog.damage import unreadable
 from grete.ports import LogRow
 from grete.protocol.changelog import decode_changelog_header
 from grete.protocol.envelope import MessageType, decode_header

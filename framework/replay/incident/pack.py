@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
 
-from grete.api.job import Job
-from grete.core.task_topology import TaskWiring
+from grete.api.jobs.job import Job
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError, OffsetOutOfRange
 from grete.logs.partition_reader import rows as rows_between
 from grete.ports import JobLogReader, LogRow
@@ -23,9 +23,9 @@ from grete.replay.incident.file import Manifest, PackedCode, PackedRows, StateOf
 from grete.replay.incident.hidden import Hider
 from grete.replay.recorded import State
 from grete.settings import Settings, without_password
-from grete.state.read.commit_search import last_at_most
-from grete.state.read.commits import CommittedAt, all_wirings, newest_commit
-from grete.state.read.snapshots import segments, snapshot_at
+from grete.state.read.checkpoints.commit_search import last_at_most
+from grete.state.read.checkpoints.commits import CommittedAt, all_wirings, newest_commit
+from grete.state.read.checkpoints.snapshots import segments, snapshot_at
 
 OUTPUT_ROWS = 20_000  # of each partition that the task writes to: the last ones, to be compared
 PINS = "guarantee", "graph", "definition"  # of the job's metadata: by them its code reads the state

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from grete.api.calls import AnyCall
-from grete.api.job import Job
-from grete.api.versions import FIRST
-from grete.core.task_topology import TaskWiring, wire
+from grete.api.jobs.job import Job
+from grete.api.jobs.versions import FIRST
+from grete.api.tasks.calls import AnyCall
+from grete.core.graph.task_topology import TaskWiring, wire
 from grete.errors import ConfigError, FrameworkError
 from grete.execution.calls.ports import Caller, Pending
 from grete.execution.sinks.sink_targets import no_sinks

@@ -5,8 +5,8 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
 from grete.batch.check import check_calls, left_out
 from grete.errors import ConfigError
 from grete.ports import JobLogReader, LogReader
@@ -15,14 +15,14 @@ from grete.spark.backfill.backfill import Plans, Wanted, check_starts, histories
 from grete.spark.backfill.history_checks import tell_reports
 from grete.spark.backfill.plans import BackfilledTask, TaskInput
 from grete.spark.backfill.ranges import LOG, check_placed, cover
+from grete.spark.backfill.run.stages import Stages
 from grete.spark.backfill.schema import STATE
-from grete.spark.backfill.stages import Stages
 from grete.spark.telling import Telling, Watching
 from grete.state.pins.pinning import output_counts
 from grete.state.pins.start_pinning import know_starts
-from grete.state.read.commits import all_wirings
-from grete.state.read.snapshots import Snapshot, snapshots
-from grete.state.write.bulk_write import check_used_up
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.snapshots import Snapshot, snapshots
+from grete.state.write.bulk.bulk_write import check_used_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -2,18 +2,18 @@
 
 The driver looks whether the history fits the log; then it claims every task, so nothing moves any more, and decides how
 far the history goes. Executors run the tasks and write their state as attempts of a bulk write
-(``grete.state.write.bulk_write``); the driver commits and decides. Before that nothing counts: a backfill that dies is
-run again.
+(``grete.state.write.bulk.bulk_write``); the driver commits and decides. Before that nothing counts: a backfill that
+dies is run again.
 """
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from grete.api.definition import define, encode_definition
-from grete.api.graph import StageGraph
-from grete.api.job import Job
-from grete.core.task_topology import TaskWiring
+from grete.api.jobs.definition import define, encode_definition
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.execution.build import store_names, writes_outside
 from grete.job.directory import JobDirectory
@@ -36,16 +36,16 @@ from grete.spark.backfill.history_checks import (
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
 from grete.spark.backfill.ranges import LOG, Cover, Ends, Until, check_placed, cover
 from grete.spark.backfill.results import leave_files
+from grete.spark.backfill.run.stages import Stages, has_one_channel
 from grete.spark.backfill.schema import OUTPUT
-from grete.spark.backfill.stages import Stages, has_one_channel
 from grete.spark.format.options import Where
 from grete.spark.telling import Telling, Watching
 from grete.state.pins.pinning import output_counts
 from grete.state.pins.start_pinning import Settled, know_starts
-from grete.state.read.commits import all_wirings, last_commit
-from grete.state.read.snapshots import Snapshot
-from grete.state.write.bulk_write import begin, commit
-from grete.state.write.bulk_write_attempt import BulkWrite
+from grete.state.read.checkpoints.commits import all_wirings, last_commit
+from grete.state.read.checkpoints.snapshots import Snapshot
+from grete.state.write.bulk.bulk_write import begin, commit
+from grete.state.write.bulk.bulk_write_attempt import BulkWrite
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

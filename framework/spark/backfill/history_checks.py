@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.clock_text import clock_text
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.execution.task_code.record_times import order_of
 from grete.logs.partition_reader import rows

@@ -9,9 +9,9 @@ from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.spark.backfill.file_rows import FileRows
 from grete.spark.format.options import Where
-from grete.state.read.snapshots import Snapshot
-from grete.state.write.bulk_write_attempt import BulkWrite, Written
-from grete.stores.sst_snapshot import SstFile
+from grete.state.read.checkpoints.snapshots import Snapshot
+from grete.state.write.bulk.bulk_write_attempt import BulkWrite, Written
+from grete.stores.rocksdb.sst_snapshot import SstFile
 
 
 class Tail(NamedTuple):

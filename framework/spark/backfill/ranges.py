@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from grete.api.job import Job
-from grete.core.task_topology import TaskWiring
+from grete.api.jobs.job import Job
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.job.metadata import placed_from
 from grete.logs.open_transactions import refuse_open, told_all
@@ -12,7 +12,7 @@ from grete.ports import JobLogReader, LogReader
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.plans import Tail, TaskInput
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 
 NOW = "now"
 LOG = "kafka"  # where history may come from, beside files: the log's own history

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grete.api.graph import RESERVED_STORES
-from grete.api.job import Job
+from grete.api.jobs.graph import RESERVED_STORES
+from grete.api.jobs.job import Job
 from grete.batch.passes import LiveTime
 from grete.batch.task import StateRow
 from grete.execution.build import store_names
@@ -19,11 +19,11 @@ from grete.protocol.changelog_position import ChangelogPosition
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
 from grete.spark.backfill.schema import STATE, batch
 from grete.spark.telling import Telling
+from grete.state.read.checkpoints.snapshots import Entries, Snapshot, contents, segments
 from grete.state.read.live_entries import event_time_of
-from grete.state.read.snapshots import Entries, Snapshot, contents, segments
-from grete.state.write.bulk_write_attempt import Attempt, BulkWrite
-from grete.stores.expiring_store import horizon
-from grete.stores.sst_snapshot import Builder, SstFile, publish
+from grete.state.write.bulk.bulk_write_attempt import Attempt, BulkWrite
+from grete.stores.overlay.expiring_store import horizon
+from grete.stores.rocksdb.sst_snapshot import Builder, SstFile, publish
 
 _Difference = tuple[int, bytes, bytes | None, bytes | None]  # store id, key, found, expected
 

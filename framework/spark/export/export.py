@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
 from grete.api.store import Store
 from grete.errors import ConfigError
 from grete.file_lock import open_lock, try_lock
@@ -34,7 +34,7 @@ from grete.spark.format.columns import column
 from grete.spark.format.options import Where
 from grete.spark.format.reader import StatePlan, state
 from grete.state.read.changes import BEGINNING, Position, decode_position, position_at, ranges
-from grete.state.read.snapshots import snapshots_at
+from grete.state.read.checkpoints.snapshots import snapshots_at
 
 _COLUMNS = ["key", "value", "partition", "checkpoint_id"]
 _SUFFIX = ".grete.parquet"  # files of other names are not touched

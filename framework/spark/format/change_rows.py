@@ -12,7 +12,7 @@ from grete.spark.format.columns import Column
 from grete.spark.format.latest_values import entries_of
 from grete.spark.format.reader import BATCH_ROWS
 from grete.state.read.changes import ChangelogRange, Changes, changes
-from grete.stores.expiring_store import EXPIRY_BYTES
+from grete.stores.overlay.expiring_store import EXPIRY_BYTES
 
 
 class StoreColumns(NamedTuple):

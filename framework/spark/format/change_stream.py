@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxFiles,
 )
 
-from grete.api.graph import StageGraph
+from grete.api.jobs.graph import StageGraph
 from grete.errors import ConfigError
 from grete.ports import JobLogReader
 from grete.spark.format.change_rows import StoreColumns, change_rows
@@ -35,7 +35,7 @@ from grete.state.read.changes import (
     position_at,
     ranges,
 )
-from grete.state.read.snapshots import Snapshot, snapshots_at
+from grete.state.read.checkpoints.snapshots import Snapshot, snapshots_at
 
 STREAM_OPTIONS = {"startingcheckpoint", "maxcheckpointsperbatch"}
 _SNAPSHOT = "snapshot"  # in an offset: the first batch is a table, not changes

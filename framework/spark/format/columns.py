@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from grete.api.avro_serde import AvroCodec, avro
-from grete.api.job import Job
-from grete.api.json_numbers import has_null
-from grete.api.serdes import Codec, Serde, first_serde, int64, ordered_int64, utf8
+from grete.api.jobs.job import Job
+from grete.api.serdes.avro_serde import AvroCodec, avro
+from grete.api.serdes.json_numbers import has_null
+from grete.api.serdes.serde import Codec, Serde, first_serde, int64, ordered_int64, utf8
 from grete.api.store import Store
 from grete.errors import SerdeError
 from grete.job.loader import load_job

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from grete.core.changelog_fold import Segment
+from grete.core.changelog.changelog_fold import Segment
 from grete.protocol.changelog import CHANGELOG_HEADER_SIZE
 
 _PREFIX = 9  # flags, count, crc32 (protocol/README.md, "Data")

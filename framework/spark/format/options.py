@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
 from grete.api.store import Store
 from grete.errors import ConfigError
 from grete.job.loader import load_job

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from grete.api.job import Job
-from grete.core.changelog_fold import is_rolled_back
-from grete.core.task_topology import TaskWiring
-from grete.core.topology import Stream
+from grete.api.jobs.job import Job
+from grete.core.changelog.changelog_fold import is_rolled_back
+from grete.core.graph.task_topology import TaskWiring
+from grete.core.graph.topology import Stream
 from grete.errors import ConfigError, Halted, OffsetOutOfRange
 from grete.execution.timing.reserved_stores import META, STREAM_TIME
 from grete.halts import HaltCode
@@ -24,10 +24,10 @@ from grete.protocol.ids import RollbackEntry, TopicPartition, producer_id
 from grete.spark.format.columns import Column
 from grete.spark.format.latest_values import Newest
 from grete.spark.format.options import Where
-from grete.state.read.commits import all_wirings, ends_of, last_commit
+from grete.state.read.checkpoints.commits import all_wirings, ends_of, last_commit
+from grete.state.read.checkpoints.snapshots import Snapshot, commits, segments
 from grete.state.read.live_entries import event_time_of
-from grete.state.read.snapshots import Snapshot, commits, segments
-from grete.stores.expiring_store import EXPIRY_BYTES, horizon
+from grete.stores.overlay.expiring_store import EXPIRY_BYTES, horizon
 
 BATCH_ROWS = 65_536  # of an Arrow batch: Spark's own default is 10,000, larger ones cost less a row
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
 
-from grete.core.task_topology import wire
+from grete.core.graph.task_topology import wire
 from grete.errors import ConfigError
 from grete.protocol.ids import TopicPartition
 from grete.spark.format.change_stream import STREAM_OPTIONS, ChangeStreamReader
@@ -16,7 +16,7 @@ from grete.spark.format.reader import COMMITS_DDL, StatePlan, StreamPlan, commit
 from grete.spark.format.stream_follower import StreamFollower
 from grete.spark.format.writer import StateWriter, state_writer
 from grete.state.pins.pinning import check_readable
-from grete.state.read.snapshots import id_of_all, snapshots
+from grete.state.read.checkpoints.snapshots import id_of_all, snapshots
 
 
 class _Reader(DataSourceReader):

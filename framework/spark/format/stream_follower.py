@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from grete.core.task_topology import TaskWiring
-from grete.core.topology import Stream
+from grete.core.graph.task_topology import TaskWiring
+from grete.core.graph.topology import Stream
 from grete.errors import ConfigError
 from grete.logs.partition_reader import rows_left
 from grete.ports import JobLogReader
@@ -23,8 +23,8 @@ from grete.spark.format.options import Options, starting_offsets
 from grete.spark.format.parts import Part, wait_for_end
 from grete.spark.format.reader import FrameReader, Producer, StreamPlan
 from grete.state.pins.pinning import check_readable
-from grete.state.read.commit_search import last_at_most
-from grete.state.read.commits import all_wirings, ends_of, newest_commit
+from grete.state.read.checkpoints.commit_search import last_at_most
+from grete.state.read.checkpoints.commits import all_wirings, ends_of, newest_commit
 
 NextSeqs = dict[str, dict[str, int]]  # producer id → partition → number of its next record, as JSON has it
 _FIRST_SEQ = 1  # of every producer in every partition

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from grete.api.reader import origin_of
-from grete.api.topic import Topic
+from grete.api.topics.reader import origin_of
+from grete.api.topics.topic import Topic
 from grete.errors import ConfigError, OffsetOutOfRange, SerdeError
 from grete.execution.records.decoding import headers_of
 from grete.logs.open_transactions import told_all

@@ -24,9 +24,9 @@ from grete.spark.format.columns import Column, column, key_column
 from grete.spark.format.options import Options, Where, find_store, know_serdes, read_options
 from grete.state.pins.graph_pinning import check_graph
 from grete.state.pins.pinning import check_definition, pin_definition
-from grete.state.read.commits import all_wirings
-from grete.state.write.bulk_write import abort, begin, commit
-from grete.state.write.bulk_write_attempt import Attempt, BulkWrite, Written
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.write.bulk.bulk_write import abort, begin, commit
+from grete.state.write.bulk.bulk_write_attempt import Attempt, BulkWrite, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,8 +17,8 @@ from grete.execution.timing.floors import FLOOR
 from grete.execution.timing.reserved_stores import FILES_OWNER, META, OUTBOX, STREAM_TIME, TIMERS
 from grete.spark.moving.rows import EVERYWHERE, numbers_of
 from grete.state.read.live_entries import event_time_of
-from grete.state.write.routes import Route, check_floors, times_to_begin_with
-from grete.stores.expiring_store import horizon
+from grete.state.write.moving.routes import Route, check_floors, times_to_begin_with
+from grete.stores.overlay.expiring_store import horizon
 
 FOLDED = "store int, key binary, value binary, report binary"
 _SCHEMA = pa.schema(

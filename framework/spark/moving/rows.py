@@ -15,8 +15,8 @@ from grete.protocol.partitioner import partition_of
 from grete.spark.format.latest_values import columns_of
 from grete.spark.format.options import Where
 from grete.spark.murmur2 import partitions_of
-from grete.state.read.snapshots import segments
-from grete.state.write.routes import Route
+from grete.state.read.checkpoints.snapshots import segments
+from grete.state.write.moving.routes import Route
 
 # ``task`` gets the row, ``source`` had it (a partition of the stage). ``place``: where it was written there, rising.
 # A row without a key says that the task emptied the store there; one without a value that it deleted the key.

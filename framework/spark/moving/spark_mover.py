@@ -18,17 +18,17 @@ from grete.errors import ConfigError, Halted
 from grete.halts import HaltCode
 from grete.job.directory import JobDirectory
 from grete.protocol.changelog_position import ChangelogPosition
-from grete.spark.backfill.carried_errors import carried, unpacked
 from grete.spark.backfill.results import leave_files
-from grete.spark.backfill.stages import every_task
+from grete.spark.backfill.run.carried_errors import carried, unpacked
+from grete.spark.backfill.run.stages import every_task
 from grete.spark.format.options import Where
 from grete.spark.moving.fold import FOLDED, FoldReport, fold
 from grete.spark.moving.rows import ROUTED, routed
 from grete.spark.moving.write import WritePlan, WriteReport, write
 from grete.spark.session import local_session
 from grete.spark.telling import Telling, Watching
-from grete.state.write.bulk_write_attempt import BulkWrite, Written
-from grete.state.write.routes import Route, check_seen, counted
+from grete.state.write.bulk.bulk_write_attempt import BulkWrite, Written
+from grete.state.write.moving.routes import Route, check_seen, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ Arrow = Iterable[Any]  # record batches
 
 
 class SparkMover:
-    """A grete.state.write.mover.Mover. Spark is started when there is work for it; ``with`` frees what it holds."""
+    """A Mover (grete.state.write.moving.mover). Spark starts when there is work; ``with`` frees what it holds."""
 
     def __init__(self, cluster: str, log: Where, into: Where, work: str | None, telling: Telling) -> None:
         """``log`` is that of the job whose state it is, ``into`` that of the bulk write.

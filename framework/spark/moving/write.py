@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from grete.spark.backfill.schema import cells
 from grete.spark.format.options import Where
-from grete.state.write.bulk_write_attempt import Attempt, BulkWrite, Written
-from grete.stores.sst_snapshot import Builder, SstFile
+from grete.state.write.bulk.bulk_write_attempt import Attempt, BulkWrite, Written
+from grete.stores.rocksdb.sst_snapshot import Builder, SstFile
 
 
 class WritePlan(NamedTuple):

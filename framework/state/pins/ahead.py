@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from grete.core.changelog_fold import ChangelogFold
-from grete.core.task_topology import TaskWiring, wire
-from grete.core.topology import Topology
+from grete.core.changelog.changelog_fold import ChangelogFold
+from grete.core.graph.task_topology import TaskWiring, wire
+from grete.core.graph.topology import Topology
 from grete.logs.partition_reader import rows_left
 from grete.ports import LogReader
 from grete.protocol.changelog import InputDecision
-from grete.state.read.commits import CommittedAt, last_commit, tasks_behind
+from grete.state.read.checkpoints.commits import CommittedAt, last_commit, tasks_behind
 
 
 def ahead(log: LogReader, pinned: Topology) -> Iterator[TaskWiring]:

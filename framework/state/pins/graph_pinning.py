@@ -2,7 +2,7 @@
 
 A graph may grow: stages are added after the others, which may read what those write. Tasks of both codes work side by
 side then, so the earlier code may go on as before. Everything else is refused, before anything is written. The core
-also checks the task's own commit (grete.core.graph_check): here all tasks of a process are looked at before the
+also checks the task's own commit (grete.core.graph.graph_check): here all tasks of a process are looked at before the
 first of them writes.
 """
 
@@ -11,20 +11,20 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from grete.api.changes import PLAN
-from grete.api.definition import stage_changes
-from grete.api.job import Job
-from grete.core.damage import entry as reading
-from grete.core.graph_check import WAY_BACK, check_commit, check_known
-from grete.core.task_topology import TaskWiring, wire
-from grete.core.topology import Stage, Stream, Topology, stream_topic
+from grete.api.jobs.changes import PLAN
+from grete.api.jobs.definition import stage_changes
+from grete.api.jobs.job import Job
+from grete.core.changelog.damage import entry as reading
+from grete.core.graph.graph_check import WAY_BACK, check_commit, check_known
+from grete.core.graph.task_topology import TaskWiring, wire
+from grete.core.graph.topology import Stage, Stream, Topology, stream_topic
 from grete.errors import ConfigError, FrameworkError
 from grete.ports import JobLogReader, JobMetadata, MetadataReader
 from grete.protocol.commit import Commit
 from grete.protocol.ids import split_producer_id
 from grete.state.pins.pinning import know_dropped
 from grete.state.pins.pins import pin_of
-from grete.state.read.commits import CommittedAt, all_wirings, newest_commits
+from grete.state.read.checkpoints.commits import CommittedAt, all_wirings, newest_commits
 
 GRAPH = "graph"  # the key in the job metadata
 _FORMAT = 3  # of a pinned graph: a reader refuses a higher one; 2 with a dropped stage, not migrated; else 1

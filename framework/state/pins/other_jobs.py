@@ -5,8 +5,8 @@ Job ``a.b`` with stage ``c`` and job ``a`` with stage ``b.c`` have one changelog
 
 from collections.abc import Iterable
 
-from grete.api.job import Job
-from grete.core.topology import Topology
+from grete.api.jobs.job import Job
+from grete.core.graph.topology import Topology
 from grete.errors import ConfigError
 from grete.ports import JobLogReader
 from grete.state.pins.graph_pinning import GRAPH, decode_graph, pinned_graph

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from grete.api.changes import refuse_changes
-from grete.api.definition import (
+from grete.api.jobs.changes import refuse_changes
+from grete.api.jobs.definition import (
     Definition,
     changes_of_broadcast,
     changes_of_flow,
@@ -18,11 +18,11 @@ from grete.api.definition import (
     encode_definition,
     take_over,
 )
-from grete.api.dropped import dropped_of
-from grete.api.job import Job
-from grete.api.versions import FIRST, NEWEST, serdes_of
-from grete.core.task_topology import TaskWiring, wire
-from grete.core.topology import changelog_topic
+from grete.api.jobs.dropped import dropped_of
+from grete.api.jobs.job import Job
+from grete.api.jobs.versions import FIRST, NEWEST, serdes_of
+from grete.core.graph.task_topology import TaskWiring, wire
+from grete.core.graph.topology import changelog_topic
 from grete.errors import ConfigError, TransientError
 from grete.execution.timing.reserved_stores import META, pin_key
 from grete.job.metadata import has_pins
@@ -30,9 +30,9 @@ from grete.ports import JobLogReader, JobMetadata, MetadataReader
 from grete.protocol.ids import TopicPartition
 from grete.state.pins.pins import pin_of
 from grete.state.pins.unbound import BEFORE, definition_before, note_before
-from grete.state.read.commits import all_wirings, ends_of, last_commit
+from grete.state.read.checkpoints.commits import all_wirings, ends_of, last_commit
+from grete.state.read.checkpoints.snapshots import Snapshot, contents, live, segments, settled_fold
 from grete.state.read.local_reader import DEFINITION
-from grete.state.read.snapshots import Snapshot, contents, live, segments, settled_fold
 from grete.stores.store_directory import make_private
 
 DEFINED = "definition"  # the key in the job metadata

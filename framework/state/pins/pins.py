@@ -6,8 +6,8 @@ place behind it. So after a kill at any moment a job has all pins of before, or 
 
 import json
 
-from grete.core.damage import entry as reading
-from grete.core.topology import changelog_topic
+from grete.core.changelog.damage import entry as reading
+from grete.core.graph.topology import changelog_topic
 from grete.execution.changelog.changelog_writer import find_outcome
 from grete.ports import JobLogReader, JobMetadata, MetadataReader
 from grete.protocol.ids import TopicPartition

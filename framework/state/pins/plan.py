@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from grete.api.definition import Definition, changes_of_broadcast, changes_of_job, define, times_before
-from grete.api.input_arguments import times_of
-from grete.api.job import Job
-from grete.api.versions import NEWEST, in_two_ways, serdes_of
-from grete.core.topology import Topology
+from grete.api.jobs.definition import Definition, changes_of_broadcast, changes_of_job, define, times_before
+from grete.api.jobs.job import Job
+from grete.api.jobs.versions import NEWEST, in_two_ways, serdes_of
+from grete.api.topics.input_arguments import times_of
+from grete.core.graph.topology import Topology
 from grete.errors import ConfigError
 from grete.job.metadata import check_guarantee, pinned_settings
 from grete.ports import JobLogReader

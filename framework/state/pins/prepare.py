@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from grete.api.job import Job
-from grete.api.schema_registry import RegistrySerde
-from grete.core.task_topology import TaskWiring
+from grete.api.jobs.job import Job
+from grete.api.registry.schema_registry import RegistrySerde
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import TransientError
 from grete.execution.build import check_stage
 from grete.job.copies import note_place, refuse_copy
@@ -27,7 +27,7 @@ from grete.state.pins.pinning import (
 )
 from grete.state.pins.pins import put_in_place
 from grete.state.pins.start_pinning import pin_starts
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.owners import refuse_if_owned
 
 

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from grete.api.definition import decode_definition
-from grete.api.graph import StageGraph
-from grete.api.job import Job
-from grete.api.topic import StartPosition
-from grete.core.damage import entry as reading
-from grete.core.task_topology import wire
+from grete.api.jobs.definition import decode_definition
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
+from grete.api.topics.topic import StartPosition
+from grete.core.changelog.damage import entry as reading
+from grete.core.graph.task_topology import wire
 from grete.errors import ConfigError
 from grete.logs.open_transactions import full_ends, stable_ends
 from grete.ports import JobLog, JobLogReader, JobMetadata, MetadataReader
 from grete.protocol.ids import TopicPartition
 from grete.state.pins.pinning import DEFINED
-from grete.state.read.commits import ends_of, last_commit
+from grete.state.read.checkpoints.commits import ends_of, last_commit
 
 _FORMAT = 1  # of a stored entry: a reader refuses another one
 _GIVEN = "given"  # in an entry: a command line said so, and not the code

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from grete.core.topology import changelog_topic
+from grete.core.graph.topology import changelog_topic
 from grete.execution.calls.kept_results import is_kept
 from grete.execution.timing.reserved_stores import META, PINS
 from grete.logs.partition_reader import rows_left
@@ -18,7 +18,7 @@ from grete.ports import JobLogReader
 from grete.protocol.changelog import REWRITTEN, ChangelogType, Data, decode_changelog_header, decode_data
 from grete.protocol.commit import Commit, decode_commit
 from grete.protocol.ids import TopicPartition
-from grete.state.read.commits import ends_of, last_commit
+from grete.state.read.checkpoints.commits import ends_of, last_commit
 
 BEFORE = "definition-before"  # the key in the job metadata
 _FORMAT = 1  # of that entry

@@ -6,10 +6,10 @@ A position is a checkpoint of the job, by task the last commit that is included.
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
-from grete.core.changelog_fold import ChangelogFold, Segment
-from grete.core.task_topology import TaskWiring
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
+from grete.core.changelog.changelog_fold import ChangelogFold, Segment
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError, OffsetOutOfRange
 from grete.logs.partition_reader import rows
 from grete.logs.searched import SearchedLog
@@ -17,10 +17,10 @@ from grete.ports import LogReader
 from grete.protocol.changelog import REWRITTEN, decode_changelog_header, decode_data, resets_of
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
-from grete.state.read.commit_search import commit_in, first_commit, first_from
-from grete.state.read.commits import all_wirings, newest_commit
-from grete.state.read.snapshots import id_of_all, snapshots
-from grete.stores.rewrite_slice import BEGUN, cursor_of
+from grete.state.read.checkpoints.commit_search import commit_in, first_commit, first_from
+from grete.state.read.checkpoints.commits import all_wirings, newest_commit
+from grete.state.read.checkpoints.snapshots import id_of_all, snapshots
+from grete.stores.overlay.rewrite_slice import BEGUN, cursor_of
 
 SPLIT_MESSAGES = 4_096  # of a changelog: a longer part is read by several processes
 

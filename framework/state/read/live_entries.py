@@ -6,8 +6,8 @@ from typing import Any
 from grete.api.store import Store
 from grete.execution.timing.reserved_stores import META, STREAM_TIME
 from grete.ports import LogReader
-from grete.state.read.snapshots import Snapshot, contents, live, segments
-from grete.stores.expiring_store import BEFORE_ALL, unexpired
+from grete.state.read.checkpoints.snapshots import Snapshot, contents, live, segments
+from grete.stores.overlay.expiring_store import BEFORE_ALL, unexpired
 
 
 def rows_of(log: LogReader, snapshot: Snapshot, store: Store[Any, Any], store_id: int) -> Iterator[tuple[bytes, bytes]]:

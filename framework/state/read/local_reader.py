@@ -14,19 +14,19 @@ from typing import Any, Self, TypeVar
 
 from rocksdict import AccessType, Options, Rdict
 
-from grete.api.changes import refuse_changes
-from grete.api.definition import changes_of_state, decode_definition, take_over
-from grete.api.graph import StageGraph
-from grete.api.job import Job
-from grete.api.serdes import Serde, decode_error, functions_of
+from grete.api.jobs.changes import refuse_changes
+from grete.api.jobs.definition import changes_of_state, decode_definition, take_over
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
+from grete.api.jobs.versions import as_declared
+from grete.api.serdes.serde import Serde, decode_error, functions_of
 from grete.api.store import Store
-from grete.api.versions import as_declared
 from grete.errors import ConfigError, TransientError
 from grete.execution.timing.reserved_stores import META, STREAM_TIME
 from grete.protocol.changelog_position import decode_changelog_position
 from grete.protocol.partitioner import partition_of
 from grete.state.read.live_entries import unexpired_of
-from grete.stores.rocksdb import CHANGELOG_POSITION
+from grete.stores.rocksdb.store import CHANGELOG_POSITION
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.api.store import Store
-from grete.core.changelog_fold import ChangelogFold
-from grete.core.task_topology import TaskWiring
+from grete.core.changelog.changelog_fold import ChangelogFold
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError, OffsetOutOfRange
 from grete.execution.changelog.changelog_writer import find_outcome
 from grete.logs.partition_reader import rows
@@ -21,10 +21,10 @@ from grete.ports import LogReader
 from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position
 from grete.protocol.ids import split_producer_id
 from grete.protocol.partitioner import partition_of
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.snapshots import newest, refuse_other_graph
 from grete.state.read.live_entries import rows_of, stored_of
 from grete.state.read.local_reader import LocalReader, decoded_row, key_bytes, place_of, store_named
-from grete.state.read.snapshots import newest, refuse_other_graph
 from grete.state.read.store_sizes import StoreSize, measured
 
 K = TypeVar("K")

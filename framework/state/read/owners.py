@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from grete.clock_text import clock_text
-from grete.core.changelog_fold import ChangelogFold
-from grete.core.damage import message
-from grete.core.task_topology import TaskWiring
+from grete.core.changelog.changelog_fold import ChangelogFold
+from grete.core.changelog.damage import message
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.logs.partition_reader import batch
 from grete.ports import Log, LogRow
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, decode_changelog_header, decode_claim
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.read.snapshots import fold_to_end
+from grete.state.read.checkpoints.snapshots import fold_to_end
 
 WATCH_S_MAX = 60.0  # with a checkpoint interval of many minutes: a person waits no longer
 _INTERVALS = 2  # each task of a live job commits once an interval, also when nothing comes: once an idle one

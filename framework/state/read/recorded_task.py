@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from grete.core.changelog_fold import ChangelogFold
+from grete.core.changelog.changelog_fold import ChangelogFold
 from grete.logs.partition_reader import rows_left
 from grete.ports import LogReader, LogRow
 from grete.protocol.changelog import ChangelogType, InputDecision, decode_changelog_header, decode_input_decision

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from grete.api.job import Job
-from grete.api.serdes import Serde
-from grete.api.topic import Topic
+from grete.api.jobs.job import Job
+from grete.api.serdes.serde import Serde
+from grete.api.topics.topic import Topic
 from grete.errors import ConfigError, FrameworkError, SerdeError
 from grete.execution.records.decoding import decode_of
 from grete.logs.partition_reader import rows_left

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.api.store import Store
 from grete.ports import LogReader
+from grete.state.read.checkpoints.snapshots import Snapshot
 from grete.state.read.live_entries import rows_of
 from grete.state.read.local_reader import decoded_row, key_bytes, place_of, store_named
-from grete.state.read.snapshots import Snapshot
 
 K = TypeVar("K")
 V = TypeVar("V")

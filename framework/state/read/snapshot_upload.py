@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from grete.api.graph import StageGraph
-from grete.core.changelog_fold import ChangelogFold, Segment
-from grete.core.task_topology import TaskWiring
+from grete.api.jobs.graph import StageGraph
+from grete.core.changelog.changelog_fold import ChangelogFold, Segment
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError, StoreCorrupted
 from grete.execution.build import store_names
 from grete.execution.changelog.changelog_writer import apply_segment
@@ -22,11 +22,11 @@ from grete.logs.partition_reader import rows
 from grete.ports import LogReader
 from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
 from grete.protocol.ids import TopicPartition
-from grete.state.read.commits import CommittedAt, newest_commit
-from grete.state.read.snapshots import refuse_other_graph, segments, snapshot_at
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_copy import copy_open_store
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.state.read.checkpoints.commits import CommittedAt, newest_commit
+from grete.state.read.checkpoints.snapshots import refuse_other_graph, segments, snapshot_at
+from grete.stores.rocksdb.copy import copy_open_store
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 from grete.stores.snapshot_folder import SnapshotFolder, SnapshotManifest, Uploaded
 from grete.stores.store_directory import make_private
 

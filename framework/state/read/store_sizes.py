@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from grete.api.store import Store
-from grete.stores.expiring_store import expiry_of
+from grete.stores.overlay.expiring_store import expiry_of
 
 
 class StoreSize(NamedTuple):

@@ -3,18 +3,18 @@
 Stores that are dropped are a matter of the pins alone. A graph that changes needs a commit of each task with its new
 streams: a bulk write without data, at a checkpoint in which all records between stages are processed. State is not
 moved. The outcome of the bulk write decides; the new pins are noted before, and put into place behind it
-(grete.state.pins.pins). Numbers, names and ids of what is dropped are kept (grete.api.dropped).
+(grete.state.pins.pins). Numbers, names and ids of what is dropped are kept (grete.api.jobs.dropped).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from grete.api.definition import Definition, define, encode_definition, take_over
-from grete.api.dropped import define_dropped, dropped_of
-from grete.api.job import Job
-from grete.api.mode import Mode
-from grete.core.task_topology import TaskWiring, wire
-from grete.core.topology import Topology
+from grete.api.jobs.definition import Definition, define, encode_definition, take_over
+from grete.api.jobs.dropped import define_dropped, dropped_of
+from grete.api.jobs.job import Job
+from grete.api.tasks.mode import Mode
+from grete.core.graph.task_topology import TaskWiring, wire
+from grete.core.graph.topology import Topology
 from grete.errors import ConfigError
 from grete.execution.timing.reserved_stores import OUTBOX, WAITING
 from grete.job.directory import JobDirectory
@@ -37,11 +37,11 @@ from grete.state.pins.plan import (
     without_dropped,
 )
 from grete.state.pins.start_pinning import pin_starts
+from grete.state.read.checkpoints.snapshots import contents, live, newest, segments
 from grete.state.read.owners import refuse_if_owned
-from grete.state.read.snapshots import contents, live, newest, segments
-from grete.state.write.bulk_write import begin, check_used_up, commit
-from grete.state.write.entries import give_up
-from grete.state.write.task_claim import claim
+from grete.state.write.bulk.bulk_write import begin, check_used_up, commit
+from grete.state.write.bulk.task_claim import claim
+from grete.state.write.moving.entries import give_up
 
 
 def wirings_of(pinned: Topology) -> list[TaskWiring]:

@@ -2,8 +2,8 @@
 
 import logging
 
-from grete.api.job import Job
-from grete.core.task_topology import TaskWiring
+from grete.api.jobs.job import Job
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError, OffsetOutOfRange
 from grete.job.key_metadata import pin_like, placed_by
 from grete.job.metadata import pinned_settings
@@ -12,14 +12,14 @@ from grete.logs.partition_reader import rows
 from grete.ports import ExternalRecord, JobLog, JobLogReader, JobMetadata
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.read.commits import all_wirings
-from grete.state.read.snapshots import Snapshot, fold_to_end
-from grete.state.write.bulk_write import begin, check_used_up, commit
-from grete.state.write.entries import ROWS, Moved, give_up
-from grete.state.write.key_origin import check_origin
-from grete.state.write.mover import InProcess, Mover
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.snapshots import Snapshot, fold_to_end
+from grete.state.write.bulk.bulk_write import begin, check_used_up, commit
+from grete.state.write.moving.entries import ROWS, Moved, give_up
+from grete.state.write.moving.key_origin import check_origin
+from grete.state.write.moving.mover import InProcess, Mover
+from grete.state.write.moving.routes import routes_of
 from grete.state.write.rescale import check_inputs
-from grete.state.write.routes import routes_of
 
 logger = logging.getLogger("grete.definition")  # commands show its lines to the person at the terminal
 

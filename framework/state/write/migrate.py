@@ -1,8 +1,8 @@
 """Migration: a stopped job's keys and values in the newest version of the serdes, in place.
 
-What changes is written as a bulk write (grete.state.write.bulk_write): the old key is deleted, the new one put, all
-else stays. Its outcome decides; the pins are noted before, and put into place behind it (grete.state.pins.pins). The
-graph has another fingerprint then (1.2): a worker that compared before stops, and checkpoints of before are not
+What changes is written as a bulk write (grete.state.write.bulk.bulk_write): the old key is deleted, the new one put,
+all else stays. Its outcome decides; the pins are noted before, and put into place behind it (grete.state.pins.pins).
+The graph has another fingerprint then (1.2): a worker that compared before stops, and checkpoints of before are not
 misread.
 """
 
@@ -13,10 +13,10 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from grete.api.definition import define, encode_definition
-from grete.api.graph import StageGraph
-from grete.api.job import Job
-from grete.api.versions import NEWEST
+from grete.api.jobs.definition import define, encode_definition
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
+from grete.api.jobs.versions import NEWEST
 from grete.errors import ConfigError
 from grete.execution.timing.floors import FLOOR
 from grete.execution.timing.reserved_stores import META, STREAM_TIME, TIMERS
@@ -27,16 +27,16 @@ from grete.settings import Settings
 from grete.state.pins.graph_pinning import GRAPH, check_whole, encode_graph
 from grete.state.pins.pinning import DEFINED, output_counts
 from grete.state.pins.pins import APPLY, note_apply, put_in_place
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.snapshots import Snapshot, contents, segments
 from grete.state.read.owners import refuse_if_owned
-from grete.state.read.snapshots import Snapshot, contents, segments
-from grete.state.write.bulk_write import begin, check_used_up, commit
-from grete.state.write.bulk_write_attempt import Attempt, BulkWrite, Written
-from grete.state.write.entries import ROWS, Moved, give_up
-from grete.state.write.mover import Columns
-from grete.state.write.recoding import OTHER_NAME, RecodedEntry, Recoding, entries_recoded, recoding_of
+from grete.state.write.bulk.bulk_write import begin, check_used_up, commit
+from grete.state.write.bulk.bulk_write_attempt import Attempt, BulkWrite, Written
+from grete.state.write.moving.entries import ROWS, Moved, give_up
+from grete.state.write.moving.mover import Columns
+from grete.state.write.moving.recoding import OTHER_NAME, RecodedEntry, Recoding, entries_recoded, recoding_of
+from grete.state.write.moving.routes import Route, check_seen, routes_of
 from grete.state.write.rescale import claimed_at, last_of
-from grete.state.write.routes import Route, check_seen, routes_of
 
 
 class MigratedStage(NamedTuple):

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.execution.build import store_names
 from grete.execution.changelog.changelog_writer import apply_segment
 from grete.ports import LogReader
 from grete.protocol.changelog_position import ChangelogPosition, encode_changelog_position
 from grete.settings import Settings
-from grete.state.read.snapshots import Snapshot, segments
-from grete.stores.rocksdb_memory import RocksMemory
-from grete.stores.rocksdb_open import open_store
+from grete.state.read.checkpoints.snapshots import Snapshot, segments
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.open import open_store
 
 
 def replay(

@@ -1,14 +1,14 @@
 """Rescale: a job's state over more partitions.
 
-The committed state is read from the changelogs (grete.state.read.snapshots) and written as a bulk write, which counts
-as a whole or not at all (grete.state.write.bulk_write). Which partition an entry belongs to is the hard part of a
-rescale: a store's partition is that of the records that were processed, which its keys need not tell. So they are
-looked at first.
+The committed state is read from the changelogs (grete.state.read.checkpoints.snapshots) and written as a bulk write,
+which counts as a whole or not at all (grete.state.write.bulk.bulk_write). Which partition an entry belongs to is the
+hard part of a rescale: a store's partition is that of the records that were processed, which its keys need not tell. So
+they are looked at first.
 """
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
-from grete.core.task_topology import TaskWiring
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.job.key_metadata import placed_by
 from grete.job.metadata import pin_rescale
@@ -20,15 +20,15 @@ from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.state.pins.graph_pinning import check_whole, pin_graph
 from grete.state.pins.pinning import repin_outputs
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.snapshots import Snapshot, fold_to_end, newest
 from grete.state.read.owners import refuse_if_owned
-from grete.state.read.snapshots import Snapshot, fold_to_end, newest
-from grete.state.write.bulk_write import begin, check_used_up, commit
-from grete.state.write.bulk_write_attempt import BulkWrite
-from grete.state.write.entries import Moved, give_up
-from grete.state.write.key_origin import check_origin
-from grete.state.write.mover import InProcess, Mover
-from grete.state.write.routes import routes_of
+from grete.state.write.bulk.bulk_write import begin, check_used_up, commit
+from grete.state.write.bulk.bulk_write_attempt import BulkWrite
+from grete.state.write.moving.entries import Moved, give_up
+from grete.state.write.moving.key_origin import check_origin
+from grete.state.write.moving.mover import InProcess, Mover
+from grete.state.write.moving.routes import routes_of
 
 # --- rescale ----------------------------------------------------------------------------------------------------------
 

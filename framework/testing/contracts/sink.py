@@ -1,4 +1,4 @@
-"""The contract of every sink of an outbox (grete.api.sink, rule S2)."""
+"""The contract of every sink of an outbox (grete.api.sinks.sink, rule S2)."""
 
 import contextlib
 import json
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pytest
 
-from grete.api.sink import EarlySink, Entry, Owner, Released, Sink
+from grete.api.sinks.sink import EarlySink, Entry, Owner, Released, Sink
 from grete.errors import Fenced, Halted, TransientError
 from grete.testing.contracts.clauses import Contract
 

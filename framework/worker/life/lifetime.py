@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from msgspec.structs import replace
 
-from grete.core.damage import named
+from grete.core.changelog.damage import named
 from grete.errors import ConfigError, ExitCode, exit_code
 from grete.protocol.report import WorkerReport
 from grete.worker.logs.end_log import end_report, log_end

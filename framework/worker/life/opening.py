@@ -5,8 +5,8 @@ import time
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from grete.api.job import Job
-from grete.core.task_topology import wire
+from grete.api.jobs.job import Job
+from grete.core.graph.task_topology import wire
 from grete.errors import FrameworkError
 from grete.execution.deterministic.determinism_lint import check_worker
 from grete.job.directory import JobDirectory

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.errors import ExitCode
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job

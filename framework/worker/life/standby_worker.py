@@ -8,10 +8,10 @@ import signal
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
+from grete.core.graph.task_topology import wire
 from grete.core.lifecycle import StandbyPhase
 from grete.core.members.assignor import CAUGHT_UP
-from grete.core.task_topology import wire
 from grete.errors import ConfigError, ExitCode, exit_code
 from grete.execution.changelog.standby import StandbyTask
 from grete.job.directory import JobDirectory
@@ -21,8 +21,8 @@ from grete.protocol.report import StandbyReport, StandbyState, StandbyTaskReport
 from grete.settings import Settings
 from grete.state.pins.pinning import know_dropped
 from grete.state.pins.prepare import prepare_standby
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 from grete.worker.logs.end_log import end_report, log_end
 from grete.worker.logs.own_lines import enable_own, own_logger
 from grete.worker.pipes.status_pipe import StatusPipe

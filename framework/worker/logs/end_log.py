@@ -3,7 +3,7 @@
 import traceback
 from collections.abc import Iterable
 
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError, Fenced, FrameworkError, Halted, LogAway, StoreCorrupted, TaskError
 from grete.execution.records.user_traceback import user_traceback
 from grete.halts import HaltCode

@@ -3,7 +3,7 @@
 import time
 from contextlib import closing
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.core.members.view import MemberId, MembersView
 from grete.errors import ConfigError
 from grete.logs.address import KAFKA, LogAddress, read_options

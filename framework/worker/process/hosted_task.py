@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import clear_frames
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
-from grete.core.task_topology import wire
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
+from grete.core.graph.task_topology import wire
 from grete.errors import Fenced, FrameworkError, StoreCorrupted
 from grete.execution.build import assemble
 from grete.execution.calls.shared import shared_calls
@@ -18,8 +18,8 @@ from grete.job.key_check import JobKeys
 from grete.ports import Log
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.store import RocksStore
 from grete.stores.spill import FileSpill
 from grete.stores.store_directory import wipe_directory
 from grete.worker.process.store_filling import StoreFilling

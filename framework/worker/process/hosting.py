@@ -7,9 +7,9 @@ import platform
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
-from grete.core.task_topology import TaskWiring
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError, Fenced, FrameworkError, LogAway
 from grete.execution.engine.driver import TaskDriver
 from grete.protocol.ids import TopicPartition

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from grete.execution.engine.driver import TaskDriver
 from grete.protocol.report import EarlyBytes, TaskMeasures, WorkerMeasures
-from grete.stores.expiring_store import BEFORE_ALL
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.overlay.expiring_store import BEFORE_ALL
+from grete.stores.rocksdb.memory_use import RocksMemory
 
 SIZES_MS = 10_000  # between two looks at the files of the stores
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterable
 
-from grete.core.task_topology import wire
-from grete.core.topology import Topology
+from grete.core.graph.task_topology import wire
+from grete.core.graph.topology import Topology
 from grete.execution.engine.driver import TaskDriver
 from grete.protocol.ids import split_producer_id
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from grete.errors import FrameworkError, TransientError
 from grete.execution.prebuilt.snapshot_install import SnapshotTaker
-from grete.stores.rocksdb import RocksStore
+from grete.stores.rocksdb.store import RocksStore
 
 
 class StoreFilling:

@@ -1,16 +1,16 @@
 """Opening the store of a task at a worker's start: as it is, or filled by files that are worth the changelog."""
 
-from grete.api.graph import StageGraph
-from grete.api.job import Job
-from grete.core.task_topology import wire
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
+from grete.core.graph.task_topology import wire
 from grete.execution.build import store_names
 from grete.execution.prebuilt.snapshot_install import SnapshotTaker
 from grete.execution.prebuilt.sst_install import take_prebuilt
 from grete.job.directory import JobDirectory
 from grete.ports import LogReader
-from grete.stores.rocksdb import RocksStore
-from grete.stores.rocksdb_memory import RocksMemory
-from grete.stores.rocksdb_open import open_store
+from grete.stores.rocksdb.memory_use import RocksMemory
+from grete.stores.rocksdb.open import open_store
+from grete.stores.rocksdb.store import RocksStore
 
 
 def open_task_store(

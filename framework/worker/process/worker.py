@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.errors import ExitCode, LogAway, Refused, TransientError
 from grete.execution.engine.driver import TaskDriver
 from grete.job.directory import JobDirectory
@@ -17,7 +17,7 @@ from grete.ports import Log
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskReport, WorkerReport
 from grete.settings import Settings
-from grete.stores.rocksdb_memory import RocksMemory
+from grete.stores.rocksdb.memory_use import RocksMemory
 from grete.worker.pipes.control_pipe import Order
 from grete.worker.process.blocking import BlockingWatch
 from grete.worker.process.dropped import DroppedLog

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.core.deterministic.logical_watermarks import step_at
 from grete.ports import LogReader
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
-from grete.state.read.commits import LastCommit, all_wirings, last_commit
+from grete.state.read.checkpoints.commits import LastCommit, all_wirings, last_commit
 
 
 def used_up(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> bool:

@@ -7,12 +7,12 @@ end may never have been committed.
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.logs.open_transactions import HiddenInput
 from grete.ports import LogReader
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskReport
-from grete.state.read.commits import all_wirings, external_ends, readable_ends
+from grete.state.read.checkpoints.commits import all_wirings, external_ends, readable_ends
 from grete.worker.supervisor.completion import passed, reached, used_up
 from grete.worker.supervisor.input_progress import InputProgress
 from grete.worker.supervisor.progress import CommitProgress

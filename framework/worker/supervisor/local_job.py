@@ -8,7 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.core.supervision.assignment import Assignment, check_processes, was_fenced
 from grete.errors import ExitCode, Fenced, FrameworkError, LogAway, TransientError
 from grete.job.directory import JobDirectory
@@ -17,7 +17,7 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskReport
 from grete.settings import Settings
 from grete.state.pins.prepare import prepare
-from grete.state.read.commits import all_wirings, count_commits, ends_of, last_commit
+from grete.state.read.checkpoints.commits import all_wirings, count_commits, ends_of, last_commit
 from grete.worker.supervisor.input_progress import InputProgress
 from grete.worker.supervisor.job_completion import Completion, ExternalEnds
 from grete.worker.supervisor.supervisor import Supervisor

@@ -5,13 +5,13 @@ On Kafka a look back is a seek and several round trips, one forwards costs nothi
 
 from collections import deque
 
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.logs.partition_reader import PartitionFollower
 from grete.ports import LogReader
 from grete.protocol.envelope import MessageType, decode_header
 from grete.protocol.frames import frame_count
 from grete.protocol.ids import TopicPartition
-from grete.state.read.commits import CommittedAt, Latest, end_of
+from grete.state.read.checkpoints.commits import CommittedAt, Latest, end_of
 
 
 class CommitProgress:

@@ -1,8 +1,8 @@
 """Alignment (A6), processing during a commit (A8), early closes (A9); the early buffer: test_early_bound.py."""
 
 from grete.core import actions as do
-from grete.core.task_topology import wire
-from grete.core.topology import Stage, Stream, Topology
+from grete.core.graph.task_topology import wire
+from grete.core.graph.topology import Stage, Stream, Topology
 from grete.protocol.envelope import MessageType
 from grete.protocol.ids import TopicPartition
 from tests.core.scenario import Scenario, running

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from grete.core import events as on
-from grete.core.task_topology import wire
-from grete.core.topology import Stage, Stream, Topology
+from grete.core.graph.task_topology import wire
+from grete.core.graph.topology import Stage, Stream, Topology
 from grete.errors import ConfigError, Halted
 from grete.protocol.commit import Commit
 from grete.protocol.control import encode_marker, encode_watermark

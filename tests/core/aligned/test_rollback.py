@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from grete.core import actions as do
-from grete.core.task_topology import wire
-from grete.core.topology import Stage, Stream, Topology
+from grete.core.graph.task_topology import wire
+from grete.core.graph.topology import Stage, Stream, Topology
 from grete.errors import Halted
 from grete.protocol.control import decode_rollback_marker, encode_rollback_marker
 from grete.protocol.ids import RollbackEntry

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grete.core import actions as do
-from grete.core.changelog_fold import extend_rollback_history, is_rolled_back
-from grete.core.task_topology import wire
-from grete.core.topology import Stage, Stream, Topology
+from grete.core.changelog.changelog_fold import extend_rollback_history, is_rolled_back
+from grete.core.graph.task_topology import wire
+from grete.core.graph.topology import Stage, Stream, Topology
 from grete.protocol.commit import ProducerRollbacks
 from grete.protocol.control import decode_rollback_marker
 from grete.protocol.ids import RollbackEntry, TopicPartition

@@ -10,8 +10,8 @@ from zlib import crc32
 from grete.core import actions as do
 from grete.core import events as on
 from grete.core.deterministic.task import DeterministicCore
+from grete.core.graph.task_topology import TaskWiring
 from grete.core.limits import Limits
-from grete.core.task_topology import TaskWiring
 from grete.protocol.control import decode_progress, decode_watermark, encode_progress, encode_watermark
 from grete.protocol.envelope import Header, MessageType, decode_header, encode_header
 from grete.protocol.frames import decode_columns, digest_records, encode_columns

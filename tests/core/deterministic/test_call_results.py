@@ -1,7 +1,7 @@
 """Results of calls are in the log before anything that depends on them leaves the task (D8)."""
 
 from grete.core import actions as do
-from grete.core.changelog_fold import ChangelogFold
+from grete.core.changelog.changelog_fold import ChangelogFold
 from grete.protocol.changelog import ChangelogType, decode_changelog_header
 from grete.protocol.notes import CallResult, CallsNote, decode_note
 from tests.core.deterministic.scenario import Logical, inner

@@ -5,7 +5,7 @@ import uuid
 from typing import ClassVar
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 
 RUN = os.environ.get("WORDS_RUN", "")
 lines = Topic(f"lines{RUN}", key=utf8, value=utf8)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from grete import Job
-from grete.api.reader import origin_of
+from grete.api.topics.reader import origin_of
 from grete.ports import Log, LogRow
 from grete.protocol.changelog import ChangelogType, InputDecision, decode_changelog_header, decode_input_decision
 from grete.protocol.frames import decode_headers

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from grete.api.reader import origin_of
+from grete.api.topics.reader import origin_of
 from grete.execution.deterministic.numbering import ONE, cell_of, content_of
 from grete.execution.deterministic.outputs import LogicalOutputs
 from grete.execution.deterministic.remade import Visible

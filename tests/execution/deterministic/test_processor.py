@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from grete import (
     Job,
 )
-from grete.api.reader import origin_of
+from grete.api.topics.reader import origin_of
 from grete.core.actions import MergedWatermarks
 from grete.core.deterministic.logical_watermarks import NEVER, STEP_US
 from grete.core.deterministic.merge_channel import ALL
 from grete.core.events import Advance
-from grete.core.task_topology import wire
+from grete.core.graph.task_topology import wire
 from grete.execution.deterministic.announced_time import AnnouncedTime
 from grete.execution.deterministic.numbering import content_of
 from grete.execution.deterministic.outputs import LogicalOutputs
@@ -31,7 +31,7 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.record_batch import RecordBatch
 from grete.settings import Settings
 from grete.stores.memory import MemoryDisk, MemoryStore
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 from tests.execution.deterministic.stages import (
     JOB,
     Batches,

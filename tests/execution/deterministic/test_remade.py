@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, utf8
-from grete.api.reader import PRODUCER, SEQ
+from grete.api.topics.reader import PRODUCER, SEQ
 from grete.errors import Halted
 from grete.execution.deterministic.differing import explained
 from grete.execution.deterministic.remade import Made, OutputsDiffer, Visible, count, pack_released, unpack_released

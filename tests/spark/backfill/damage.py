@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from grete.core.changelog_fold import ChangelogFold, Segment
+from grete.core.changelog.changelog_fold import ChangelogFold, Segment
 from grete.logs.embedded.schema import OFFSET_BITS, crc_of
 from grete.logs.partition_reader import rows
 from grete.ports import JobLog

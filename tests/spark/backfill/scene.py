@@ -24,7 +24,7 @@ from grete.spark.backfill.history_checks import Accept, Accepted
 from grete.spark.backfill.ranges import parse_until
 from grete.spark.format.options import Where
 from grete.state.pins.prepare import prepare
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.local_reader import LocalReader
 from grete.worker.supervisor.local_job import LocalJob
 from tests.support.draining import drain

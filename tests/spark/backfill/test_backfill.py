@@ -17,12 +17,12 @@ from rich.console import Console
 
 from grete.cli import command_line
 from grete.cli.commands.audit import tell_audit
-from grete.cli.progress import Screen
+from grete.cli.output.progress import Screen
 from grete.errors import ConfigError, Fenced, Halted, TaskError
 from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.history import read_files
-from grete.state.read.commits import all_wirings, last_commit
-from grete.state.read.snapshots import settled_fold
+from grete.state.read.checkpoints.commits import all_wirings, last_commit
+from grete.state.read.checkpoints.snapshots import settled_fold
 from grete.testing.broker import Broker
 from grete.worker.supervisor.local_job import LocalJob
 from tests.cli.test_reading import unchanged

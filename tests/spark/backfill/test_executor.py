@@ -14,10 +14,10 @@ from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition, producer_id
 from grete.settings import Settings
-from grete.spark.backfill.executor import cut_pieces, run_stage
 from grete.spark.backfill.plans import BackfilledTask, StagePlan, Tail
+from grete.spark.backfill.run.executor import cut_pieces, run_stage
+from grete.spark.backfill.run.stages import has_one_channel
 from grete.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, STATE
-from grete.spark.backfill.stages import has_one_channel
 from grete.spark.format.options import Where
 from tests.support import recommendations
 from tests.support.local_batch import run_job

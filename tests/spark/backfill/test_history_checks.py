@@ -14,8 +14,8 @@ from grete.errors import ConfigError
 from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.history import read_files
 from grete.spark.backfill.history_checks import Accept, Accepted
-from grete.state.read.commits import all_wirings
-from grete.state.read.snapshots import settled_fold
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.snapshots import settled_fold
 from tests.spark.backfill.scene import NOW_MS, Records, Scene, external, parquet
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from grete.api.graph import RESERVED_STORES, StageGraph
-from grete.api.mode import Mode
+from grete.api.jobs.graph import RESERVED_STORES, StageGraph
+from grete.api.tasks.mode import Mode
 from grete.errors import ConfigError
 from grete.spark.backfill.audit import Audited, audit
 from grete.spark.backfill.backfill import Wanted, backfill
 from grete.spark.backfill.history_checks import Accept, Accepted
 from grete.spark.backfill.ranges import Until
 from grete.spark.format.options import Where
-from grete.state.read.commits import all_wirings
+from grete.state.read.checkpoints.commits import all_wirings
 from grete.testing.broker import Broker
 from tests.spark.backfill.damage import damage
 from tests.spark.backfill.scene import NOW_MS, Silent

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grete.core.task_topology import TaskWiring, wire
+from grete.core.graph.task_topology import TaskWiring, wire
 from grete.errors import ConfigError
 from grete.logs.embedded import EmbeddedLog
 from grete.logs.memory import MemoryLog, MemoryLogData
@@ -17,8 +17,8 @@ from grete.spark.backfill.backfill import Wanted, sources_of
 from grete.spark.backfill.plans import Tail
 from grete.spark.backfill.ranges import Cover, Ends, Until, check_placed, cover, parse_until
 from grete.spark.format.options import Where
-from grete.state.read.commits import all_wirings
-from grete.state.read.snapshots import settled_fold
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.snapshots import settled_fold
 from grete.state.write.rescale import rescale
 from tasks import word_count
 from tests.state import pair_bulk_writes, pair_job

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 from grete.logs.address import EMBEDDED
 from grete.testing.broker import Broker
 from tests.spark.backlog.feeds import DAY_MS, FEEDS, SHARE, backlog

@@ -6,7 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import IN_DIRECTORY, LogAddress
@@ -15,8 +15,8 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 from grete.state.read.changes import BEGINNING, NOTHING, Position, later, position_at
-from grete.state.read.commits import all_wirings, last_commit
-from grete.state.read.snapshots import contents, live, segments, snapshots_at
+from grete.state.read.checkpoints.commits import all_wirings, last_commit
+from grete.state.read.checkpoints.snapshots import contents, live, segments, snapshots_at
 from grete.worker.supervisor.local_job import LocalJob
 from tests.state.pair_job import job
 from tests.worker.workers import LIMIT_S

@@ -9,7 +9,7 @@ from zlib import crc32
 import pytest
 from msgspec.structs import replace
 
-from grete.api.serdes import int64
+from grete.api.serdes.serde import int64
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory
 from grete.job.topics import create_topics
@@ -33,8 +33,8 @@ from grete.state.read.changes import (
     ranges,
     wirings_of,
 )
-from grete.state.write.bulk_write import begin, commit
-from grete.state.write.bulk_write_attempt import Attempt
+from grete.state.write.bulk.bulk_write import begin, commit
+from grete.state.write.bulk.bulk_write_attempt import Attempt
 from tests.spark.format.history import SETTINGS, STORE, Counts, counts_at, positions, run
 from tests.state.pair_job import job
 

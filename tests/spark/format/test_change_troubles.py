@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import IN_DIRECTORY, LogAddress
 from grete.ports import JobLog
 from grete.state.read.changes import wirings_of
-from grete.state.read.snapshots import snapshots_at
-from grete.state.write.bulk_write import abort, begin
-from grete.state.write.bulk_write_attempt import Attempt
+from grete.state.read.checkpoints.snapshots import snapshots_at
+from grete.state.write.bulk.bulk_write import abort, begin
+from grete.state.write.bulk.bulk_write_attempt import Attempt
 from grete.state.write.rescale import rescale
 from tests.spark.format.history import SETTINGS, STORE, counts_at, positions, run
 from tests.spark.format.queries import Query, code, made_of

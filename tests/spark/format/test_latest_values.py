@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grete.core.changelog_fold import Segment
+from grete.core.changelog.changelog_fold import Segment
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, encode_data
 from grete.spark.format import latest_values
 from grete.spark.format.latest_values import Newest
-from grete.state.read.snapshots import contents, live
+from grete.state.read.checkpoints.snapshots import contents, live
 from tests.core.test_changelog_fold import BASE
 
 ROWS = st.lists(

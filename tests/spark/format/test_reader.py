@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from grete.api.serdes import int64
+from grete.api.serdes.serde import int64
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory
 from grete.job.topics import create_topics
@@ -20,9 +20,9 @@ from grete.protocol.changelog import (
     encode_data,
 )
 from grete.settings import Settings
-from grete.state.read.commits import all_wirings
-from grete.state.read.snapshots import commits, contents, live, segments, snapshots
-from grete.state.write.bulk_write import abort, begin
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.snapshots import commits, contents, live, segments, snapshots
+from grete.state.write.bulk.bulk_write import abort, begin
 from tasks.inverted_index import job
 from tests.spark.conftest import FILES, REFERENCE, FinishedJob, State
 from tests.state.pair_job import job as pair

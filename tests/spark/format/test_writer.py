@@ -18,8 +18,8 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.spark.format.columns import column
 from grete.spark.format.writer import partitioned
-from grete.state.read.commits import all_wirings
-from grete.state.read.snapshots import commits, settled_fold
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.snapshots import commits, settled_fold
 from tests.state.pair_bulk_writes import feed, run
 from tests.state.pair_job import job, observed
 
@@ -191,7 +191,7 @@ def test_what_cannot_be_written_is_refused(spark: "SparkSession", job_directory:
 @pytest.mark.parametrize("serde_column", ["key", "value"])
 def test_columns_survive(serde_column: str) -> None:
     """A column's values come back unchanged, nulls included, for each kind of serde."""
-    from grete.api.serdes import bytes_serde, int64, json, ordered_int64, utf8
+    from grete.api.serdes.serde import bytes_serde, int64, json, ordered_int64, utf8
 
     for serde, values in (
         (utf8, ["a", None, "ö\0"]),

@@ -21,9 +21,9 @@ from grete.settings import Settings
 from grete.spark.format.options import Where
 from grete.spark.moving.spark_mover import SparkMover
 from grete.state.pins.prepare import prepare
-from grete.state.read.snapshots import Snapshot, contents, segments, snapshots
-from grete.state.write.entries import Moved
-from grete.state.write.mover import Mover
+from grete.state.read.checkpoints.snapshots import Snapshot, contents, segments, snapshots
+from grete.state.write.moving.entries import Moved
+from grete.state.write.moving.mover import Mover
 from grete.state.write.rescale import rescale
 from grete.worker.supervisor.local_job import LocalJob
 from tests.spark.backfill.scene import NOW_MS, Silent

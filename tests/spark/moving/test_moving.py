@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from grete.api.job import Job
+from grete.api.jobs.job import Job
 from grete.errors import ConfigError
 from grete.execution.deterministic.outputs import is_of_outputs
 from grete.execution.timing.floors import FLOOR
@@ -18,11 +18,11 @@ from grete.protocol.partitioner import partition_of
 from grete.spark.format.options import Where
 from grete.spark.moving.spark_mover import SparkMover
 from grete.state.pins.prepare import prepare
-from grete.state.read.commits import all_wirings
-from grete.state.read.snapshots import contents, segments, snapshots
-from grete.state.write.entries import Moved
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.snapshots import contents, segments, snapshots
 from grete.state.write.fork import fork
-from grete.state.write.mover import Mover
+from grete.state.write.moving.entries import Moved
+from grete.state.write.moving.mover import Mover
 from grete.testing.broker import Broker
 from grete.worker.supervisor.local_job import LocalJob
 from tests.spark.backfill.scene import NOW_MS, Silent

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from grete.cli.main import app
 from grete.errors import ConfigError, Fenced
 from grete.spark.moving.spark_mover import SparkMover
-from grete.state.read.commits import all_wirings, last_commit
-from grete.state.write.bulk_write_attempt import BulkWrite, Written
-from grete.state.write.routes import Route
+from grete.state.read.checkpoints.commits import all_wirings, last_commit
+from grete.state.write.bulk.bulk_write_attempt import BulkWrite, Written
+from grete.state.write.moving.routes import Route
 from grete.worker.supervisor.local_job import LocalJob
 from tests.spark.backfill.scene import Silent
 from tests.spark.moving.scene import CLUSTER, Moving, made

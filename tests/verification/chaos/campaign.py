@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from grete.core.task_topology import wire
+from grete.core.graph.task_topology import wire
 from grete.errors import ExitCode
-from grete.state.read.commits import uncommitted_records
+from grete.state.read.checkpoints.commits import uncommitted_records
 from grete.state.read.local_reader import LocalReader
 from tests.verification.chaos.chain import PARTITIONS, Chain, Given, Spread, Tail
 from tests.verification.chaos.checker import Checker

@@ -22,10 +22,10 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from grete.errors import FrameworkError
-from grete.logs.kafka.config import split_options, transactional
-from grete.logs.kafka.errors import Troubles
-from grete.logs.kafka.metadata_client import MetadataClient
-from grete.logs.kafka.tail import read_tail
+from grete.logs.kafka.client.config import split_options, transactional
+from grete.logs.kafka.client.errors import Troubles
+from grete.logs.kafka.client.metadata_client import MetadataClient
+from grete.logs.kafka.write.tail import read_tail
 from grete.logs.patience import Patience
 from grete.protocol.ids import TopicPartition
 from tests.verification.chaos.cluster import NOTICED_SOON, Cluster

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from grete import Files, Input, Job, Output, Record, Store, Task, Topic, json, utf8
-from grete.api.mode import Mode
+from grete.api.tasks.mode import Mode
 
 KEYS = 12  # of the input; of a later stage, some more or less
 HOT = 0.4  # of the records have the first key

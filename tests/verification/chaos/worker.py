@@ -155,7 +155,7 @@ class CommitProgress:
 
     def _freeze_in_transaction(self) -> None:
         """Stop this process by SIGSTOP when a transaction's messages are with the broker, and its end is not."""
-        from grete.logs.kafka.transactions import Transactions
+        from grete.logs.kafka.write.transactions import Transactions
 
         hand_over = Transactions._hand_over
 

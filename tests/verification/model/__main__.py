@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from grete.cli.tables import print_table
+from grete.cli.output.tables import print_table
 from tests.verification.model.counterexamples import COUNTEREXAMPLES, opened
 from tests.verification.model.search import STATES_MAX, Report, explore
 from tests.verification.model.system import System

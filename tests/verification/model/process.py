@@ -20,7 +20,7 @@ from msgspec import Struct
 from grete.core import actions as do
 from grete.core import events as on
 from grete.core.aligned.task import TaskCore
-from grete.core.graph_check import check_aligned
+from grete.core.graph.graph_check import check_aligned
 from grete.core.lifecycle import StartupPhase
 from grete.core.startup import StartUp
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, decode_data, encode_data

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from grete.core.graph.task_topology import TaskWiring, wire
+from grete.core.graph.topology import Stage, Stream, Topology
 from grete.core.limits import Limits
-from grete.core.task_topology import TaskWiring, wire
-from grete.core.topology import Stage, Stream, Topology
 from grete.protocol.ids import TopicPartition, split_producer_id
 
 ROOMY = 1 << 40

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from grete.api.job import Job
-from grete.core.task_topology import wire
+from grete.api.jobs.job import Job
+from grete.core.graph.task_topology import wire
 from grete.errors import ExitCode
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
@@ -28,7 +28,7 @@ from grete.ports import ExternalRecord, Log
 from grete.protocol.ids import TopicPartition
 from grete.replay.replay import Found, replay
 from grete.settings import Settings
-from grete.state.read.commits import newest_commit
+from grete.state.read.checkpoints.commits import newest_commit
 from grete.worker.life.process_main import WorkerSpec, main
 from tests.verification.nondeterminism.lines import ANSWERS, LINES
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError, FrameworkError
 from tests.verification.simulation.fault_plan import FAULTY
 from tests.verification.simulation.oracle import TaskHistory, Violation

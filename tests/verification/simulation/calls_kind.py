@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from zlib import crc32
 
-from grete.api.calls import AnyCall, CallError
+from grete.api.tasks.calls import AnyCall, CallError
 from grete.protocol.notes import CallResult
 
 LATENCIES_MS = 0, 0, 1, 4, 15, 60

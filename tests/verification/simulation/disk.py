@@ -9,7 +9,7 @@ from grete.errors import StoreCorrupted
 from grete.execution.timing.reserved_stores import META, OUTBOX, STREAM_TIME, TURN
 from grete.ports import Write
 from grete.stores.memory import MemoryDisk, MemoryStore
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 from grete.stores.sorted_view import SortedView
 from grete.stores.spill import MemorySpill
 from tests.verification.simulation.boundary import Boundary

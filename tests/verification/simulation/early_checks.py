@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from grete.api.sink import Released
+from grete.api.sinks.sink import Released
 from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.oracle import Violation
 from tests.verification.simulation.outside import Outside

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 
-from grete.core.topology import Topology
+from grete.core.graph.topology import Topology
 from grete.protocol.ids import TopicPartition
 
 Rows = tuple[tuple[float, bytes], ...]  # of a partition: share of the steps after which it arrives, value

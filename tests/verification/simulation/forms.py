@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from grete.core.task_topology import wire
+from grete.core.graph.task_topology import wire
 from grete.protocol.ids import split_producer_id
 from tests.verification.simulation.fault_plan import draw_drain_faults
 from tests.verification.simulation.feeds import as_tasks_see, expected_of, table_of

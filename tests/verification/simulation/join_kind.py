@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
-from grete.api.interval_join import IntervalJoin
-from grete.api.joins import Pair
-from grete.api.serdes import bytes_serde
+from grete.api.serdes.serde import bytes_serde
+from grete.api.stateful.interval_join import IntervalJoin
+from grete.api.stateful.joins import Pair
 from tests.verification.simulation.window_kinds import PlainRows, Schedule
 
 NAME = "near"

@@ -5,7 +5,7 @@ In a mixed world they hold for its deterministic tasks, those of aligned mode fo
 
 from collections.abc import Mapping, Sequence
 
-from grete.api.reader import origin_of
+from grete.api.topics.reader import origin_of
 from grete.core.deterministic.logical_watermarks import step_at
 from grete.core.events import Advance
 from grete.ports import ExternalRecord, LogRow

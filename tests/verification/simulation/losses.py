@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from grete.core.task_topology import wire
+from grete.core.graph.task_topology import wire
 from grete.protocol.ids import split_producer_id
 from tests.verification.simulation.feeds import as_tasks_see, expected_of
 from tests.verification.simulation.oracle import Violation

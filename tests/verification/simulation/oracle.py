@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.execution.timing.timers import Due
 from grete.ports import ExternalRecord
 from grete.protocol.commit import Commit

@@ -8,9 +8,9 @@ from typing import Any
 
 from sortedcontainers import SortedSet
 
-from grete.api.timers import Timer
-from grete.api.windows import Window
-from grete.core.task_topology import TaskWiring
+from grete.api.stateful.windows import Window
+from grete.api.tasks.timers import Timer
+from grete.core.graph.task_topology import TaskWiring
 from grete.execution.timing.event_time import BEFORE_ALL, TimeSource
 from grete.execution.timing.reserved_stores import META, STREAM_TIME, TURN
 from grete.execution.timing.timers import WALL, Due

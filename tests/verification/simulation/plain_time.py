@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.execution.timing.event_time import AFTER_ALL, BEFORE_ALL, TimeSource
 from tests.verification.simulation.steps import OUTSIDE
 

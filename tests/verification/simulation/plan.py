@@ -6,9 +6,9 @@ from typing import Literal
 
 import msgspec
 
+from grete.core.graph.task_topology import TaskWiring
+from grete.core.graph.topology import Topology
 from grete.core.limits import Limits
-from grete.core.task_topology import TaskWiring
-from grete.core.topology import Topology
 from grete.execution.build import limits_of
 from grete.protocol.ids import TopicPartition, split_producer_id
 from grete.settings import Settings

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+from grete.core.graph.task_topology import TaskWiring
 from grete.core.lifecycle import TaskStatus
-from grete.core.task_topology import TaskWiring
 from grete.execution.engine.driver import TaskDriver
 from tests.verification.simulation.arrivals import Arrivals
 from tests.verification.simulation.builds import Builds

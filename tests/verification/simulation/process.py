@@ -10,8 +10,8 @@ from zlib import crc32
 import msgspec
 
 from grete.core.deterministic.task import DeterministicCore
+from grete.core.graph.task_topology import TaskWiring
 from grete.core.lifecycle import StartupPhase, TaskStatus
-from grete.core.task_topology import TaskWiring
 from grete.execution.build import TaskIO, aligned_driver, deterministic_driver, store_names
 from grete.execution.engine.driver import TaskDriver
 from grete.execution.timing.event_time import AFTER_ALL

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from grete.api.context import LogicalContext
+from grete.api.tasks.context import LogicalContext
 from grete.core.deterministic.logical_watermarks import NEVER, step_at
 from grete.core.events import Advance
-from grete.core.task_topology import TaskWiring
+from grete.core.graph.task_topology import TaskWiring
 from grete.execution.calls.flight import DRAWS
 from grete.execution.timing.event_time import BEFORE_ALL, TimeSource
 from grete.execution.timing.timers import Due

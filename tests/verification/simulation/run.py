@@ -10,9 +10,10 @@ from functools import lru_cache
 from random import Random
 from types import ModuleType
 
-from grete.core import changelog_fold, startup
 from grete.core import standby as standby_core
+from grete.core import startup
 from grete.core.aligned import closing
+from grete.core.changelog import changelog_fold
 from grete.core.deterministic import write_ahead
 from grete.execution.changelog import changelog_writer, standby
 from grete.execution.deterministic import outputs as logical_outputs

@@ -21,7 +21,7 @@ from grete.protocol.envelope import MessageType, decode_header
 from grete.protocol.ids import TopicPartition, split_producer_id
 from grete.protocol.notes import CallResult
 from grete.protocol.record_batch import RecordBatch
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 from tests.verification.simulation.calls_kind import SimCaller
 from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.sink import DIRECTORY, SimSink, SlowSteps

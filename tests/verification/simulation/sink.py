@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
-from grete.api.sink import Entry, Owner, Released
+from grete.api.sinks.sink import Entry, Owner, Released
 from grete.errors import Fenced, Halted
 from grete.execution.sinks.outbox_executor import AtOnce
 from tests.verification.simulation.boundary import Boundary
@@ -70,7 +70,7 @@ class EarlyAccount:
 
 
 class SimSink:
-    """grete.api.sink.Sink of one process. What is named survives everything, drafts survive nothing."""
+    """grete.api.sinks.sink.Sink of one process. What is named survives everything, drafts survive nothing."""
 
     def __init__(
         self, boundary: Boundary, exists: Callable[[int], bool], applied: Callable[[int, list[bytes]], None]
@@ -114,7 +114,7 @@ class SimSink:
 
 
 class SimEarlySink(SimSink):
-    """grete.api.sink.EarlySink of one process. What has become visible survives everything."""
+    """grete.api.sinks.sink.EarlySink of one process. What has become visible survives everything."""
 
     def __init__(self, boundary: Boundary, account: Callable[[], EarlyAccount]) -> None:
         super().__init__(boundary, lambda _: False, lambda _, values: None)

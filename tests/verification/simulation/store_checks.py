@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from grete.core.changelog_fold import ChangelogFold
+from grete.core.changelog.changelog_fold import ChangelogFold
 from grete.errors import Halted
 from grete.ports import LogRow, Write
 from grete.protocol.changelog import decode_data

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from grete.logs.kafka import endings
+from grete.logs.kafka.client import endings
 from grete.logs.memory import MemoryPartition
 from grete.ports import ExternalRecord
 from tests.verification.simulation.sends import TransactionalWriter

@@ -11,17 +11,17 @@ from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
-from grete.api.calls import Call
-from grete.api.deduplicate import ById, BySequence, Deduplicate
-from grete.api.files import Files
-from grete.api.graph import FIRST_USER_STORE, StageGraph, describe
+from grete.api.jobs.graph import FIRST_USER_STORE, StageGraph, describe
 from grete.api.record import Record
-from grete.api.serdes import bytes_serde
+from grete.api.serdes.serde import bytes_serde
+from grete.api.sinks.files import Files
+from grete.api.stateful.windows import Window, WindowStore
 from grete.api.store import Store
-from grete.api.task import Task
-from grete.api.timers import Timer, Timers
-from grete.api.topic import DeadLetter, Input, Output, Topic
-from grete.api.windows import Window, WindowStore
+from grete.api.tasks.calls import Call
+from grete.api.tasks.task import Task
+from grete.api.tasks.timers import Timer, Timers
+from grete.api.topics.deduplicate import ById, BySequence, Deduplicate
+from grete.api.topics.topic import DeadLetter, Input, Output, Topic
 from grete.protocol.ids import TopicPartition
 from tests.verification.simulation.calls_kind import ask, combined, result_of
 from tests.verification.simulation.expiry_kind import FRESH, TTL_MS

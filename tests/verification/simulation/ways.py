@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from grete.api.topic import Output
+from grete.api.topics.topic import Output
 
 TURNS, BY_KEY = 0, 1  # of four: how a record finds its partition; else the task names it
 

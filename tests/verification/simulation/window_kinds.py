@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 from zlib import crc32
 
-from grete.api.key_windows import KeyWindows, SessionWindow, SlidingWindow
-from grete.api.serdes import bytes_serde, functions_of
+from grete.api.serdes.serde import bytes_serde, functions_of
+from grete.api.stateful.key_windows import KeyWindows, SessionWindow, SlidingWindow
+from grete.api.stateful.windows import Every, HoppingWindow, Window, WindowStore
+from grete.api.stateful.windows import TumblingWindow as Tumbling
 from grete.api.store import Store
-from grete.api.windows import Every, HoppingWindow, Window, WindowStore
-from grete.api.windows import TumblingWindow as Tumbling
 from grete.execution.task_code.binding import bound
 
 NAME = "panes"

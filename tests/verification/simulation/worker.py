@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from grete.core.task_topology import TaskWiring
-from grete.core.topology import Topology
+from grete.core.graph.task_topology import TaskWiring
+from grete.core.graph.topology import Topology
 from grete.errors import FrameworkError
 from grete.execution.engine.driver import TaskDriver
 from grete.execution.engine.pending_sends import CHANGELOG

@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from grete.core.task_topology import wire
-from grete.core.topology import Stage, Stream, Topology, stream_topic
+from grete.core.graph.task_topology import wire
+from grete.core.graph.topology import Stage, Stream, Topology, stream_topic
 from grete.execution.build import limits_of
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import NamedTuple
 
-from grete.api.task import Task
+from grete.api.tasks.task import Task
 from grete.execution.deterministic.lint.code_reader import STATE, CodeReader
 from grete.execution.deterministic.lint.patterns import unwrapped
 from grete.execution.deterministic.lint.reading import CodeReading

@@ -8,16 +8,16 @@ from typing import Any
 
 from grete.core.actions import Action, WipeStore, WriteData
 from grete.core.aligned.task import TaskCore
-from grete.core.changelog_fold import ChangelogFold
-from grete.core.changelog_rewrite import ChangelogRewrite
+from grete.core.changelog.changelog_fold import ChangelogFold
+from grete.core.changelog.changelog_rewrite import ChangelogRewrite
+from grete.core.changelog.ownership import Ownership
 from grete.core.commit_pipeline import CommitPipeline
 from grete.core.events import ChangelogRow
-from grete.core.ownership import Ownership
 from grete.core.startup import StartUp
 from grete.execution.engine.driver import TaskDriver
-from grete.stores.overlay import Overlay
-from grete.stores.overlay_store import OverlayStore
-from grete.stores.rewrite_slice import BEGUN
+from grete.stores.overlay.overlay import Overlay
+from grete.stores.overlay.overlay_store import OverlayStore
+from grete.stores.overlay.rewrite_slice import BEGUN
 from tests.verification.simulation.builds import Builds
 from tests.verification.simulation.mutants.registry import busier, full_of, mutant
 from tests.verification.simulation.plan import Plan, with_settings

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from grete.api.sink import Released
+from grete.api.sinks.sink import Released
 from grete.execution.sinks.early_plan import EarlyPlan
 from grete.execution.sinks.early_release import EarlyReleases
 from tests.verification.simulation.forms import with_early_sinks

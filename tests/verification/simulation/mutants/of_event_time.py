@@ -8,7 +8,7 @@ from grete.core.aligned.inputs import Inputs
 from grete.core.aligned.task import TaskCore
 from grete.execution.timing.event_time import BEFORE_ALL, EventTime
 from grete.execution.timing.timers import TimerQueue
-from grete.stores.expiring_store import ExpiringStore
+from grete.stores.overlay.expiring_store import ExpiringStore
 from tests.verification.simulation.forms import with_wall_timers
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.plan import NEVER_IDLE_MS, Plan, with_settings

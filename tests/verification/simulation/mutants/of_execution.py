@@ -11,7 +11,7 @@ from grete.execution.task_code.outputs import Outputs
 from grete.execution.task_code.own_entries import OwnEntries
 from grete.execution.timing.reserved_stores import TURN
 from grete.execution.timing.timers import TimerQueue
-from grete.stores.overlay import Overlay
+from grete.stores.overlay.overlay import Overlay
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan
 

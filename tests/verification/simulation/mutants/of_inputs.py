@@ -14,8 +14,8 @@ from grete.core.aligned.early_buffer import EarlyBuffer
 from grete.core.aligned.inputs import Inputs
 from grete.core.aligned.rollbacks import Rollbacks
 from grete.core.aligned.task import TaskCore
+from grete.core.graph.task_topology import TaskWiring
 from grete.core.limits import Limits
-from grete.core.task_topology import TaskWiring
 from grete.protocol.commit import InputCommit
 from grete.protocol.ids import RollbackEntry, TopicPartition, split_producer_id
 from tests.verification.simulation.builds import Builds

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from grete.api.interval_join import IntervalJoin
+from grete.api.stateful.interval_join import IntervalJoin
 from tests.verification.simulation.forms import with_joins
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.plan import Plan

@@ -4,7 +4,7 @@ from typing import Any
 
 from grete.core.aligned.task import TaskCore
 from grete.core.lifecycle import CommitStep
-from grete.stores.overlay_store import OverlayStore
+from grete.stores.overlay.overlay_store import OverlayStore
 from tests.verification.simulation.forms import with_many_keys
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan, with_settings

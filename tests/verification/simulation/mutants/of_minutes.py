@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from grete.core.changelog_rewrite import ChangelogRewrite
+from grete.core.changelog.changelog_rewrite import ChangelogRewrite
 from grete.logs.partition_reader import PartitionReader
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan, with_settings

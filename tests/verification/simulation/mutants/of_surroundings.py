@@ -15,7 +15,7 @@ from grete.ports import LogRow
 from grete.protocol.changelog import ChangelogType, decode_changelog_header, decode_data
 from grete.protocol.envelope import decode_header
 from grete.protocol.ids import TopicPartition
-from grete.stores.overlay_store import OverlayStore
+from grete.stores.overlay.overlay_store import OverlayStore
 from tests.verification.simulation.boundary import name_of
 from tests.verification.simulation.mutants.registry import busier, full_of, mutant
 from tests.verification.simulation.plan import Plan

@@ -5,7 +5,8 @@ from typing import Any
 
 from msgspec import structs
 
-from grete.core.changelog_fold import ChangelogFold
+from grete.core.changelog.changelog_fold import ChangelogFold
+from grete.core.changelog.ownership import Ownership
 from grete.core.deterministic import merge
 from grete.core.deterministic.logical_clock import LogicalClock
 from grete.core.deterministic.logical_watermarks import NEVER
@@ -14,7 +15,6 @@ from grete.core.deterministic.merge_channel import ALL
 from grete.core.deterministic.processing import Processing
 from grete.core.deterministic.source import Source
 from grete.core.deterministic.task import DeterministicCore
-from grete.core.ownership import Ownership
 from grete.execution.deterministic.outputs import LogicalOutputs
 from grete.protocol.changelog import ChangelogType, decode_changelog_header, decode_input_decision
 from tests.verification.simulation.mutants.registry import full_of, mutant

@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
+from grete.core.changelog.ownership import Ownership
 from grete.core.events import ChangelogAppended, ChangelogEnd
-from grete.core.ownership import Ownership
 from grete.core.task_changelog import TaskChangelog
 from grete.errors import Fenced, LogAway, OffsetOutOfRange
 from grete.execution.changelog.own_changelog import OwnChangelog
 from grete.execution.engine.aligned_mode import AlignedMode
 from grete.execution.engine.driver import TaskDriver
-from grete.logs.kafka import endings
+from grete.logs.kafka.client import endings
 from grete.logs.partition_reader import PartitionReader
 from grete.ports import LogRow
 from grete.protocol.changelog import ChangelogType

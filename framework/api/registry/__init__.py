@@ -1,0 +1,1 @@
+"""Serdes whose schemas are kept by a schema registry."""

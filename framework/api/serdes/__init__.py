@@ -1,0 +1,1 @@
+"""Keys and values as bytes: the serdes, and how two of them differ."""

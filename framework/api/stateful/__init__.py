@@ -1,0 +1,1 @@
+"""Windows, joins and versioned stores: declarations that keep stores of their own."""

@@ -1,0 +1,1 @@
+"""A task: its methods, context, calls and timers."""

@@ -1,0 +1,1 @@
+"""Topics, and the input and output by which a task reads and writes them."""

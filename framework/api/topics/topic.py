@@ -1,0 +1,204 @@
+"""Topics and the two ends that a task may hold: Input and Output."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeVar, overload
+
+from grete.api.registry.schema_registry import End, RecordHeaders, RegistrySerde
+from grete.api.serdes.avro_serde import refuse_was
+from grete.api.serdes.serde import Serde
+from grete.api.sinks.external import External
+from grete.api.sinks.files import Files
+from grete.api.sinks.http import Http
+from grete.api.sinks.table import Table
+from grete.api.topics.deduplicate import Deduplicate
+from grete.errors import ConfigError, TaskError
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Null = Literal["refuse", "tombstone"]  # of a topic
+Time = Literal["record", "intake", "none"] | Callable[[V], int]  # of an input
+
+
+@dataclass(frozen=True, slots=True)
+class Topic(Generic[K, V]):
+    """A named stream of keyed records, declared once and shared by both ends.
+
+    Only read in a job: an external source. Only written: an external sink. Written by one stage and read by another: an
+    internal stream, partitioned by key, that exists per edge and is not for outside readers; if it is ``public``, each
+    record goes to the topic of this name as well, so that readers outside of the job have it, too.
+
+    ``null``: what becomes of bytes that the serde reads as None, such as JSON's text null, in an input. "refuse": the
+    record cannot be decoded. "tombstone": it counts as null, a value as a tombstone, a key as none.
+    """
+
+    name: str
+    key: Serde[K]
+    value: Serde[V]
+    public: bool = False
+    null: Null = field(default="refuse", kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Give a schema registry's serdes their subjects. Raises ConfigError: one is for stores only; no such null."""
+        if self.null not in ("refuse", "tombstone"):
+            raise ConfigError(f"topic {self.name}: null={self.null!r}: need 'refuse' or 'tombstone'")
+        ends: tuple[End, End] = ("key", "value")
+        for end in ends:
+            serde = getattr(self, end)
+            refuse_was(serde, f"topic {self.name}")
+            if isinstance(serde, RegistrySerde):
+                object.__setattr__(self, end, serde.of(self.name, end))
+
+
+def encode_record(
+    topic: Topic[K, V], key: K | None, value: V | None, headers: RecordHeaders
+) -> tuple[bytes | None, bytes | None, RecordHeaders]:
+    """Return key, value and headers as the topic's serdes write them: those of a schema registry may add headers.
+
+    Their headers replace those that came with another record: each would be taken for this one's schema.
+    """
+    raw: list[bytes | None] = []
+    added: list[tuple[str, bytes | None]] = []
+    ends: list[tuple[Serde[Any], Any]] = [(topic.key, key), (topic.value, value)]
+    for serde, part in ends:
+        if isinstance(serde, RegistrySerde):
+            headers = [each for each in headers if each[0] != serde.header]
+            data, more = (None, ()) if part is None else serde.encode_with(part)
+            raw.append(data)
+            added += more
+        else:
+            raw.append(None if part is None else serde.encode(part))
+    return raw[0], raw[1], [*headers, *added] if added else headers
+
+
+def uses_registry(topic: Topic[Any, Any]) -> bool:
+    """Tell whether an end of a topic has a schema registry's serde."""
+    return isinstance(topic.key, RegistrySerde) or isinstance(topic.value, RegistrySerde)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Error policy: a record that cannot be decoded or processed goes to ``topic``, and what it did is undone.
+
+    Key and value are written as the bytes that came, whatever the topic's serdes, with headers ``grete.error``,
+    ``grete.stage``, ``grete.partition``, ``grete.topic``, ``grete.source`` (the partition read), ``grete.offset``,
+    ``grete.index`` (in the message) and ``grete.traceback`` (the last 2,000 characters of what your code raised) added;
+    the last two not in deterministic mode, where an output made again must be the same. It has the record's timestamp;
+    where that is ahead of the clock, which a broker may refuse, it has the clock's, and ``grete.timestamp`` the
+    record's. It is an output of the checkpoint like any other.
+
+    Of a timer the letter has the key, no value, and ``grete.timer``, the time that it was set for. Of a window it has
+    key and value as a topic with their serdes has them, and ``grete.window``, ``grete.start``, ``grete.end``,
+    ``grete.final`` and ``grete.key_serde``. Of a record without a match it has key and value likewise, and
+    ``grete.join``, ``grete.side`` and ``grete.key_serde``.
+    """
+
+    topic: Topic[Any, Any]
+
+
+Errors = Literal["fail", "drop"] | DeadLetter
+StartPosition = Literal["earliest", "latest"] | datetime
+
+
+class Input(Generic[K, V]):
+    """A class attribute of a task: read this topic.
+
+    ``errors`` says what becomes of a record that cannot be decoded or processed: "fail" stops the task, DeadLetter sets
+    the record aside, "drop" counts it and goes on. What the record did is undone in both.
+
+    ``deduplicate``, ById or BySequence, drops what comes a second time, of a topic that others write into this job. A
+    record that goes to the dead-letter topic is not remembered: each time it comes, it has a letter.
+
+    ``start``: where a job begins to read a topic that others write: with the first record that is there, behind the
+    last one, or with the first one whose timestamp is that time or later. The job's first start settles it
+    (docs/guides/inputs.md).
+
+    ``bootstrap``: at each start the task reads this topic, which others write, to the end that it has then, before it
+    reads its other inputs (Samza: bootstrap stream).
+
+    ``priority``: while records of this topic, which others write, are at hand, the task reads none of its other topics
+    from outside that have a lower number (Samza: MessageChooser). Equal ones are read in the order of time.
+
+    ``broadcast``: each task of the stage reads every record of the topic, however many partitions that has (Kafka
+    Streams: GlobalKTable; Flink: broadcast state); for what is small.
+
+    ``time``: which time a record has: the timestamp that its producer gave it ("record"), what a function makes of its
+    value (ms since 1970; a null value keeps the timestamp), or the moment at which the task takes it in ("intake").
+    "none": a record keeps its timestamp, and event time does not go by it: it neither moves on nor waits for this
+    topic. That is the default with ``bootstrap``, for a table beside a stream; else "record" is. A job keeps the
+    default that it began with.
+    ``out_of_order_ms``: by how much a record may be older than another before it in its partition: the partition holds
+    event time that far back. ``idle_ms``: for the setting event_time_idle_ms. All three are for a topic that others
+    write.
+    """
+
+    def __init__(
+        self,
+        topic: Topic[K, V],
+        errors: Errors = "fail",
+        *,
+        start: StartPosition = "earliest",
+        deduplicate: Deduplicate[K, V] | None = None,
+        bootstrap: bool = False,
+        priority: int = 0,
+        broadcast: bool = False,
+        time: Time[V] | None = None,
+        out_of_order_ms: int = 0,
+        idle_ms: int | None = None,
+    ) -> None:
+        """Declare the input. Raises ConfigError for ``time=`` on a value whose schema id is in a header."""
+        self.topic = topic
+        self.errors = errors
+        self.start = start
+        self.deduplicate = deduplicate
+        self.bootstrap = bootstrap
+        self.priority = priority
+        self.broadcast = broadcast
+        if callable(time) and isinstance(topic.value, RegistrySerde) and topic.value.in_header:
+            raise ConfigError(
+                f"topic {topic.name}: time= with a function reads the value alone, and its schema id is in a header: "
+                'SchemaRegistry(…, schema_id="payload")'
+            )
+        self.time: Time[V] = "record" if time is None else time
+        self.says_time = time is not None
+        self.out_of_order_ms = out_of_order_ms
+        self.idle_ms = idle_ms
+
+
+class Output(Generic[K, V]):
+    """A class attribute of a task: write this topic, or to files, a table, a web service or a system of your own.
+
+    On the running task ``send`` is bound.
+    """
+
+    target: Topic[K, V] | Files[V] | Table[V] | Http[V] | External[V]
+
+    @overload
+    def __init__(self, target: Topic[K, V]) -> None: ...
+
+    @overload
+    def __init__(self: "Output[None, V]", target: Files[V] | Table[V] | Http[V] | External[V]) -> None: ...
+
+    def __init__(self, target: Any) -> None:
+        """Declare the output."""
+        self.target = target
+
+    def send(
+        self,
+        key: K | None,
+        value: V | None,
+        *,
+        timestamp: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        partition: int | None = None,
+    ) -> None:
+        """Write a record of the current checkpoint.
+
+        ``timestamp`` (ms) is that of the record or timer in process unless given. ``partition`` is that of Kafka's
+        murmur2(key); without a key, each in turn. Where the target is no topic, only the value counts. Raises
+        SerdeError, or TaskError if the partition does not exist or the task is not running (``init`` and ``close`` may
+        not send).
+        """
+        raise TaskError(f"output {self.target!r} is used outside of process, process_batch and the on_… methods")

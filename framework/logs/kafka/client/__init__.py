@@ -1,0 +1,1 @@
+"""Kafka's client: its configuration, its errors, and what a broker is asked."""

@@ -1,0 +1,1 @@
+"""Writing of topics on Kafka, by transactions or without."""

@@ -1,0 +1,1 @@
+"""The page of a running job: its files, its data, and what a browser asks."""

@@ -1,0 +1,341 @@
+"""Reads what a job has stored, for the page: state, topics, dead letters, changelogs. It cannot write.
+
+Each answer is a page of rows of bounded size, from a read of bounded time and bytes.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from grete.api.jobs.job import Job
+from grete.api.serdes.serde import Serde, bytes_serde
+from grete.api.store import Store
+from grete.api.topics.topic import Topic
+from grete.errors import ConfigError, TransientError
+from grete.execution.records.decoding import headers_of
+from grete.job.dead_letters import Letter, letter_of, serdes_of
+from grete.job.metadata import pinned_settings
+from grete.open_transaction import OpenTransaction
+from grete.ports import JobLogReader, LogRow, MetadataReader
+from grete.protocol.frames import encode_headers
+from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
+from grete.state.read.changelog_text import message_in
+from grete.state.read.checkpoints.snapshots import snapshots
+from grete.state.read.local_reader import place_of, store_named
+from grete.state.read.newest import NewestReader
+from grete.state.read.shown import decoded, external_topics, from_text
+from grete.state.read.snapshot_reader import SnapshotReader
+
+ROWS_MAX = 100  # of a page
+CHARS_MAX = 2_000  # of a key or value
+READ_S_MAX, READ_BYTES_MAX = 15.0, 256 << 20  # of one answer
+WINDOW_BYTES = 1 << 20  # read at once
+HIDDEN = "(hidden)"
+
+Arguments = Mapping[str, str]
+AnswerOf = Callable[[JobLogReader, Mapping[str, str]], "EntriesPage | RowsPage"]
+
+
+class EntryShown(msgspec.Struct, frozen=True):
+    """An entry of a store. ``raw``: its key as hex digits."""
+
+    partition: int
+    raw: str
+    key: str
+    value: str
+
+
+class EntriesPage(msgspec.Struct, frozen=True):
+    """Entries of a store. ``next``: what the next page begins after, None: there is none."""
+
+    rows: list[EntryShown]
+    next: str | None
+    notes: list[str]
+    serdes: tuple[str, str]
+
+
+class RecordShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A record. ``told``: what a dead letter says of its error."""
+
+    offset: int
+    timestamp_ms: int
+    key: str
+    value: str
+    headers: list[tuple[str, str]]
+    told: dict[str, str] | None = None
+
+
+class MessageShown(msgspec.Struct, frozen=True):
+    """A message of a changelog."""
+
+    offset: int
+    append_time_ms: int
+    type: str
+    text: str
+    generation: int | None
+    seq: int | None
+
+
+class RowsPage(msgspec.Struct, frozen=True):
+    """Rows of a partition, which holds ``start`` to ``end``. ``next``: where the next page begins, None: nowhere."""
+
+    partitions: int
+    start: int
+    end: int
+    next: int | None
+    rows: list[RecordShown] | list[MessageShown]
+
+
+class LogPage(NamedTuple):
+    """Rows as they were read, and where."""
+
+    at: TopicPartition
+    rows: list[LogRow]
+    partitions: int
+    start: int
+    end: int
+
+    def shown(self, rows: list[RecordShown] | list[MessageShown]) -> RowsPage:
+        """Return the page of these, which are made of its rows."""
+        last = self.rows[-1].offset + 1 if self.rows else self.end
+        return RowsPage(self.partitions, self.start, self.end, last if last < self.end else None, rows)
+
+
+class BoundedReader:
+    """A log's reading half that gives up after a time, or after a number of bytes: somebody waits for the answer."""
+
+    def __init__(self, log: JobLogReader, seconds: float = READ_S_MAX, bytes_max: int = READ_BYTES_MAX) -> None:
+        self._log, self._until_s, self._left = log, time.monotonic() + seconds, bytes_max
+        self._said = f"more than {seconds:.0f} s, or {bytes_max >> 20} MiB of the log"
+
+    def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
+        """Read as the log does. Raises TransientError at the bound."""
+        rows = self._log.read(partition, offset, max_bytes)
+        self._left -= sum(len(row.key or b"") + len(row.value or b"") for row in rows)
+        if self._left < 0 or time.monotonic() > self._until_s:
+            raise TransientError(
+                f"this takes {self._said}: ask for less, or use the command line, which has no bound: "
+                "grete state get, grete state scan, grete topic read"
+            )
+        return rows
+
+    def partitions(self, topic: str) -> int | None:
+        """As the log."""
+        return self._log.partitions(topic)
+
+    def topics(self) -> Any:
+        """As the log."""
+        return self._log.topics()
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """As the log."""
+        return self._log.bounds(partition)
+
+    def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """As the log."""
+        return self._log.all_bounds(partitions)
+
+    def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
+        """As the log."""
+        return self._log.open_transactions(partitions)
+
+    def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """As the log."""
+        self._log.expect(spans)
+
+    def at_hand(self, partition: TopicPartition, offset: int) -> bool:
+        """As the log."""
+        return self._log.at_hand(partition, offset)
+
+    def leave(self, partition: TopicPartition) -> None:
+        """As the log."""
+        self._log.leave(partition)
+
+    def read_metadata(self, job: str) -> MetadataReader:
+        """As the log."""
+        return self._log.read_metadata(job)
+
+    def close(self) -> None:
+        """As the log."""
+        self._log.close()
+
+
+class Browse:
+    """Answers by name, with plain values. For one thread; each answer opens what it reads, and closes it."""
+
+    def __init__(
+        self, job: Job, state_directory: Path, open_log: Callable[[], JobLogReader], *, hide_values: bool = False
+    ) -> None:
+        """``open_log`` returns the reading half of the job's log."""
+        self._job, self._directory, self._open_log = job, state_directory, open_log
+        self._hide = hide_values
+        self.answers: dict[str, AnswerOf] = {
+            "state": self.state,
+            "topic": self.topic,
+            "letters": self.letters,
+            "changelog": self.changelog,
+        }
+
+    def answer(self, name: str, arguments: Arguments) -> EntriesPage | RowsPage:
+        """Return one of the answers. Raises FrameworkError with what to do."""
+        with contextlib.closing(BoundedReader(self._open_log())) as log:
+            return self.answers[name](log, arguments)
+
+    # --- state ---
+
+    def state(self, log: JobLogReader, arguments: Arguments) -> EntriesPage:
+        """Return entries of ``store``: all, of a ``key`` or ``prefix``, from ``after`` on, as of a ``checkpoint``."""
+        store = store_named(self._job, arguments.get("store", ""))
+        partitions = place_of(self._job, store)[0].partitions
+        key, prefix = arguments.get("key", ""), arguments.get("prefix", "")
+        wanted = store.key.encode(from_text(store.key, key or prefix)) if key or prefix else b""
+        partition, begin = _cursor(arguments.get("after", ""))
+        rows: list[EntryShown] = []
+        notes: list[str] = []
+        with self._reader(log, arguments.get("checkpoint", ""), notes) as reader:
+            while partition < partitions and len(rows) <= ROWS_MAX:
+                found = reader.raw(store, wanted, partition, max(begin, wanted) if key else begin)
+                for raw_key, raw_value in islice(found, ROWS_MAX + 1 - len(rows)):
+                    if key and raw_key != wanted:
+                        break
+                    rows.append(self._entry(store, partition, raw_key, raw_value))
+                partition, begin = partition + 1, b""
+        more = rows.pop() if len(rows) > ROWS_MAX else None
+        follows = None if more is None else f"{more.partition}:{more.raw}"
+        return EntriesPage(rows, follows, notes, (store.key.name, store.value.name))
+
+    @contextlib.contextmanager
+    def _reader(self, log: JobLogReader, checkpoint: str, notes: list[str]) -> Iterator[NewestReader | SnapshotReader]:
+        if not checkpoint:
+            with NewestReader(log, self._job, self._directory, notes.append) as newest:
+                yield newest
+            return
+        if not checkpoint.isdecimal():
+            raise ConfigError(f"checkpoint {checkpoint!r}: give its number, as in the tasks' table")
+        aligned = pinned_settings(self._job, log, Settings()).aligned
+        yield SnapshotReader(log, self._job, snapshots(log, self._job, int(checkpoint), aligned=aligned))
+
+    def _entry(self, store: Store[Any, Any], partition: int, key: bytes, value: bytes) -> EntryShown:
+        return EntryShown(partition, key.hex(), _text(store.key, key), self._value(store.value, value))
+
+    # --- topics ---
+
+    def topic(self, log: JobLogReader, arguments: Arguments) -> RowsPage:
+        """Return records of a ``partition`` of a ``topic`` outside, from the offset ``begin`` on; without: the last."""
+        topics = external_topics(self._job)
+        name = arguments.get("topic", "")
+        if name not in topics:
+            raise ConfigError(f"the job has no topic {name!r} outside: it has {', '.join(sorted(topics))}")
+        page = self._page(log, name, arguments)
+        return page.shown([self._record(topics[name], row) for row in page.rows])
+
+    def letters(self, log: JobLogReader, arguments: Arguments) -> RowsPage:
+        """Return dead letters of a ``partition`` of a ``topic``, from the offset ``begin`` on; without: the last."""
+        names = dict.fromkeys(each.name for stage in self._job.stages for each in stage.dead_letters())
+        name = arguments.get("topic", "")
+        if name not in names:
+            raise ConfigError(f"the job has no dead-letter topic {name!r}: it has {', '.join(names) or 'none'}")
+        page = self._page(log, name, arguments)
+        found = (letter_of(page.at, row) for row in page.rows)
+        return page.shown([self._letter(letter) for letter in found if letter is not None])
+
+    def _letter(self, letter: Letter) -> RecordShown:
+        key_serde, value_serde = serdes_of(self._job, letter)
+        cell = encode_headers(letter.headers)
+        told = {name: _cut(text) for name, text in letter.told.items()}
+        if self._hide:  # what an error says may have the value in it
+            told["error"], told["traceback"] = letter.error_class, ""
+        return RecordShown(
+            offset=letter.offset,
+            timestamp_ms=letter.timestamp_ms,
+            key=_text(key_serde, letter.key, cell),
+            value=self._value(value_serde, letter.value, cell),
+            told=told,
+            headers=self._headers(letter.headers),
+        )
+
+    def _record(self, topic: Topic[Any, Any], row: LogRow) -> RecordShown:
+        return RecordShown(
+            offset=row.offset,
+            timestamp_ms=row.timestamp_ms,
+            key=_text(topic.key, row.key, row.headers),
+            value=self._value(topic.value, row.value, row.headers),
+            headers=self._headers(headers_of(row.headers)),
+        )
+
+    # --- changelogs ---
+
+    def changelog(self, log: JobLogReader, arguments: Arguments) -> RowsPage:
+        """Return messages of the changelog of a task, from the offset ``begin`` on; without: the last."""
+        stage = self._job.stage(arguments.get("stage", ""))
+        topic = self._job.topology().changelog(stage.ordinal)
+        page = self._page(log, topic, arguments)
+        return page.shown([_message(row) for row in page.rows])
+
+    # --- all of them ---
+
+    def _page(self, log: JobLogReader, topic: str, arguments: Arguments) -> LogPage:
+        """Return a page of rows, and where it is in the partition."""
+        partitions = log.partitions(topic) or 0
+        at = TopicPartition(topic, _number(arguments, "partition", 0))
+        if at.partition >= partitions:
+            raise ConfigError(f"{topic} has {partitions} partitions, counted from 0: there is no {at.partition}")
+        start, end = log.bounds(at)
+        begin = max(start, _number(arguments, "begin", max(start, end - ROWS_MAX)))
+        rows: list[LogRow] = []
+        while begin < end and len(rows) < ROWS_MAX:
+            read = log.read(at, begin, WINDOW_BYTES)
+            if not read:
+                break
+            rows += read
+            begin = rows[-1].offset + 1
+        return LogPage(at, rows[:ROWS_MAX], partitions, start, end)
+
+    def _value(self, serde: Serde[Any], data: bytes | None, headers: bytes | None = None) -> str:
+        return HIDDEN if self._hide else _text(serde, data, headers)
+
+    def _headers(self, headers: Any) -> list[tuple[str, str]]:
+        return [
+            (_cut(name), HIDDEN if self._hide else "null" if value is None else _cut(value.decode(errors="replace")))
+            for name, value in headers
+        ]
+
+
+def _message(row: LogRow) -> MessageShown:
+    told = message_in(row.value or b"")
+    return MessageShown(row.offset, row.append_time_ms, told.type, told.text, told.generation, told.seq)
+
+
+def _text(serde: Serde[Any], data: bytes | None, headers: bytes | None = None) -> str:
+    """Return a key or value as text, cut to a bound; bytes that are none of the serde's as hex digits."""
+    if data is not None and len(data) > READ_BYTES_MAX >> 4:
+        return _cut(decoded(bytes_serde, data[:CHARS_MAX]))
+    return _cut(decoded(serde, data, headers))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= CHARS_MAX else f"{text[:CHARS_MAX]}… ({len(text):,} characters)"
+
+
+def _cursor(text: str) -> tuple[int, bytes]:
+    """Return (partition, key to begin with) of "partition:hex". Raises ConfigError."""
+    number, _, raw = text.partition(":")
+    try:
+        return int(number or 0), bytes.fromhex(raw)
+    except ValueError as error:
+        raise ConfigError(f"after={text!r}: give what the page before has as next") from error
+
+
+def _number(arguments: Arguments, name: str, default: int) -> int:
+    text = arguments.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal() or len(text) > 18:
+        raise ConfigError(f"{name} {text!r}: give a number")
+    return int(text)

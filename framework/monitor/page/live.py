@@ -1,0 +1,257 @@
+"""The page's view of a job now: its tasks, the streams between them, its problems and what to do."""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from grete.findings import Finding
+from grete.monitor.causes import findings_of
+from grete.monitor.job_view import Ended, Incident, JobView, StandbyView, WorkerView
+from grete.monitor.page.history import Counted, History
+from grete.monitor.page.job_graph import JobGraph, TaskShown
+from grete.protocol.report import DropCounts, EarlyBytes, OtherTasks, StandbyState, TaskReport, TaskState
+
+INCIDENTS_SHOWN = 50  # a page of them
+_WORST_FIRST = (StandbyState.STOPPED, StandbyState.RESTORING, StandbyState.STANDBY)
+
+
+class RestoreShown(msgspec.Struct, frozen=True):
+    """The progress of a restore. ``left_s``: for how long it still takes, None: not known."""
+
+    done: int
+    end: int
+    left_s: float | None
+
+
+class Buffers(msgspec.Struct, frozen=True):
+    """The bytes that a task holds in memory and on disk."""
+
+    uncommitted_bytes: int
+    unacknowledged_bytes: int
+    held_bytes: int
+    early_bytes: EarlyBytes
+    sink_bytes: int
+
+
+class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A task as it is shown; one that has said nothing yet, only by its place."""
+
+    name: str
+    stage: str
+    partition: int
+    state: str
+    pid: int | None
+    age_s: float | None = None
+    checkpoint_id: int | None = None
+    generation: int | None = None
+    lag: int | None = None
+    waits: str | None = None
+    behind: OtherTasks | None = None
+    commit: tuple[int, str] | None = None
+    channels: tuple[int, int] = (0, 0)
+    held_by: str | None = None
+    held_up: bool = False
+    buffers: Buffers | None = None
+    sink_trouble: str | None = None
+    last_failure: str = ""
+    dropped: DropCounts | None = None
+    dead_letters: int = 0
+    timers: int = 0
+    busy: float | None = None
+    in_: float | None = msgspec.field(default=None, name="in")
+    out: float | None = None
+    restore: RestoreShown | None = None
+
+
+class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker process as it is shown."""
+
+    number: int
+    partitions: tuple[int, ...]
+    running: bool
+    pid: int | None
+    starts: int
+    crashes: int
+    fenced: bool
+    halted: bool
+    traceback: str
+    busy: float | None
+    rocksdb_memory_bytes: int | None
+    state_disk_bytes: int | None
+
+
+class StandbyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The standby of a partition as it is shown."""
+
+    partition: int
+    running: bool
+    pid: int | None
+    state: str
+    starts: int
+    behind: int | None
+
+
+class LivePage(msgspec.Struct, frozen=True, kw_only=True):
+    """The job now: times in ms since 1970, ages in s, rates in records a second. ``slowest``: the name of a task."""
+
+    job: str
+    at_ms: int
+    host: str
+    ended: Ended | None
+    workers: list[WorkerRow]
+    standbys: list[StandbyRow]
+    tasks: list[TaskRow]
+    rates: list[float | None]
+    gap_s: float | None
+    slowest: str | None
+    findings: list[Finding]
+    incidents: list[Incident]
+
+
+def live(graph: JobGraph, history: History, view: JobView) -> LivePage:
+    """Return what the page shows."""
+    workers = {partition: worker for worker in view.workers for partition in worker.partitions}
+    hosts = {task.name: worker for worker, task in view.tasks()}
+    tasks = [task_row(history, view, task, hosts.get(task.name), workers) for task in graph.tasks]
+    known = [(row.age_s, row.name) for row in tasks if row.age_s is not None]
+    slowest = max(known, key=_age) if known else None
+    incidents = sorted((*view.incidents, *list(history.incidents)), key=_at)[-INCIDENTS_SHOWN:]
+    return LivePage(
+        job=view.job,
+        at_ms=view.at_ms,
+        host=view.host,
+        ended=view.ended,
+        workers=[_worker_row(history, worker) for worker in view.workers],
+        standbys=[_standby_row(standby) for standby in view.standbys],
+        tasks=tasks,
+        rates=edge_rates(graph, history),
+        gap_s=None if slowest is None else slowest[0] - min(known)[0],
+        slowest=None if slowest is None else slowest[1],
+        findings=[*_of_end(view), *findings_of(view)],
+        incidents=incidents[::-1],
+    )
+
+
+def task_row(
+    history: History, view: JobView, task: TaskShown, host: WorkerView | None, workers: Mapping[int, WorkerView]
+) -> TaskRow:
+    """Return what is shown of a task; of one whose worker is dead, what it said last."""
+    seen = history.seen.get(task.name)
+    worker = host or workers.get(task.partition)
+    row = TaskRow(
+        name=task.name,
+        stage=task.stage,
+        partition=task.partition,
+        state=_state(host, worker, None if seen is None else seen.task),
+        pid=None if worker is None else worker.pid,
+    )
+    return row if seen is None else _with_report(row, history, view, seen.task, restores=host is not None)
+
+
+def _with_report(row: TaskRow, history: History, view: JobView, task: TaskReport, *, restores: bool) -> TaskRow:
+    measures, lags, commit = task.measures, view.lags(task), task.commit
+    return replace(
+        row,
+        age_s=view.age_s(task),
+        checkpoint_id=task.checkpoint_id if task.checkpoint_id > 0 else None,
+        generation=task.generation,
+        lag=sum(lags.values()) if lags else None,
+        waits=task.waits,
+        behind=task.behind,
+        commit=None if commit is None else (commit.checkpoint_id, commit.step),
+        channels=(task.channels.done, task.channels.total),
+        held_by=measures.held_by,
+        held_up=measures.held_up,
+        buffers=Buffers(
+            measures.uncommitted_bytes,
+            measures.unacknowledged_bytes,
+            measures.held_bytes,
+            measures.early_bytes,
+            measures.sink_bytes,
+        ),
+        sink_trouble=task.sink_trouble,
+        last_failure=task.last_failure,
+        dropped=task.dropped,
+        dead_letters=measures.dead_letters,
+        timers=task.timers,
+        busy=view.busy.get(row.name),
+        in_=history.rate(Counted.IN, row.name),
+        out=history.rate(Counted.OUT, row.name),
+        restore=_restore(history, task) if restores else None,
+    )
+
+
+def _restore(history: History, task: TaskReport) -> RestoreShown | None:
+    done, end = task.restore.done, task.restore.total
+    if task.status is not TaskState.STARTING or end <= done:
+        return None
+    rate = history.rate(Counted.RESTORED, task.name)
+    return RestoreShown(done, end, (end - done) / rate if rate else None)
+
+
+def _state(host: WorkerView | None, worker: WorkerView | None, task: TaskReport | None) -> str:
+    if host is None and worker is not None:
+        return "fenced" if worker.fenced else "starting" if worker.running else "dead"
+    return "unknown" if host is None or task is None else task.status.value
+
+
+def edge_rates(graph: JobGraph, history: History) -> list[float | None]:
+    """Return records a second of each edge of the graph; None: not known yet."""
+    rates: list[float | None] = []
+    for edge in graph.edges:
+        stage = edge.reader if edge.sender is None else edge.sender
+        names = [task.name for task in graph.tasks if task.stage == stage]
+        found = [history.rate_of(name, edge.counted, outgoing=edge.sender is not None) for name in names]
+        known = [rate for rate in found if rate is not None]
+        rates.append(sum(known) if known else None)
+    return rates
+
+
+def _worker_row(history: History, worker: WorkerView) -> WorkerRow:
+    measures = worker.measures
+    return WorkerRow(
+        number=worker.number,
+        partitions=worker.partitions,
+        running=worker.running,
+        pid=worker.pid,
+        starts=worker.starts,
+        crashes=worker.crashes,
+        fenced=worker.fenced,
+        halted=worker.halted,
+        traceback="" if worker.last_end is None else worker.last_end.traceback,
+        busy=history.rate(Counted.BUSY, worker.number),
+        rocksdb_memory_bytes=None if measures is None else measures.rocksdb_memory_bytes,
+        state_disk_bytes=None if measures is None else measures.state_disk_bytes,
+    )
+
+
+def _standby_row(standby: StandbyView) -> StandbyRow:
+    states = {task.status for task in standby.tasks.values()}
+    worst = next((each for each in _WORST_FIRST if each in states), None)
+    return StandbyRow(
+        partition=standby.partition,
+        running=standby.running,
+        pid=standby.pid,
+        state="starting" if worst is None else worst.value,
+        starts=standby.starts,
+        behind=None if standby.behind < 0 else standby.behind,
+    )
+
+
+def _of_end(view: JobView) -> list[Finding]:
+    """Return what has ended the process that serves, unless one of its workers says so."""
+    ended = view.ended
+    if ended is None or ended.kind == "stopped" or any(worker.halted for worker in view.workers):
+        return []
+    what = "the job has halted" if ended.kind == "halted" else "the job has ended with an error"
+    remedy = "do what the text says before you start the job again: it goes on from its last checkpoint"
+    return [Finding(level="error", what=what, where=view.job, value=ended.text, remedy=remedy)]
+
+
+def _age(row: tuple[float, str]) -> float:
+    return row[0]
+
+
+def _at(incident: Incident) -> int:
+    return incident.at_ms

@@ -1,0 +1,1 @@
+"""The run of a job's stages by Spark, piece by piece."""

@@ -1,0 +1,166 @@
+"""All stages of a job over its history, on Spark: a task runs in an executor, its records go to the next stage.
+
+What a stage gives is written down (Parquet in a working directory that all executors share) before the next one reads
+it: user code may give something else when it runs again, and the state of one attempt must not meet another's output.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from grete import errors
+from grete.api.jobs.graph import StageGraph
+from grete.api.jobs.job import Job
+from grete.batch.channels import channels_of, stages_in_order
+from grete.halts import HaltCode
+from grete.protocol.ids import TopicPartition
+from grete.spark.backfill.history import TopicHistory
+from grete.spark.backfill.plans import BackfilledTask, StagePlan
+from grete.spark.backfill.run.carried_errors import carried, unpacked
+from grete.spark.backfill.run.executor import cut_pieces, run_stage
+from grete.spark.backfill.schema import DDL, FRAME, PIECE, REPORT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ADAPTIVE = "spark.sql.adaptive.enabled"
+_PIECE_COLUMNS = ["topic", "partition", "start", "channel", "first", "value", "offsets", "refused"]
+
+Histories = Mapping[int, dict[str, TopicHistory]]  # stage ordinal → topic → of its external inputs that come from files
+Progress = Callable[[str, int, int], None]  # what, done, total
+
+
+class Stages(NamedTuple):
+    """A job's history, ready to be run."""
+
+    spark: "SparkSession"
+    job: Job
+    histories: Histories
+    work: str  # a directory that all executors share
+
+    def run(
+        self,
+        plan_of: Callable[[StageGraph], StagePlan],
+        done: Callable[[str], None],
+        *,
+        left_out: Collection[str] = (),
+    ) -> list[BackfilledTask]:
+        """Run stage by stage; return every task's report. Raises what a task raises.
+
+        ``done`` is told of each stage. ``left_out``: stages that do not run; none of the others reads of them.
+        """
+        reports: list[BackfilledTask] = []
+        for stage in stages_in_order(self.job):
+            if stage.name in left_out:
+                continue
+            plan = plan_of(stage)
+            done(stage.name)
+            with unpacked(), every_task(self.spark):
+                self._input(stage, plan).mapInArrow(_runner(plan), DDL).write.partitionBy("kind").parquet(
+                    self.path(stage), mode="overwrite"
+                )
+                reports += self._reports(stage)
+        return reports
+
+    def path(self, stage: StageGraph) -> str:
+        """Return where a stage's rows are."""
+        return f"{self.work}/{stage.name}"
+
+    def rows(self, stage: StageGraph, kind: int) -> "DataFrame":
+        """Return the rows of one kind that a stage has given."""
+        return self.spark.read.schema(DDL).parquet(self.path(stage)).where(f"kind = {kind}")
+
+    def _reports(self, stage: StageGraph) -> list[BackfilledTask]:
+        found = self.rows(stage, REPORT).select("value").collect()
+        reports = [msgspec.json.decode(bytes(row[0]), type=BackfilledTask) for row in found]
+        missing = set(range(stage.partitions)) - {report.task for report in reports}
+        if missing or len(reports) != stage.partitions:
+            raise errors.Halted(
+                f"stage {stage.name}: {len(reports)} reports of {stage.partitions} tasks: {missing}",
+                code=HaltCode.BACKFILL_INCOMPLETE,
+            )
+        return reports
+
+    def _input(self, stage: StageGraph, plan: StagePlan) -> "DataFrame":
+        """Return what the tasks of a stage read from Spark: a partition each, in order."""
+        from pyspark.sql import functions as f
+
+        job, histories, number = self.job, self.histories.get(stage.ordinal, {}), stage.partitions
+        if plan.from_rows and not histories:
+            return self.spark.range(0, number, 1, number).where(
+                "id < 0"
+            )  # the log's records are read where they are used
+        if plan.from_rows:
+            (history,) = histories.values()
+            return history.by_partition(number)
+        whole = job.topology().broadcast.get(stage.ordinal, {})
+        parts = [
+            history.by_partition(whole.get(topic, number))
+            .mapInArrow(_cutter(plan, topic, task), DDL)
+            .where(f"kind = {PIECE}")
+            .select(*_PIECE_COLUMNS)
+            for topic, history in histories.items()
+            for task in (range(number) if topic in whole else [None])  # a broadcast one is cut for each task
+        ]
+        if len(parts) > 1:  # in a union Spark numbers the partitions of all its parts: each is cut before it
+            parts = [part.repartitionById(number, f.col("partition")) for part in parts]
+        for stream in job.topology().streams_into(stage.ordinal):
+            frames = self.rows(job.stages[stream.producer], FRAME).where(f.col("topic") == stream.topic)
+            parts.append(frames.select(*_PIECE_COLUMNS))
+        if not parts:
+            return self.spark.range(0, number, 1, number).where("id < 0").select(*_no_pieces())
+        pieces = parts[0]
+        for part in parts[1:]:
+            pieces = pieces.unionByName(part)
+        return pieces.repartitionById(number, f.col("partition")).sortWithinPartitions("start", "channel", "first")
+
+
+@contextmanager
+def every_task(spark: "SparkSession") -> Iterator[None]:
+    """Keep Spark from leaving out tasks whose input is empty (adaptive execution does): each must write its state."""
+    before = spark.conf.get(_ADAPTIVE)
+    spark.conf.set(_ADAPTIVE, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(_ADAPTIVE, before or "true")
+
+
+def has_one_channel(job: Job, stage: StageGraph) -> bool:
+    """Tell whether each task of a stage reads its partition of one external input and nothing else."""
+    channels = channels_of(job.topology(), stage.ordinal, 0)
+    return len(channels) == 1 and next(iter(channels.values())) < 0 and not stage.topics_broadcast()
+
+
+def _no_pieces() -> list[str]:
+    kinds = dict(field.split() for field in DDL.split(", "))
+    return [f"cast(null as {kinds[name]}) {name}" for name in _PIECE_COLUMNS]
+
+
+def _runner(plan: StagePlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def run(batches: Iterable[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        with carried():
+            yield from run_stage(plan, context.partitionId(), int(context.taskAttemptId()) + 1, batches)
+
+    return run
+
+
+def _cutter(plan: StagePlan, topic: str, task: int | None) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Return what cuts a partition's rows for a task; None: the one of the same number."""
+
+    def cut(batches: Iterable[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        with carried():
+            number = context.partitionId()
+            yield from cut_pieces(plan, TopicPartition(topic, number), number if task is None else task, batches)
+
+    return cut

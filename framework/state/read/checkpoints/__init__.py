@@ -1,0 +1,1 @@
+"""The checkpoints of a job, and its state at one of them."""

@@ -1,0 +1,1 @@
+"""The partition that an entry of state goes to, and its bytes there."""

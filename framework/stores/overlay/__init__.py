@@ -1,0 +1,1 @@
+"""The writes of a task above its store, until their commit is in the changelog."""
