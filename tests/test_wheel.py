@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 
 from grete.spark.java import cache
 from grete.testing.broker.find import ADDRESS
+from tests.support.typed_job import MISTAKES, RIGHT, WRONG
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -237,64 +238,14 @@ def test_a_user_without_a_broker_is_told_each_way_to_one(environment: Path, tmp_
     assert "they are fetched with Maven, and there is no mvn: install it" in told
 
 
-TYPED = """
-from dataclasses import dataclass
-
-from grete import Input, Job, Output, Record, Store, Task, Topic, TumblingWindow, Window, client, int64, json, utf8
-from grete.testing import Kit
-
-@dataclass
-class Order:
-    sku: str
-    pieces: int
-
-orders = Topic("orders", key=utf8, value=json(Order))
-totals = Topic("totals", key=utf8, value=int64)
-
-class Add(Task):
-    orders = Input(orders)
-    sums = Store("sums", key=utf8, value=int64)
-    minutes = TumblingWindow("minutes", 60_000, key=utf8, value=int64)
-    out = Output(totals)
-
-    def process(self, record: Record[str, Order]) -> None:
-        total = self.sums.get(record.key, 0) + record.value.pieces
-        self.sums.put(record.key, total)
-        self.minutes.update(record.key, record.timestamp, lambda so_far: (so_far or 0) + 1)
-        self.out.send(record.key, total)
-
-    def on_window(self, window: Window[str, int]) -> None:
-        self.out.send(window.key, window.value)
-
-job = Job("typed", stages=[Add])
-kit = Kit(job)
-kit.feed(orders, "k", Order("s", 1))
-pairs: list[tuple[str, int]] = kit.pairs(totals)
-client(job)
-"""
-MISTAKES = (
-    "self.sums.put(record.key, 'one')",
-    "self.out.send(record.key, record.value)",
-    "self.out.send(1, 1)",
-    "self.sums.get(record.key) + 1",
-    "text: str = record.value.pieces",
-    "record.value.nothing",
-    "self.ctx.nothing()",
-    "kit.feed(orders, 'k', 1)",
-    "from grete import nothing",
-)
-
-
 def test_a_type_checker_sees_a_users_mistakes(environment: Path, tmp_path: Path) -> None:
     """Under ``mypy --strict`` a right job has no finding, and each of the mistakes has one, on its line."""
-    (tmp_path / "right.py").write_text(TYPED)
-    wrong = "".join(f"        {each}\n" for each in MISTAKES)
-    body = TYPED.replace("        self.out.send(record.key, total)\n", wrong)
-    (tmp_path / "wrong.py").write_text(body)
+    (tmp_path / "right.py").write_text(RIGHT)
+    (tmp_path / "wrong.py").write_text(WRONG)
     command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(environment / "bin" / "python")]
     done = subprocess.run([*command, "right.py", "wrong.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     found = re.findall(r"^(\w+)\.py:(\d+): error", done.stdout, re.MULTILINE)
-    lines = body.splitlines()
+    lines = WRONG.splitlines()
     assert {(name, lines[int(number) - 1].strip()) for name, number in found} == {("wrong", each) for each in MISTAKES}
     assert done.stderr == ""
 

@@ -25,9 +25,11 @@ from packaging.requirements import Requirement
 from benchmarks import results
 from benchmarks.results import Kept, Table
 from benchmarks.running import taken
+from grete.cli.commands.new import templates
 from grete.errors import ConfigError
 from grete.testing.broker.settings import KAFKA
 from tests.suite.prove import show
+from tests.support.typed_job import MISTAKES, RIGHT, WRONG
 from tests.verification.chaos.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -215,6 +217,76 @@ def judged(report: str, said: str, seconds: float) -> Told:
     return Told("passed", f"{len(packages)} packages, no known vulnerability", seconds)
 
 
+def on_pyright(log: Path) -> Told:
+    """Let it look strictly at the projects of `grete new` and at a user's mistakes, beside what pip installs of us.
+
+    It is a program of Node, which its first start fetches. In `make test`, mypy looks at the same job.
+    """
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="grete-types-") as scratch:
+        programs, projects = Path(scratch) / "venv" / "bin", Path(scratch) / "projects"
+        venv.create(programs.parent, with_pip=True)
+        needed = [f"{ROOT}[registry]", "hypothesis", "pyright", "pytest"]  # as the examples and their tests import
+        if call([str(programs / "pip"), "install", "--quiet", *needed], log).outcome == "failed":
+            return Told("not tried", f"pyright cannot be installed: {log.relative_to(ROOT)}")
+        projects.mkdir()
+        for name in templates():
+            new = [str(programs / "grete"), "new", f"my-{name.replace('_', '-')}", "--template", name]
+            subprocess.run(new, cwd=projects, env=environment(), capture_output=True, check=True)
+        (projects / "right.py").write_text(RIGHT)
+        (projects / "wrong.py").write_text(WRONG)
+        (projects / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+        command = [str(programs / "pyright"), "--outputjson", "--pythonpath", str(programs / "python")]
+        done = subprocess.run(command, cwd=projects, env=environment(), capture_output=True, text=True, check=False)
+    log.write_text(done.stdout + done.stderr)
+    return typed(done.stdout, done.stderr, time.monotonic() - began)
+
+
+class Start(msgspec.Struct):
+    """The place where a finding begins; the first line is 0."""
+
+    line: int
+
+
+class Range(msgspec.Struct):
+    """The text that a finding is about."""
+
+    start: Start
+
+
+class Finding(msgspec.Struct):
+    """One of pyright's."""
+
+    file: str
+    severity: str
+    message: str
+    range: Range
+
+
+class Checked(msgspec.Struct, rename="camel"):
+    """The report that it prints."""
+
+    general_diagnostics: list[Finding]
+
+
+def typed(report: str, said: str, seconds: float) -> Told:
+    """Return what pyright says: each mistake has to have a finding on its line, and nothing else may have one."""
+    try:
+        findings = msgspec.json.decode(report, type=Checked).general_diagnostics
+    except msgspec.DecodeError:
+        return Told("not tried", ((said or report).strip().splitlines() or ["pyright printed nothing"])[-1], seconds)
+    lines, seen = WRONG.splitlines(), set[str]()
+    for each in findings:
+        name, number = Path(each.file).name, each.range.start.line
+        if name != "wrong.py" or lines[number].strip() not in MISTAKES:
+            return Told("failed", f"{name}, line {number + 1}: {each.message.splitlines()[0]}", seconds)
+        seen.add(lines[number].strip())
+    missed = [each for each in MISTAKES if each not in seen]
+    if missed:
+        return Told("failed", f"not found: {', '.join(missed)}", seconds)
+    return Told("passed", f"no finding in right code, one for each of {len(MISTAKES)} mistakes", seconds)
+
+
 LINES = (
     *(
         Line(f"Python {each}", f"`make test PYTHON=python{each} VENV=.venv-{each}`", on_python(each))
@@ -226,6 +298,7 @@ LINES = (
     ),
     Line("PySpark", "versions that the extra `spark` allows", on_spark),
     Line("Docker", "`docker build .`, and tests that share a broker on one of the engine", on_docker),
+    Line("pyright", "strictly, at the projects of `grete new` and at mistakes, with what pip installs", on_pyright),
     Line("audit of dependencies", "`pip-audit -r constraints.txt`", audit),
 )
 

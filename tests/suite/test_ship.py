@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from tests.suite import ship
-from tests.suite.ship import LINES, PYTHONS, Line, Told, answer, environment, find_python, judged, main
+from tests.suite.ship import LINES, PYTHONS, Line, Told, answer, environment, find_python, judged, main, typed
+from tests.support.typed_job import MISTAKES, WRONG
 
 FOUND = '{"dependencies": [{"name": "a", "version": "1", "vulns": [{"id": "CVE-1"}]}, {"name": "b", "vulns": []}]}'
 NOT_KNOWN = '{"dependencies": [{"name": "a", "skip_reason": "Dependency not found"}, {"name": "b", "vulns": []}]}'
@@ -26,6 +27,26 @@ NOT_KNOWN = '{"dependencies": [{"name": "a", "skip_reason": "Dependency not foun
 def test_an_audit_that_looked_nothing_up_has_not_passed(report: str, said: str, told: Told) -> None:
     """An index without a package is exit code 0 of pip-audit, and one that cannot be reached is 1, as a find is."""
     assert judged(report, said, 0.0) == told
+
+
+def finding(line: int, name: str = "wrong.py") -> dict[str, object]:
+    """Return a finding as pyright prints it, on a line from 0 on."""
+    return {"file": f"/p/{name}", "severity": "error", "message": "no\nmore", "range": {"start": {"line": line}}}
+
+
+def test_a_type_checker_has_to_find_each_mistake_and_nothing_else() -> None:
+    """A report that was not printed, as where pyright cannot be fetched, is no pass."""
+
+    def told(*findings: dict[str, object]) -> Told:
+        return typed(msgspec.json.encode({"generalDiagnostics": findings}).decode(), "", 0.0)
+
+    lines = [line.strip() for line in WRONG.splitlines()]
+    found = [finding(lines.index(each)) for each in MISTAKES]
+    assert told(*found, *found).outcome == "passed"
+    assert told(*found[1:]) == Told("failed", f"not found: {MISTAKES[0]}")
+    assert told(*found, finding(0)) == Told("failed", "wrong.py, line 1: no")
+    assert told(*found, finding(4, "my_words.py")) == Told("failed", "my_words.py, line 5: no")
+    assert typed("", "no network\n", 0.0) == Told("not tried", "no network")
 
 
 def test_what_has_passed_is_not_done_again(

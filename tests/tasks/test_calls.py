@@ -1,7 +1,7 @@
 """Orders that get their prices from a service: in order, through crashes, and when the service fails."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
@@ -30,7 +30,7 @@ class Service:
 
 
 @contextmanager
-def serving(answer: Callable[[str], tuple[int, bytes]]) -> Iterator[Service]:
+def serving(answer: Callable[[str], tuple[int, bytes]]) -> Generator[Service, None, None]:
     """Run a service within the block."""
     service = Service(answer)
 
