@@ -238,11 +238,8 @@ class Doctor:
 
     def _group(self) -> None:
         name = self._job.name
-        asked = self._client.describe_consumer_groups(
-            [name], include_authorized_operations=True, request_timeout=ANSWER_S_MAX
-        )
-        found = self._ask(asked[name].result)
-        may = set() if isinstance(found, str) else set(found.authorized_operations or ())
+        found = self._ask(lambda: self._topics.group_rights(name, ANSWER_S_MAX))
+        may = set() if isinstance(found, str) else found
         if isinstance(found, str) and "authoriz" not in found.lower():
             self._report.ok("rights", f"group {name}", f"not known: {found}")
         elif AclOperation.READ in may:
@@ -309,6 +306,8 @@ class Doctor:
         """Return the answer, or as a text why there is none."""
         try:
             return question()
+        except TimeoutError:
+            return f"no answer within {ANSWER_S_MAX:.0f} s"
         except (KafkaException, FrameworkError) as error:
             refused = error.args[0]
             return refused.str() if hasattr(refused, "str") else str(error)

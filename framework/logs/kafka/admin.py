@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (
+    AclOperation,
     AdminClient,
     ConfigEntry,
     ConfigResource,
@@ -19,7 +20,7 @@ from confluent_kafka.admin import (
 
 from grete.errors import ConfigError, Halted, LogAway, TransientError
 from grete.halts import HaltCode
-from grete.logs.kafka.client.config import MESSAGE_BYTES_MAX
+from grete.logs.kafka.client.config import COORDINATOR_S_MAX, MESSAGE_BYTES_MAX
 from grete.logs.kafka.client.errors import AWAY, Troubles, failed, logger
 from grete.logs.kafka.client.metadata_client import BEHIND_S, SLICE_S
 from grete.logs.kafka.client.refusals import TimeBounds
@@ -148,6 +149,16 @@ class Topics:
         both = "message.timestamp.difference.max.ms"  # of brokers before 3.6
         behind, ahead = (name if name in found else both for name in ("message.timestamp.before.max.ms", _AHEAD))
         return (behind, int(found[behind])), (ahead, int(found[ahead]))
+
+    def group_rights(self, group: str, seconds: float) -> set[AclOperation]:
+        """Return what we may do with a consumer group. Raises KafkaException, or TimeoutError: no answer for so long.
+
+        The client itself waits for its answer longer: see ``COORDINATOR_S_MAX``.
+        """
+        asked = self.client.describe_consumer_groups(
+            [group], include_authorized_operations=True, request_timeout=COORDINATOR_S_MAX
+        )
+        return set(asked[group].result(seconds).authorized_operations or ())
 
     def _settings(self, topic: str, seconds: float = ANSWER_S_MAX) -> dict[str, str]:
         """Return the settings of a topic that is there; a broker may know it later than the one that told us."""

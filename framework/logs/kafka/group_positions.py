@@ -10,12 +10,12 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
+from grete.logs.kafka.client.config import COORDINATOR_S_MAX
 from grete.logs.kafka.client.errors import AWAY, PASSING, logger
 from grete.logs.kafka.client.question import Question
 from grete.protocol.ids import TopicPartition
 
 ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well within
-REQUEST_S_MAX = 3_600.0  # the longest that the client takes: see GroupPositions
 AGAIN_S = 1.0  # after a commit that failed: the coordinator may be moving, or the right is missing for good
 CLOSE_S_MAX = 1.0  # nothing is sent at the end; the process must not hang on a dead broker
 
@@ -26,8 +26,7 @@ class GroupPositions:
     Not by a consumer's commit: where the group has no coordinator, that consumer would not close for 45 s.
 
     It publishes by an admin client of its own, which is given up, and another one made, where an answer takes too long.
-    No request ever times out in the client: librdkafka sends one that has timed out all the same once the group's
-    coordinator can be reached again, fails to, and answers it a second time, which aborts the process.
+    No request ever times out in the client: see ``COORDINATOR_S_MAX``.
 
     It asks by a consumer: an admin client that is told "not the coordinator", as by a broker that starts up, looks for
     the consumer's part of itself, which it does not have, and the process ends with SIGSEGV.
@@ -96,7 +95,7 @@ class GroupPositions:
             self._on_the_way, self._positions = self._positions, {}
             asked = [ConsumerGroupTopicPartitions(self._group, offsets)]
             self._published_s = time.monotonic()
-            altered = self._admin().alter_consumer_group_offsets(asked, request_timeout=REQUEST_S_MAX)
+            altered = self._admin().alter_consumer_group_offsets(asked, request_timeout=COORDINATOR_S_MAX)
             self._publishing = altered[self._group]
 
     def _took(self, taken: Collection[TopicPartition]) -> None:

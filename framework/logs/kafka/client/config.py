@@ -9,6 +9,10 @@ from grete.logs.kafka.client.tls_diagnosis import ClientConfig, ClientOptions, p
 from grete.settings import KiB, MiB
 
 MESSAGE_BYTES_MAX = 2 * MiB  # K1: a frame is 512 KiB; a changelog message of one huge value still fits
+# For a request to the coordinator of a group: the longest that the client takes. librdkafka sends one that has timed
+# out all the same once the coordinator can be reached again, fails to, and answers it a second time, which aborts the
+# process. Who asks waits for less, and gives the client up or ends.
+COORDINATOR_S_MAX = 3_600.0
 
 # Option → (its value, why). Another value is refused, not overridden: the person who asked for it must know.
 _FIXED = {
