@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple, Protocol
 
-from msgspec.structs import replace
-
 from grete.api.jobs.graph import StageGraph
 from grete.api.jobs.job import Job
 from grete.batch.channels import channels_of
@@ -25,11 +23,14 @@ from grete.execution.calls.ports import Caller
 from grete.execution.deterministic.announced_time import by_step
 from grete.execution.deterministic.outputs import LogicalOutputs, TimeAndSource, is_of_outputs
 from grete.execution.deterministic.processor import LogicalProcessor
+from grete.execution.job_task import JobTask
+from grete.execution.records.outputs import Outputs
+from grete.execution.sinks.outbox import Outbox
 from grete.execution.sinks.sink_targets import no_sinks
-from grete.execution.task_code.outputs import Outputs
 from grete.execution.task_code.processor import Processor
 from grete.execution.task_code.record_times import part_of
 from grete.execution.timing.event_time import BEFORE_ALL, OUTSIDE, TimeSource
+from grete.execution.timing.reserved_stores import OUTBOX
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.record_batch import RecordBatch
@@ -187,17 +188,11 @@ class LogicalPass:
         self._logical = LogicalOutputs(topology.job, self._wiring, releases=releases)
         collected = Outputs(stage, topology, settings, outside.get, drop_external=not outputs, mode=self._logical)
         self.outputs = collected
+        task = JobTask(stage, topology, partition)
+        outbox = Outbox(task.owner, overlay.store(OUTBOX), settings, sinks=no_sinks)  # it waits for a live task
+        told_at = None if is_recorded else _not_recorded
         self.processor = LogicalProcessor(
-            stage,
-            topology,
-            partition,
-            overlay,
-            collected,
-            replace(settings, sink_delivery="checkpoint"),  # the outbox waits for a live task
-            logical=self._logical,
-            sinks=no_sinks,
-            told_at=None if is_recorded else _not_recorded,
-            caller=caller,
+            task, overlay, collected, outbox, logical=self._logical, told_at=told_at, caller=caller
         )
         self.processor.fires_after = NEVER  # history sets wall-clock timers, and the live task lets them fire
         self.records: Counter[TopicPartition] = Counter()

@@ -20,11 +20,13 @@ from grete.batch.temporary_store import Scratch
 from grete.execution.build import store_names
 from grete.execution.calls.ports import Caller
 from grete.execution.calls.shared import shared_calls
+from grete.execution.job_task import JobTask
 from grete.execution.limits import CALLS_MS
+from grete.execution.records.outputs import Outputs
+from grete.execution.sinks.outbox import Outbox
 from grete.execution.sinks.sink_targets import no_sinks
-from grete.execution.task_code.outputs import Outputs
 from grete.execution.task_code.processor import Processor
-from grete.execution.timing.reserved_stores import META
+from grete.execution.timing.reserved_stores import META, OUTBOX
 from grete.ports import ExternalRecord
 from grete.settings import Settings
 from grete.stores.overlay.expiring_store import horizon
@@ -89,8 +91,9 @@ class BatchTask:
         else:
             topology = job.topology()
             self._outputs = Outputs(stage, topology, settings, outside.get, drop_external=not outputs)
-            own = stage, topology, partition, self._overlay, self._outputs, settings
-            processor = Processor(*own, sinks=no_sinks, caller=caller)
+            task = JobTask(stage, topology, partition)
+            outbox = Outbox(task.owner, self._overlay.store(OUTBOX), settings, sinks=no_sinks)
+            processor = Processor(task, self._overlay, self._outputs, outbox, caller=caller)
             self._pass = AlignedPass(job, stage, partition, processor, settings.batch_bytes_max, order.until_us)
         self._processor = self._pass.processor
         channels, first = channels_of(job.topology(), stage.ordinal, partition), stage.topics_read_first()

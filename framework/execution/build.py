@@ -23,12 +23,15 @@ from grete.execution.engine.aligned_mode import AlignedMode
 from grete.execution.engine.driver import TaskDriver
 from grete.execution.engine.task_parts import COVERED, TaskParts
 from grete.execution.inputs.early_frames import SpilledFrames
+from grete.execution.job_task import JobTask
+from grete.execution.records.outputs import Outputs
 from grete.execution.records.trace_context import NoTracing
+from grete.execution.sinks.outbox import Outbox
 from grete.execution.sinks.sink_targets import MakeSinks, no_sinks, sinks_of
-from grete.execution.task_code.outputs import Outputs
 from grete.execution.task_code.ports import CommitTracing, Runner, SpillStore, TaskTracing
 from grete.execution.task_code.processor import CheckKeys, Processor
 from grete.execution.task_code.record_times import InputTimes, input_times
+from grete.execution.timing.reserved_stores import OUTBOX
 from grete.ports import Log, StateStore
 from grete.protocol.changelog_position import decode_changelog_position
 from grete.protocol.ids import TopicPartition
@@ -234,21 +237,17 @@ def assemble(
     tracing, commit_spans = _tracing(graph, topology, wiring, settings, again=sinks is no_sinks)
     io = TaskIO(log, store, overlay, spill, settings, mono_ms, times, graph.priorities(), wall_us, commit_spans)
     caller = ClockedCalls(mono_ms) if caller is None else caller
-    own = graph, topology, partition, overlay, outputs, settings
+    task = JobTask(graph, topology, partition)
+    early_us = logical.now_us if logical is not None and settings.sink_delivery == "early" else None
+    outbox = Outbox(task.owner, overlay.store(OUTBOX), settings, executor, sinks, early_us)
     if logical is not None:
-        code = LogicalProcessor(
-            *own,
-            logical=logical,
-            executor=executor,
-            sinks=sinks,
-            caller=caller,
-        )
-        code.check_keys, code.tracing = check_keys, tracing
+        code = LogicalProcessor(task, overlay, outputs, outbox, logical=logical, caller=caller)
+        code.check_keys, code.instance.tracing = check_keys, tracing
         # what files and tables of any stage have got ahead of its commit does not go with a log that loses its power
         durable = settings.sink_delivery == "early"
         core = DeterministicCore(wiring, limits_of(settings), releases=releases, durable=durable)
         return deterministic_driver(owner, core, code, io)
     context = Context(wall_us)
-    runner = Processor(*own, executor=executor, sinks=sinks, context=context, caller=caller)
-    runner.check_keys, runner.tracing = check_keys, tracing
+    runner = Processor(task, overlay, outputs, outbox, context=context, caller=caller)
+    runner.check_keys, runner.instance.tracing = check_keys, tracing
     return aligned_driver(owner, TaskCore(wiring, limits_of(settings), aligned=aligned), runner, io)

@@ -7,7 +7,7 @@ import pytest
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 from grete.api.tasks.mode import Mode
 from grete.errors import GraphError, TaskError
-from grete.execution.task_code.outputs import Outputs
+from grete.execution.records.outputs import Outputs
 from grete.protocol.frames import decode_columns
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings

@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from grete import Job
+from grete.execution.job_task import JobTask
+from grete.execution.records.outputs import Outputs
+from grete.execution.sinks.outbox import Outbox
 from grete.execution.sinks.sink_targets import MakeSinks, sinks_of
-from grete.execution.task_code.outputs import Outputs
 from grete.execution.task_code.processor import Processor
+from grete.execution.timing.reserved_stores import OUTBOX
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.envelope import Header, MessageType, encode_header
 from grete.protocol.frames import encode_columns
@@ -46,7 +49,9 @@ class Rig:
             expiring=graph.expiring_ids(),
         )
         self.outputs = Outputs(graph, self.topology, checked, lambda _topic: external_partitions)
-        self.processor = Processor(graph, self.topology, 0, self.overlay, self.outputs, checked, sinks=sinks)
+        task = JobTask(graph, self.topology, 0)
+        outbox = Outbox(task.owner, self.overlay.store(OUTBOX), checked, sinks=sinks)
+        self.processor = Processor(task, self.overlay, self.outputs, outbox)
         weakref.finalize(self, self.processor.outbox.abandon)  # as the end of a process: SQLite's files are closed
         self.processor.reset()
         self.now_ms = 0.0
@@ -57,7 +62,7 @@ class Rig:
     @property
     def task(self) -> Any:
         """The running instance."""
-        return self.processor._task
+        return self.processor.instance.task
 
     def rows(self, topic: str, rows: Sequence[Row], headers: Sequence[bytes | None] | None = None) -> None:
         """Process rows of an external topic, at the next offsets."""
@@ -78,7 +83,7 @@ class Rig:
         self, rows: Sequence[Row], headers: Sequence[bytes | None] | None = None, *, offset: int = 0, skip: int = 0
     ) -> None:
         """Process a frame of the first stream into the stage."""
-        topic = self.topology.streams_into(self.processor._stage.ordinal)[0].topic
+        topic = self.topology.streams_into(self.processor.job_task.stage.ordinal)[0].topic
         keys, values, timestamps = zip(*rows, strict=True)
         message = encode_header(Header(MessageType.FRAME, 0, 1, 1, 1))
         message += encode_columns(keys, values, timestamps, headers)

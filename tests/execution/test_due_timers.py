@@ -134,7 +134,7 @@ def test_a_row_is_counted_over_its_slices(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(firing, "SLICE_TIMERS", 1)
     rig = sliced()
     assert rig.some_rows("lines", [(b"k", b"set", 10), (b"k", b"", 25)]) == 2
-    assert rig.processor._timers._fired_to is None
+    assert rig.processor.site.timers._fired_to is None
 
 
 class Ended(Chain):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from grete import DeadLetter, Input, Job, Output, Record, Task, Topic, bytes_serde, int64, utf8
 from grete.api.jobs.graph import StageGraph
 from grete.errors import ConfigError, SerdeError, TaskError
-from grete.execution.task_code.outputs import Outputs
+from grete.execution.records.outputs import Outputs
 from grete.ports import ExternalRecord
 from grete.protocol.envelope import HEADER_SIZE, Header, MessageType, encode_header
 from grete.protocol.frames import decode_columns, decode_headers

@@ -139,7 +139,7 @@ def test_a_failing_timer_makes_no_dead_letter() -> None:
 def test_a_timer_that_is_set_again_and_again_is_kept_once(later_ms: int) -> None:
     """One timer, cancelled and set 5,000 times, to the same time or ever later: the heap does not grow with it."""
     rig = Rig(JOB)
-    queue, at = rig.processor._timers, 1_000_000
+    queue, at = rig.processor.site.timers, 1_000_000
     for _ in range(5):
         for _ in range(1_000):
             queue.cancel("", at)
@@ -153,7 +153,7 @@ def test_a_timer_that_is_set_again_and_again_is_kept_once(later_ms: int) -> None
 def test_what_failed_records_set_does_not_stay_in_memory() -> None:
     """Timers of records that went to the dead-letter topic leave the heap; one that was cancelled there stays set."""
     rig = Rig(JOB)
-    queue = rig.processor._timers
+    queue = rig.processor.site.timers
     run(rig, ("set 5000000 kept", 1))
     for first in range(1_000_000, 1_005_000, 1_000):
         run(rig, *((f"set {at} gone fail", 1) for at in range(first, first + 1_000)), ("cancel 5000000 kept fail", 1))
@@ -165,7 +165,7 @@ def test_what_failed_records_set_does_not_stay_in_memory() -> None:
 def test_a_large_heap_loses_what_was_cancelled_in_slices() -> None:
     """No freeze goes through all timers (A8): a few leave the heap with each, and those that are set fire in order."""
     rig = Rig(JOB)
-    queue, count = rig.processor._timers, 30_000
+    queue, count = rig.processor.site.timers, 30_000
     for at in range(count):
         queue.schedule("", at, "kept" if at % 10 == 0 else "gone")
     rig.commit()
@@ -202,7 +202,7 @@ class Looks:
 def test_a_freeze_looks_at_no_timer() -> None:
     """They were looked at behind their batches: a checkpoint with many timers does not stall the worker (A8)."""
     rig = Rig(JOB)
-    queue = rig.processor._timers
+    queue = rig.processor.site.timers
     run(rig, *((f"set {at}", 1) for at in range(1_000_000, 1_001_000)), ("cancel 1000000", 1))
     looks = Looks(queue._store)
     queue._store = looks  # type: ignore[assignment]  # it is asked for keys only

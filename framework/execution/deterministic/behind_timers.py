@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from grete.execution.calls.flight import Records
-from grete.execution.task_code.reading import Reading
+from grete.execution.records.reading import Reading
 from grete.execution.task_code.task_time import TaskTime
 from grete.protocol.record_batch import RecordBatch
 

@@ -16,7 +16,7 @@ from grete.execution.deterministic.remade import (
     unpack_released,
 )
 from grete.execution.records.frame_buffer import AnyHeaders, Buffer
-from grete.execution.task_code.outputs import HELD_BYTES, Append, Held
+from grete.execution.records.outputs import HELD_BYTES, Append, Held
 from grete.ports import ExternalRecord
 from grete.protocol.frames import digest_records, encode_columns
 from grete.protocol.ids import TopicPartition
@@ -106,6 +106,10 @@ class LogicalOutputs:
         self._one = False  # external records have one header of ours
         self.producer_name = f"{job}/{task.name}".encode()  # two jobs may write to one topic
         self._buffers: list[LogicalBuffer] = []
+
+    def now_us(self) -> int:
+        """Return the logical time, in µs."""
+        return self.at[0]
 
     def load(self, state: OverlayStore) -> None:
         """Go on from what the state holds; the senders are created again after it."""

@@ -1,16 +1,12 @@
 """Runs one task's code in deterministic mode: everything that it sees is a function of its input log (D3)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from functools import partial
 
-from grete.api.jobs.graph import StageGraph
 from grete.api.tasks.context import LogicalContext
 from grete.core.actions import MergedWatermarks
 from grete.core.deterministic.logical_watermarks import NEVER
 from grete.core.events import Advance
-from grete.core.graph.task_topology import wire
-from grete.core.graph.topology import Topology
 from grete.execution.calls.kept_results import KeptResults
 from grete.execution.calls.ports import Caller
 from grete.execution.deterministic.announced_time import AnnouncedTime
@@ -18,8 +14,9 @@ from grete.execution.deterministic.behind_timers import BehindTimers
 from grete.execution.deterministic.outputs import LogicalOutputs, TimeAndSource
 from grete.execution.deterministic.record_clock import LogicalTime
 from grete.execution.deterministic.remade import Check, Visible
-from grete.execution.sinks.sink_targets import MakeSinks, sinks_of
-from grete.execution.task_code.outputs import Outputs
+from grete.execution.job_task import JobTask
+from grete.execution.records.outputs import Outputs
+from grete.execution.sinks.outbox import Outbox
 from grete.execution.task_code.processor import Processor
 from grete.execution.task_code.record_times import part_of
 from grete.execution.task_code.task_time import TaskTime
@@ -30,7 +27,6 @@ from grete.ports import ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition, producer_id
 from grete.protocol.notes import CallResult, CallsNote
 from grete.protocol.record_batch import RecordBatch
-from grete.settings import Settings
 from grete.stores.overlay.overlay import Overlay
 
 CALLS = b"calls"  # in META: how often ctx.random was called
@@ -42,45 +38,27 @@ class LogicalProcessor(Processor):
 
     def __init__(
         self,
-        stage: StageGraph,
-        topology: Topology,
-        partition: int,
+        task: JobTask,
         overlay: Overlay,
         outputs: Outputs,
-        settings: Settings,
+        outbox: Outbox,
         *,
         logical: LogicalOutputs,
-        executor: Executor | None = None,
-        sinks: MakeSinks = sinks_of,
         told_at: Callable[[], TimeAndSource] | None = None,
         caller: Caller | None = None,
     ) -> None:
-        """``logical``: the mode of ``outputs``. ``executor`` runs what the outbox does to its ``sinks``.
-
-        ``told_at`` gives ``ctx`` the logical time, by default that of ``logical``.
-        """
-        name = f"{topology.job}/{stage.name}/{partition}"
+        """``logical``: the mode of ``outputs``. ``told_at`` gives ``ctx`` the logical time, by default that of it."""
+        stage, wiring = task.stage, task.wiring
+        name = f"{task.topology.job}/{stage.name}/{task.partition}"
         self._ctx = LogicalContext(name, told_at or (lambda: logical.at))
-        super().__init__(
-            stage,
-            topology,
-            partition,
-            overlay,
-            outputs,
-            settings,
-            executor=executor,
-            sinks=sinks,
-            clock=LogicalTime(logical, self._fire_wall_by if "wall" in stage.timers else None),
-            context=self._ctx,
-            early_us=(lambda: logical.at[0]) if settings.sink_delivery == "early" else None,
-            caller=caller,
-        )
+        clock = LogicalTime(logical, self._fire_wall_by if "wall" in stage.timers else None)
+        super().__init__(task, overlay, outputs, outbox, clock=clock, context=self._ctx, caller=caller)
         self.fires_after = -1  # the logical time in µs from which on wall-clock timers fire (E8)
-        self._behind = BehindTimers(self._time, self._records, self._site.reading)
+        self._behind = BehindTimers(self.time, self.records, self.site.reading)
         self._logical = logical
         self._kept = KeptResults(overlay.store(META))
-        self._producer = producer_id(stage.ordinal, partition)
-        timed = wire(topology, stage.ordinal, partition).timed_outputs
+        self._producer = producer_id(stage.ordinal, task.partition)
+        timed = wiring.timed_outputs
         self._announced = AnnouncedTime(list(dict.fromkeys(p.topic for p in timed)), lambda: self.watermark)
 
     @property
@@ -109,41 +87,41 @@ class LogicalProcessor(Processor):
 
     def recall(self, calls: Mapping[int, Sequence[CallResult]]) -> None:
         """Take recorded results in place of calls (D8): those since the last commit; others are in the state."""
-        if self._records is not None:
-            self._records.recall({**self._kept.load(), **calls})
+        if self.records is not None:
+            self.records.recall({**self._kept.load(), **calls})
 
     def recall_all(self, calls: Mapping[int, Sequence[CallResult]]) -> None:
         """Take recorded results in place of all calls of the records from here on, as an audit does."""
-        if self._records is not None:
-            self._records.recall(calls, all_from_here=True)
+        if self.records is not None:
+            self.records.recall(calls, all_from_here=True)
 
     def take_calls(self) -> Sequence[CallsNote]:
         """Return and forget what calls have returned since the last time."""
-        return () if self._records is None else self._records.take_results()
+        return () if self.records is None else self.records.take_results()
 
     def own_sinks(self, generation: int) -> None:
         """Release early as this generation of the task."""
-        if self._outbox.early is not None:
-            self._outbox.early.generation = generation
+        if self.site.outbox.early is not None:
+            self.site.outbox.early.generation = generation
 
     def let_out(self, t: int) -> None:
         """Let outputs up to logical time ``t`` µs go to files and tables."""
-        if self._outbox.early is not None:
-            self._outbox.early.let_out(t)
+        if self.site.outbox.early is not None:
+            self.site.outbox.early.let_out(t)
 
     @property
     def sink_t(self) -> int:
         """The logical time in µs of the last output that may not go to its file or table yet; -1: there is none."""
-        return -1 if self._outbox.early is None else self._outbox.early.last_t
+        return -1 if self.site.outbox.early is None else self.site.outbox.early.last_t
 
     def reset(self) -> None:
         """Make a new task instance over the state as it is now."""
-        self._logical.load(self._overlay.store(META))
-        self._ctx.calls = self._entries.number(CALLS, 0)
+        self._logical.load(self.site.overlay.store(META))
+        self._ctx.calls = self.entries.number(CALLS, 0)
         super().reset()
-        if self._records is not None:
-            self._records.number = self._entries.number(RECORDS, 0)
-        self._announced.load(self._entries.get)
+        if self.records is not None:
+            self.records.number = self.entries.number(RECORDS, 0)
+        self._announced.load(self.entries.get)
         self._behind.reset()
 
     @property
@@ -171,7 +149,7 @@ class LogicalProcessor(Processor):
         self._behind.then(step)
 
     def _begin(self, rows: RecordBatch | None = None, last_t: int = -1) -> None:
-        if not self._firing.slices:
+        if not self.firing.slices:
             self.fire_slice()  # all that a commit has left
         self._behind.begin(rows, last_t)
 
@@ -196,7 +174,7 @@ class LogicalProcessor(Processor):
         first_t, last_t = batch.logical[0][0], max(last_t, batch.logical[0][-1])
         self._begin(batch, last_t)
         self.then(partial(self._before_taken, first_t, last_t))
-        if self._records is None:
+        if self.records is None:
             self.then(partial(self._take_rows, batch))
         else:
             self.process_batch(OUTSIDE, batch)
@@ -205,13 +183,13 @@ class LogicalProcessor(Processor):
 
     def _before_taken(self, first_t: int, last_t: int) -> None:
         self._tell_before(first_t)
-        if self._time is not None:
-            self._announced.opens(first_t, last_t, self._time.watermark_behind_a_record)
+        if self.time is not None:
+            self._announced.opens(first_t, last_t, self.time.watermark_behind_a_record)
         self._announced.acted(last_t)
 
     def _take_rows(self, batch: RecordBatch) -> None:
         """Process rows up to the first one that leaves timers; the others come behind those (E10)."""
-        reading, count = self._site.reading, len(batch.keys)
+        reading, count = self.site.reading, len(batch.keys)
         reading.left = 0
         self.process_batch(OUTSIDE, batch)
         if reading.left:
@@ -236,33 +214,33 @@ class LogicalProcessor(Processor):
         for done, batch in enumerate(batches, 1):
             if isinstance(batch, MergedWatermarks):
                 self._take_watermarks(batch, done)
-            elif self._records is None:
+            elif self.records is None:
                 self.then(partial(self._take_merged, batch))
             else:
                 self._take_merged(batch)
         self.then(partial(self._tell_before, upto + 1))
 
     def _take_merged(self, batch: RecordBatch) -> None:
-        loop = self._loops[batch.source.topic]
-        if self._time is None:
+        loop = self.instance.loops[batch.source.topic]
+        if self.time is None:
             loop(batch)
             return
-        self._firing.begin_slice(whole=True)  # a channel's records do not move time: such timers they have set
+        self.firing.begin_slice(whole=True)  # a channel's records do not move time: such timers they have set
         for part in self._announced.parts(batch):
             assert part.logical is not None
             self.then(partial(self._before_merged, part.logical[0][0]))
             loop(part)
 
     def _before_merged(self, t: int) -> None:
-        assert self._time is not None
+        assert self.time is not None
         self._tell_before(t)
-        self._time.goes_on()
+        self.time.goes_on()
         self._announced.acted(t)
 
     def _take_watermarks(self, merged: MergedWatermarks, done: int) -> None:
-        if self._time is not None:
+        if self.time is not None:
             self.then(partial(self._pass_before, merged.t))
-            self.then(partial(self._pass_watermarks, self._time, merged, done))
+            self.then(partial(self._pass_watermarks, self.time, merged, done))
             self.then(partial(self._announced.changed, merged.t))
 
     def _pass_watermarks(self, time: TaskTime, merged: MergedWatermarks, done: int) -> None:
@@ -295,7 +273,7 @@ class LogicalProcessor(Processor):
             if tell:
                 self._announced.pass_to(turn - 1)
             self.be_at(turn)
-            self._firing.fire_wall_once(turn // 1_000)
+            self.firing.fire_wall_once(turn // 1_000)
             self._announced.acted(turn)
 
     def end_at(self, t: int, *, has_told: bool) -> None:
@@ -340,7 +318,7 @@ class LogicalProcessor(Processor):
         state = self._announced.save()
         self._logical.save(state)
         numbers = [(CALLS, self._ctx.calls)]
-        if self._records is not None:
-            numbers.append((RECORDS, self._records.number))
-            self._kept.save(self._records.unused())
-        self._entries.save([*numbers, *state.items()])
+        if self.records is not None:
+            numbers.append((RECORDS, self.records.number))
+            self._kept.save(self.records.unused())
+        self.entries.save([*numbers, *state.items()])

@@ -13,7 +13,7 @@ from grete.api.stateful.declaration import Give, Stateful
 from grete.api.store import Store
 from grete.api.tasks.methods import refuse_return
 from grete.execution.calls.effects import IsolatedStore
-from grete.execution.task_code.outputs import Outputs
+from grete.execution.records.outputs import Outputs
 from grete.execution.timing.floors import Floors
 from grete.execution.timing.timers import TimerQueue
 from grete.stores.overlay.expiring_store import ExpiringStore

@@ -6,7 +6,7 @@ from grete.api.tasks.methods import run_now
 from grete.api.tasks.task import Task
 from grete.errors import TaskError
 from grete.execution.limits import REQUEST_MS
-from grete.execution.task_code.outputs import Outputs
+from grete.execution.records.outputs import Outputs
 from grete.stores.overlay.overlay import Overlay
 
 

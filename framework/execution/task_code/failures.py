@@ -79,10 +79,10 @@ def failure(
         cause = _cause(declared, batch, index, error)
     passable = declared.errors != "fail" or isinstance(cause, MISTAKES)
     way = "" if passable else ways("such records", "Input")
-    where = f"stage {site.stage}, partition {site.partition}: topic {declared.topic.name} ({batch.source}), {which}"
+    where = f"{site.task.where}: topic {declared.topic.name} ({batch.source}), {which}"
     return TaskError(
         f"{where}: {type(cause).__name__}: {cause}{user_line(error)}{way}",
-        stage=site.stage,
+        stage=site.task.stage.name,
         partition=batch.source,
         offset=None if index is None else batch.offset_at(index),
     )
@@ -142,8 +142,8 @@ def _told(site: Site, cause: Exception, error: Exception, where: Mapping[str, st
     site.failed.letters += 1
     told = {
         "grete.error": f"{type(cause).__name__}: {cause}",
-        "grete.stage": site.stage,
-        "grete.partition": str(site.partition),
+        "grete.stage": site.task.stage.name,
+        "grete.partition": str(site.task.partition),
         **where,
     }
     if site.clock is None and (shown := user_traceback(error)) is not None:  # made again, its file may have moved
@@ -216,7 +216,7 @@ def _aside(
         return with_letter
 
     def with_count(due: T) -> Callable[[Exception], None]:
-        where = f"stage {site.stage}, partition {site.partition}: "
+        where = f"{site.task.where}: "
         return lambda error: site.failed.add(f"{where}{which(due)}: {type(error).__name__}: {error}{user_line(error)}")
 
     return with_count

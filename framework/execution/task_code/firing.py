@@ -28,7 +28,7 @@ class Firing:
 
     def __init__(self, stage: StageGraph, site: Site, floors: Floors) -> None:
         self._stage, self._site, self._floors = stage, site, floors
-        self._where = f"stage {stage.name}, partition {site.partition}"
+        self._where = site.task.where
         self._stateful: dict[str, Stateful] = {}  # by name
         self._late_before = 0  # records that those of earlier instances dropped
         self._on_timer: dict[Clock, Callable[[Timer], None]] = {}

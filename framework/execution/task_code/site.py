@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from grete.execution.job_task import JobTask
+from grete.execution.records.outputs import Outputs
+from grete.execution.records.reading import Reading
 from grete.execution.sinks.outbox import Outbox
-from grete.execution.task_code.outputs import Outputs
-from grete.execution.task_code.reading import Reading
 from grete.execution.timing.event_time import EventTime
 from grete.execution.timing.timers import TimerQueue
 from grete.protocol.record_batch import RecordBatch
@@ -51,8 +52,7 @@ class Site:
     It is None if the task declares none.
     """
 
-    stage: str
-    partition: int
+    task: JobTask
     overlay: Overlay
     outputs: Outputs
     outbox: Outbox

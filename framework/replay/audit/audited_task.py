@@ -10,8 +10,10 @@ from grete.batch.frames import Frame
 from grete.core.graph.task_topology import wire
 from grete.errors import ConfigError
 from grete.execution.build import store_names
+from grete.execution.job_task import JobTask
+from grete.execution.records.outputs import Outputs
+from grete.execution.sinks.outbox import Outbox
 from grete.execution.sinks.sink_targets import no_sinks
-from grete.execution.task_code.outputs import Outputs
 from grete.execution.task_code.processor import Processor
 from grete.execution.timing.reserved_stores import FIRING, META, OUTBOX, STREAM_TIME
 from grete.ports import LogReader
@@ -62,8 +64,9 @@ class AuditedTask:
             self._steps = LogicalSteps(job, stage, self.wiring, partition, self._overlay, settings, outside)
         else:
             outputs = Outputs(stage, topology, settings, outside.get, drop_external=True)
-            own = stage, topology, partition, self._overlay, outputs, settings
-            processor = Processor(*own, sinks=no_sinks)
+            task = JobTask(stage, topology, partition)
+            outbox = Outbox(task.owner, self._overlay.store(OUTBOX), settings, sinks=no_sinks)
+            processor = Processor(task, self._overlay, outputs, outbox)
             self._steps = AlignedSteps(job, stage, self.wiring, partition, processor, settings, self._sample)
 
     def step(

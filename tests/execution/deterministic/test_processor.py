@@ -22,8 +22,11 @@ from grete.execution.deterministic.numbering import content_of
 from grete.execution.deterministic.outputs import LogicalOutputs
 from grete.execution.deterministic.processor import LogicalProcessor
 from grete.execution.deterministic.remade import Check, OutputsDiffer
-from grete.execution.task_code.outputs import Outputs
+from grete.execution.job_task import JobTask
+from grete.execution.records.outputs import Outputs
+from grete.execution.sinks.outbox import Outbox
 from grete.execution.timing.event_time import AFTER_ALL, BEFORE_ALL
+from grete.execution.timing.reserved_stores import OUTBOX
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.envelope import Header, MessageType, encode_header
 from grete.protocol.frames import decode_columns, decode_headers, digest_records
@@ -65,11 +68,13 @@ class LogicalRig:
         )
         logical = LogicalOutputs(topology.job, wire(topology, stage, 0), releases=True)
         outputs = Outputs(graph, topology, settings, lambda _topic: 2, mode=logical)
-        self.processor = LogicalProcessor(graph, topology, 0, self.overlay, outputs, settings, logical=logical)
+        task = JobTask(graph, topology, 0)
+        outbox = Outbox(task.owner, self.overlay.store(OUTBOX), settings)
+        self.processor = LogicalProcessor(task, self.overlay, outputs, outbox, logical=logical)
         seqs = {partition: checks[-1][0] for partition, checks in (released or {}).items()}
         self.processor.go_on_after(seqs, released or {})
         self.processor.reset()
-        self.topic = next(iter(self.processor._loops))
+        self.topic = next(iter(self.processor.instance.loops))
         self.external: list[ExternalRecord] = []
         self.released: Released = {partition: [*checks] for partition, checks in (released or {}).items()}
         self.bodies: list[tuple[TopicPartition, int, bytes]] = []
@@ -272,7 +277,7 @@ def test_a_stream_that_was_not_told_is_told_again() -> None:
     rig.commit()
     assert LogicalRig(0, disk).processor._announced._told == (BEFORE_ALL, True)
     fresh = AnnouncedTime(["another"], lambda: (7, True))
-    fresh.load(rig.processor._entries.get)
+    fresh.load(rig.processor.entries.get)
     fresh.changed(STEP_US + 1)
     fresh.pass_to(2 * STEP_US)
     assert fresh.take() == [Advance(2 * STEP_US, 7, idle=True)]

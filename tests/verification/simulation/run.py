@@ -18,8 +18,9 @@ from grete.core.deterministic import write_ahead
 from grete.execution.changelog import changelog_writer, standby
 from grete.execution.deterministic import outputs as logical_outputs
 from grete.execution.engine import checkpoint_asks
+from grete.execution.records import outputs
 from grete.execution.sinks import outbox
-from grete.execution.task_code import firing, outputs
+from grete.execution.task_code import firing
 from grete.protocol.commit import decode_commit
 from tests.verification.simulation import invariants
 from tests.verification.simulation.mutants import MUTANTS, applied

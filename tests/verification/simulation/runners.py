@@ -9,12 +9,15 @@ from typing import Any
 from grete.core.actions import MergedWatermarks
 from grete.execution.deterministic.outputs import LogicalOutputs
 from grete.execution.deterministic.processor import LogicalProcessor
+from grete.execution.job_task import JobTask
+from grete.execution.records.outputs import Outputs
+from grete.execution.sinks.outbox import Outbox
 from grete.execution.sinks.sink_targets import MakeSinks, no_sinks
 from grete.execution.task_code import firing
-from grete.execution.task_code.outputs import Outputs
 from grete.execution.task_code.ports import DueByTime
 from grete.execution.task_code.processor import Processor
 from grete.execution.timing.event_time import AFTER_ALL, OUTSIDE
+from grete.execution.timing.reserved_stores import OUTBOX
 from grete.ports import LogRow
 from grete.protocol.control import decode_watermark
 from grete.protocol.envelope import MessageType, decode_header
@@ -62,14 +65,14 @@ class Kept(Processor):
     def reset(self) -> None:
         """Start over from the committed state: an attempt that draws again."""
         self.steps = []
-        under_way, had_ended = self._outbox._background._future is not None, self.has_ended
+        under_way, had_ended = self.site.outbox._background._future is not None, self.has_ended
         super().reset()
         self.recording.seen["drains that a rollback takes back"] += had_ended and not self.has_ended
-        task: Any = self._task
+        task: Any = self.instance.task
         task.drawn, task.suffix = draws_of(self.recording.draw()), self.recording.suffix
         task.begun = self._begun
         self._ever_begun = set[tuple[int, bytes]]()
-        self.recording.seen["checkpoints that wait for a sink over a restart"] += len(self._outbox._pending) > 1
+        self.recording.seen["checkpoints that wait for a sink over a restart"] += len(self.site.outbox._pending) > 1
         self.recording.seen["steps of a sink under way at a rollback"] += under_way
 
     @property
@@ -93,7 +96,7 @@ class Kept(Processor):
     def after_commit(self) -> None:
         """Let the outbox go on."""
         super().after_commit()
-        self.recording.seen["checkpoints that wait for a sink together"] += len(self._outbox._pending) > 1
+        self.recording.seen["checkpoints that wait for a sink together"] += len(self.site.outbox._pending) > 1
 
 
 class AlignedKept(Kept):
@@ -127,19 +130,19 @@ class AlignedKept(Kept):
 
     def _sliced(self, call: Callable[[], None], begins: int, *, goes_on: bool = False) -> None:
         """Keep how many timers fire in a call, before its steps, if it leaves some or if some were left."""
-        due, before = self.due, self._site.reading.timers
+        due, before = self.due, self.site.reading.timers
         was_left = due is not None and due.left
         call()
         left = due is not None and due.left
         self.recording.seen["slices of timers"] += was_left
         if left or was_left:
-            fired = self._site.reading.timers - before if left else ALL
+            fired = self.site.reading.timers - before if left else ALL
             self.steps.insert(begins, Step(NOWHERE, OUTSIDE, -1, b"%d" % fired, SLICE, more=goes_on))
 
     def process_batch(self, producer: int, batch: RecordBatch) -> None:
         """Keep records, and what is drawn for them."""
-        task: Any = self._task
-        last = len(batch.keys) - 1 if self._stage.batch else 0
+        task: Any = self.instance.task
+        last = len(batch.keys) - 1 if self.job_task.stage.batch else 0
         columns = zip(batch.keys, batch.values, batch.timestamps, strict=True)
         for index, (key, cell, timestamp) in enumerate(columns):
             offset, value = batch.offset_at(index), cell or b""
@@ -201,7 +204,7 @@ class LogicalKept(Kept, LogicalProcessor):
 
     @property
     def _fired(self) -> int:
-        return self._site.reading.timers - self._wall_fired
+        return self.site.reading.timers - self._wall_fired
 
     def _keep_slice(self, fired: int) -> None:
         self.steps.insert(self._first, TimeStep(NOWHERE, TIME, fired, b"", self._goes_on, (), SLICE))
@@ -270,10 +273,10 @@ class LogicalKept(Kept, LogicalProcessor):
 
     def _fire_wall_by(self, t: int, *, tell: bool = False) -> None:
         """Count how often timers are found due between two records, and where none comes."""
-        before = self._site.reading.timers
+        before = self.site.reading.timers
         super()._fire_wall_by(t, tell=tell)
-        self._wall_fired += self._site.reading.timers - before
-        self.recording.seen["wall-clock timers by logical time"] += self._site.reading.timers > before
+        self._wall_fired += self.site.reading.timers - before
+        self.recording.seen["wall-clock timers by logical time"] += self.site.reading.timers > before
 
 
 def aligned_processor(
@@ -289,8 +292,9 @@ def aligned_processor(
     graph, (_, partition) = stage_graph(code), split_producer_id(producer)
     outputs = Outputs(graph, plan.topology, plan.settings, _counts(code))
     sinks: MakeSinks = (lambda _: {f"files:{DIRECTORY}": sink}) if code.files else no_sinks
-    own = graph, plan.topology, partition, overlay, outputs, plan.settings
-    kept = AlignedKept(*own, executor=executor, sinks=sinks, caller=caller)
+    task = JobTask(graph, plan.topology, partition)
+    outbox = Outbox(task.owner, overlay.store(OUTBOX), plan.settings, executor, sinks)
+    kept = AlignedKept(task, overlay, outputs, outbox, caller=caller)
     if kept.due is not None:
         kept.due = DueKept(kept.due, lambda call: kept._sliced(call, len(kept.steps), goes_on=True))
     return kept
@@ -311,8 +315,11 @@ def logical_processor(
     logical = LogicalOutputs(topology.job, plan.wirings[producer], releases=releases)
     outputs = Outputs(graph, topology, plan.settings, _counts(code), mode=logical)
     sinks: MakeSinks = (lambda _: {f"files:{DIRECTORY}": sink}) if code.files else no_sinks
-    own = graph, topology, partition, overlay, outputs, plan.settings
-    return LogicalKept(*own, logical=logical, executor=executor, sinks=sinks, caller=caller)
+    task, early_us = JobTask(graph, topology, partition), None
+    if plan.settings.sink_delivery == "early":
+        early_us = logical.now_us
+    outbox = Outbox(task.owner, overlay.store(OUTBOX), plan.settings, executor, sinks, early_us)
+    return LogicalKept(task, overlay, outputs, outbox, logical=logical, caller=caller)
 
 
 def _counts(code: StageCode) -> Callable[[str], int | None]:

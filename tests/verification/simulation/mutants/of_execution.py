@@ -5,10 +5,10 @@ from typing import Any
 
 from grete.execution.deterministic.outputs import LogicalOutputs
 from grete.execution.deterministic.processor import CALLS
+from grete.execution.records.outputs import Outputs
 from grete.execution.task_code import deduplication as module
 from grete.execution.task_code.deduplication import Deduplicator
-from grete.execution.task_code.outputs import Outputs
-from grete.execution.task_code.own_entries import OwnEntries
+from grete.execution.timing.own_entries import OwnEntries
 from grete.execution.timing.reserved_stores import TURN
 from grete.execution.timing.timers import TimerQueue
 from grete.stores.overlay.overlay import Overlay

@@ -7,7 +7,7 @@ from typing import Any
 from grete.core.external_inputs import Bounds, ExternalInputs
 from grete.execution.inputs.awaited_transactions import AwaitedTransactions
 from grete.execution.inputs.input_reader import InputReader
-from grete.execution.task_code.outputs import Outputs
+from grete.execution.records.outputs import Outputs
 from grete.logs.open_transactions import HiddenInput
 from grete.protocol.commit import Commit, ExternalInput
 from grete.protocol.ids import TopicPartition

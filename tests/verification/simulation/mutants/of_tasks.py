@@ -122,7 +122,7 @@ def outputs_kept(perform_next: Any) -> Any:
         kept = self.parts.runner.take_external() if self.parts.todo and isinstance(self.parts.todo[0], DropOpen) else []
         done = bool(perform_next(self))
         if kept:
-            self.parts.runner._outputs._external.extend(kept)  # type: ignore[attr-defined]  # the processor's
+            self.parts.runner.site.outputs._external.extend(kept)  # type: ignore[attr-defined]  # the processor's
         return done
 
     return mistaken
