@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Self
 
 import pytest
 
+from grete.errors import ConfigError
 from grete.settings import Settings, from_environment
 from grete.testing.broker import NoBroker, find_broker, jars
+from grete.testing.broker.docker import docker_broker
 from grete.testing.broker.find import READY
 from grete.testing.broker.settings import KAFKA, settings
 
@@ -19,6 +22,7 @@ from grete.testing.broker.settings import KAFKA, settings
 DAEMON = """
 import sys, time
 from pathlib import Path
+from typing import Self
 from grete.testing.broker import daemon
 daemon.LOOK_S = 0.01
 daemon._keep(Path(sys.argv[1]), "host:1", "nowhere")
@@ -26,6 +30,7 @@ daemon._keep(Path(sys.argv[1]), "host:1", "nowhere")
 USER = """
 import sys, time
 from pathlib import Path
+from typing import Self
 from grete.testing.broker import find_broker
 print(find_broker(Path(sys.argv[1])).bootstrap, flush=True)
 time.sleep(600)
@@ -75,6 +80,72 @@ def test_where_no_broker_can_be_had_it_says_why(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NoBroker, match=r"(?s)GRETE_KAFKA.*no engine answers.*there is no mvn"):
         find_broker(tmp_path / "broker")
+
+
+class Engine:
+    """A Docker engine that is there."""
+
+    def ping(self) -> None:
+        """Answer."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Container:
+    """A container that ends at once, or whose image cannot be had."""
+
+    status, image_is_there, removed = "exited", True, 0
+
+    def __init__(self, image: str) -> None:
+        """Take the name of the image, which cannot be had."""
+        self.image = image
+
+    def with_bind_ports(self, container: int, host: int) -> "Container":
+        """Bind a port."""
+        assert container == host
+        return self
+
+    def with_env(self, name: str, value: str) -> None:
+        """Take a setting of the broker."""
+
+    def __enter__(self) -> Self:
+        """Start."""
+        if not self.image_is_there:
+            raise OSError(f"{self.image}: too many requests")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Remove it."""
+        Container.removed += 1
+
+    def get_wrapped_container(self) -> "Container":
+        """Return what tells the state."""
+        return self
+
+    def reload(self) -> None:
+        """Ask for the state."""
+
+    def get_logs(self) -> tuple[bytes, bytes]:
+        """Return what it has said."""
+        return b"error while preparing configs", b""
+
+
+def test_an_engine_that_cannot_run_a_broker_says_why_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image that cannot be fetched, a container that ends: the jars are tried next, and nothing is left."""
+    monkeypatch.setattr("docker.from_env", lambda **_: Engine())
+    monkeypatch.setattr("testcontainers.core.container.DockerContainer", Container)
+    with (
+        pytest.raises(
+            ConfigError, match=r"Docker: apache/kafka:\S+: the broker at \S+ has ended: error while preparing"
+        ),
+        docker_broker(tmp_path),
+    ):
+        pass
+    assert Container.removed == 1
+    monkeypatch.setattr(Container, "image_is_there", False)
+    with pytest.raises(ConfigError, match=r"Docker: .*too many requests"), docker_broker(tmp_path):
+        pass
 
 
 def test_the_settings_are_those_of_docker_compose(tmp_path: Path) -> None:
