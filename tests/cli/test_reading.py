@@ -195,7 +195,7 @@ def test_an_embedded_reader_is_refused_by_sqlite_itself(tmp_path: Path) -> None:
         assert reader.bounds(TopicPartition("a", 0)) == (0, 0)
         for statement in ("DELETE FROM meta", "INSERT INTO partition (topic, partition) VALUES ('b', 0)"):
             with pytest.raises(sqlite3.OperationalError, match="readonly"):
-                reader._sql.execute(statement)
+                reader.file.sql.execute(statement)
         reader.close()
     with pytest.raises(ConfigError, match="there is no such log"):
         EmbeddedReader(tmp_path / "none" / "log.db")

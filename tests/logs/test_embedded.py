@@ -195,13 +195,13 @@ def test_a_forked_child_is_refused(log: EmbeddedLog) -> None:
 def test_sync_is_per_transaction(log: EmbeddedLog) -> None:
     """A poll with a sync send or plain records commits with synchronous=FULL, others with NORMAL."""
     statements: list[str] = []
-    log._sql.set_trace_callback(statements.append)
+    log.file.sql.set_trace_callback(statements.append)
 
     def levels(write: Callable[[], object]) -> list[str]:
         statements.clear()
         write()
         log.poll()
-        (level,) = log._sql.execute("PRAGMA synchronous").fetchone()
+        (level,) = log.file.sql.execute("PRAGMA synchronous").fetchone()
         begin = statements.index("BEGIN IMMEDIATE")
         assert not any("synchronous=" in statement for statement in statements[begin:])
         return ["OFF", "NORMAL", "FULL"][level : level + 1]
@@ -225,7 +225,7 @@ def test_the_file_does_not_grow_when_trimmed(log: EmbeddedLog) -> None:
         append(log, *[bytes(20 * KiB)] * 10, *[b"small"] * 200)
         log.trim(A0, log.bounds(A0)[1] - 210)
         if each >= 5:
-            pages.append(log._sql.execute("PRAGMA page_count").fetchone()[0])
+            pages.append(log.file.sql.execute("PRAGMA page_count").fetchone()[0])
     assert pages[-1] <= pages[0] * 1.1
 
 

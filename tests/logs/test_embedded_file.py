@@ -117,14 +117,14 @@ def test_a_full_disk_is_an_error_that_passes(small_disk: Path) -> None:
         if small_disk.is_mount():
             filler.write_bytes(bytes(2 * MiB))
         else:
-            log._sql.execute("PRAGMA max_page_count=200")
+            log.file.sql.execute("PRAGMA max_page_count=200")
         with pytest.raises(TransientError, match=r"log\.db: .*disk.*restart"):
             append_for_ever(log)
         stored = log.bounds(A0)[1]
         assert stored > 0
         assert values(log) == [bytes([each]) * 100 * KiB for each in range(stored)]
         filler.unlink(missing_ok=True)
-        log._sql.execute("PRAGMA max_page_count=100000")
+        log.file.sql.execute("PRAGMA max_page_count=100000")
         assert [delivery.offset for delivery in log.poll()] == [stored]
         assert values(log) == [bytes([each]) * 100 * KiB for each in range(stored + 1)]
 
@@ -221,7 +221,7 @@ def test_a_lost_partition_halts(path: Path, written: bytes) -> None:
     assert written
     with contextlib.closing(EmbeddedLog(path)) as log:
         log.bounds(A0)
-        log._sql.execute("DELETE FROM partition WHERE topic = 'a'")
+        log.file.sql.execute("DELETE FROM partition WHERE topic = 'a'")
         log.send(0, 0, A0, b"x")
         uses: list[Callable[[], object]] = [lambda: log.bounds(A0), log.poll]
         for use in uses:

@@ -141,7 +141,7 @@ def test_a_partition_that_the_client_forgets_to_fetch_is_fetched_afresh(
     log = connect()
     partition = filled(log, topic, 1)
     log.read(partition, 0, 1)
-    getattr(cast(Any, log)._reader._consumer, stop)([KafkaPartition(*partition)])  # it fetches no more
+    getattr(cast(Any, log).fetches._consumer, stop)([KafkaPartition(*partition)])  # it fetches no more
     for number in range(1, 100):
         log.send(0, number, partition, b"%d" % number)
     settle(log, 99)

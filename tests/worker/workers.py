@@ -112,7 +112,7 @@ class WorkerUnderTest:
 def word_log(directory: Path, job: Job = word_count) -> EmbeddedLog:
     """Return the log of a job with its topics."""
     log = EmbeddedLog(JobDirectory(directory).directory / "log.db")
-    when_dropped(log, log._sql.close)  # a test need not close it
+    when_dropped(log, log.file.sql.close)  # a test need not close it
     create_topics(job, log)
     return log
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from grete.api.serdes.serde import Codec, Serde, functions_of, in_each_version, topic_serde
 from grete.api.stateful.declaration import TIME_MAX, TIME_MIN, TIMED_KEY, KeySlice, ResultLetter, timed_key_serde
-from grete.api.stateful.joins import How, Join, Pair
+from grete.api.stateful.joins import How, Join, Pair, give_pair
 from grete.api.stateful.key_times import KeyTimes, has
 from grete.api.stateful.spans import check_spans
 from grete.api.store import Store
@@ -177,9 +177,9 @@ class IntervalJoin(Join[K, L, R]):
         for (_, time), (_, others) in found:
             for each in others:
                 if side == LEFT:
-                    self._give(key, (value, each), (timestamp, time))
+                    give_pair(self, key, (value, each), (timestamp, time))
                 else:
-                    self._give(key, (each, value), (time, timestamp))
+                    give_pair(self, key, (each, value), (time, timestamp))
         return True
 
     def _store(self, side: int) -> Store[tuple[K, int], Kept[Any]]:

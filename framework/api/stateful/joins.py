@@ -64,6 +64,10 @@ class Join(Stateful, Generic[K, L, R]):
         self.how = how
         self.serdes: dict[str, Serde[Any]] = {"key": self.key, "left": left, "right": right}
 
-    def _give(self, key: K, sides: tuple[L | None, R | None], times: tuple[int | None, int | None]) -> None:
-        pair: Pair[K, L, R] = Pair(self.name, key, *sides, *times)
-        self.give(pair, pair.timestamp)
+
+def give_pair(
+    join: Join[K, L, R], key: K, sides: tuple[L | None, R | None], times: tuple[int | None, int | None]
+) -> None:
+    """Give ``on_join`` a pair of left and right."""
+    pair: Pair[K, L, R] = Pair(join.name, key, *sides, *times)
+    join.give(pair, pair.timestamp)

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from grete.api.serdes.serde import Codec, Serde, functions_of, in_each_version
-from grete.api.stateful.windows import Emit, Window, WindowStore
+from grete.api.stateful.windows import Emit, Window, WindowStore, give_early
 from grete.api.store import Store
 from grete.api.topics.topic import Errors
 
@@ -174,7 +174,7 @@ class SessionWindow(KeyWindows[K, V]):
         if self.emit == "final":
             return True
         replaces = tuple(pane[0] for pane in joined if pane[0] != start)
-        self._changed(Window(self.name, start, last + 1, key, value, False, replaces), timestamp, closes)
+        give_early(self, Window(self.name, start, last + 1, key, value, False, replaces), timestamp, closes)
         return True
 
     def _end(self, pane: Pane[V]) -> int:
@@ -232,7 +232,7 @@ class SlidingWindow(KeyWindows[K, V]):
         for pane in (*changed, *copied):
             if (closes := self._closes(pane)) > now:
                 window = Window(self.name, pane[0], self._end(pane), key, pane[2], final=False)
-                self._changed(window, timestamp, closes)
+                give_early(self, window, timestamp, closes)
         return True
 
     def _with_new(self, before: list[Pane[V]], timestamp: int) -> tuple[list[Pane[V]], list[Pane[V]]]:

@@ -4,7 +4,7 @@ import struct
 from typing import TypeVar
 
 from grete.api.serdes.serde import Codec, Serde, functions_of, in_each_version
-from grete.api.stateful.joins import How, Join
+from grete.api.stateful.joins import How, Join, give_pair
 from grete.api.store import Store
 from grete.errors import TaskError
 
@@ -97,9 +97,9 @@ class TableJoin(Join[K, L, R]):
             self.rows.put(key, now)
         left, right = now
         if self._has_row(*now):
-            self._give(key, (left and left[1], right and right[1]), times)
+            give_pair(self, key, (left and left[1], right and right[1]), times)
         elif self._has_row(*before):
-            self._give(key, (None, None), times)
+            give_pair(self, key, (None, None), times)
 
     def _has_row(self, left: Row[L], right: Row[R]) -> bool:
         if self.how == "inner":

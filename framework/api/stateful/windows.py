@@ -146,19 +146,6 @@ class WindowStore(Stateful, Generic[K, V]):
         key, value = functions_of(topic_serde(self.key))[0](result.key), functions_of(self.value)[0](result.value)
         return key, value, result.end - 1, told
 
-    def _changed(self, window: Window[K, V], timestamp: int, closes: int) -> None:
-        """Give the early result of a window that a record has changed, now or later."""
-        if self.emit == "final":
-            return
-        if self.emit == "update" or window.replaces:
-            self.give(window, None)
-            return
-        assert isinstance(self.emit, Every) and self.schedule is not None
-        at = (max(timestamp, self.time_for(window.key)) // self.emit.ms + 1) * self.emit.ms
-        if at < closes:
-            raw = START.pack(window.start + SIGN) + functions_of(self.key)[0](window.key)
-            self.schedule(at, _EARLY + raw.decode("latin-1"))
-
     @abstractmethod
     def take(self, key: K, timestamp: int, change: Callable[[V | None], V]) -> bool:
         """Do the work of ``update``."""
@@ -170,6 +157,20 @@ class WindowStore(Stateful, Generic[K, V]):
     @abstractmethod
     def find(self, start: int, key: K) -> tuple[int, V] | None:
         """Return the (end, value) of a window; None: there is none, or event time has closed it."""
+
+
+def give_early(store: WindowStore[K, V], window: Window[K, V], timestamp: int, closes: int) -> None:
+    """Give ``on_window`` the early result of a window that a record has changed, now or later."""
+    if store.emit == "final":
+        return
+    if store.emit == "update" or window.replaces:
+        store.give(window, None)
+        return
+    assert isinstance(store.emit, Every) and store.schedule is not None
+    at = (max(timestamp, store.time_for(window.key)) // store.emit.ms + 1) * store.emit.ms
+    if at < closes:
+        raw = START.pack(window.start + SIGN) + functions_of(store.key)[0](window.key)
+        store.schedule(at, _EARLY + raw.decode("latin-1"))
 
 
 @in_each_version
@@ -240,7 +241,7 @@ class HoppingWindow(WindowStore[K, V]):
             value = change(before)
             panes.put(pane, value)
             if self.emit != "final":
-                self._changed(Window(self.name, start, start + size, key, value, final=False), timestamp, closes)
+                give_early(self, Window(self.name, start, start + size, key, value, final=False), timestamp, closes)
         return taken
 
     def close(self, at: int, key: str) -> None:

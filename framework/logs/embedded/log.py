@@ -13,8 +13,9 @@ from pathlib import Path
 
 from grete.errors import ConfigError, OffsetOutOfRange
 from grete.logs.embedded.errors import BUSY_MS, corrupt
+from grete.logs.embedded.file import no_log
 from grete.logs.embedded.notifier import Notifier
-from grete.logs.embedded.reader import VERSION_SQL, EmbeddedReader, no_log
+from grete.logs.embedded.reader import VERSION_SQL, EmbeddedReader
 from grete.logs.embedded.schema import OFFSET_BITS, PAGE_BYTES, crc_of, open_file, put_meta
 from grete.logs.embedded.writer_queue import WriterLock
 from grete.ports import Delivery, ExternalRecord
@@ -75,10 +76,10 @@ class EmbeddedLog(EmbeddedReader):
         found = self.partitions(topic)
         if found is None or (grow and found < partitions):
             with self._transaction(sync=False):
-                found = self._count(topic)  # another process may have made it meanwhile
+                found = self.file.count(topic)  # another process may have made it meanwhile
                 if found is None or grow:
                     rows = [(topic, number) for number in range(found or 0, partitions)]
-                    self._sql.executemany("INSERT INTO partition (topic, partition) VALUES (?, ?)", rows)
+                    self.file.sql.executemany("INSERT INTO partition (topic, partition) VALUES (?, ?)", rows)
                     found = max(found or 0, partitions)
         if found != partitions:
             raise ConfigError(
@@ -103,7 +104,7 @@ class EmbeddedLog(EmbeddedReader):
 
     def transactional(self, partition: TopicPartition, committed: int = -1) -> None:
         """Nothing to do: outputs always appear with their message."""
-        self._id(partition)
+        self.file.number_of(partition)
 
     def send(
         self,
@@ -120,8 +121,8 @@ class EmbeddedLog(EmbeddedReader):
 
         One transaction compares the fence, appends and shows the outputs (C3, S1).
         """
-        placed = [(self._id(record.partition), record) for record in outputs]
-        self._queue.append((owner, token, self._id(partition), value, fence, placed))
+        placed = [(self.file.number_of(record.partition), record) for record in outputs]
+        self._queue.append((owner, token, self.file.number_of(partition), value, fence, placed))
         self._queue_sync |= sync
 
     def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
@@ -129,7 +130,7 @@ class EmbeddedLog(EmbeddedReader):
 
         They leave the job, so they are on disk before anybody sees them; bulk loads: produce_with_meta.
         """
-        placed = [(self._id(record.partition), record) for record in records]
+        placed = [(self.file.number_of(record.partition), record) for record in records]
         self._queue.append((owner, token, _NO_PARTITION, None, None, placed))
         self._queue_sync = True
 
@@ -144,7 +145,7 @@ class EmbeddedLog(EmbeddedReader):
             return []
         with self._transaction(sync=self._queue_sync):
             deliveries = self._append_all(self._queue)
-            self._sql.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", self._reports.items())
+            self.file.sql.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", self._reports.items())
         self._queue, self._queue_sync, self._reports = [], False, {}
         return deliveries
 
@@ -155,17 +156,17 @@ class EmbeddedLog(EmbeddedReader):
 
         Return the offset of the last record, -1 if there are none.
         """
-        placed = [(self._id(record.partition), record) for record in records]
+        placed = [(self.file.number_of(record.partition), record) for record in records]
         with self._transaction(sync=sync):
             (delivery,) = self._append_all([(0, 0, _NO_PARTITION, None, None, placed)])
-            put_meta(self._sql, meta)
+            put_meta(self.file.sql, meta)
         return delivery.offset
 
     def pin(self, meta: Mapping[str, bytes | None], over: bytes | None) -> bool:
         """Put metadata if its first entry is ``over``, in one transaction: no other process writes in between."""
         with self._transaction(sync=True):
             if self.meta_get(next(iter(meta))) == over:
-                put_meta(self._sql, meta)
+                put_meta(self.file.sql, meta)
             return all(self.meta_get(key) == entry for key, entry in meta.items())
 
     def trim(self, partition: TopicPartition, before: int) -> None:
@@ -186,11 +187,11 @@ class EmbeddedLog(EmbeddedReader):
         """Do the next slice of a trim; forget the trim if that is its last."""
         start, before = self.bounds(partition)[0], self._trims[partition]
         if start < before:
-            first = (number := self._id(partition)) << OFFSET_BITS
+            first = (number := self.file.number_of(partition)) << OFFSET_BITS
             until = min(before, start + self._slice_rows(first + start, first + before))
             with self._transaction(sync=False):
-                self._sql.execute("DELETE FROM message WHERE id >= ? AND id < ?", (first, first + until))
-                self._sql.execute("UPDATE partition SET start = max(start, ?) WHERE id = ?", (until, number))
+                self.file.sql.execute("DELETE FROM message WHERE id >= ? AND id < ?", (first, first + until))
+                self.file.sql.execute("UPDATE partition SET start = max(start, ?) WHERE id = ?", (until, number))
             start = until
         if start >= before:
             del self._trims[partition]
@@ -198,8 +199,8 @@ class EmbeddedLog(EmbeddedReader):
     def _slice_rows(self, begin: int, end: int) -> int:
         """Return how many of these messages, given by their ids, are deleted in one slice."""
         held = 0
-        with self._guard:
-            sizes = self._sql.execute(_SIZES, (begin, end, TRIM_ROWS)).fetchall()
+        with self.file.guard:
+            sizes = self.file.sql.execute(_SIZES, (begin, end, TRIM_ROWS)).fetchall()
         for rows, (size,) in enumerate(sizes):
             if rows and held + size > TRIM_BYTES:
                 return rows
@@ -231,10 +232,10 @@ class EmbeddedLog(EmbeddedReader):
         That is what is queued, or trimmed. Returns False at the time-out.
         """
         deadline = time.monotonic() + timeout_ms / 1000
-        with self._guard:
+        with self.file.guard:
             self._notifier.reset()
             while True:
-                version = self._sql.execute(VERSION_SQL).fetchone()[0]
+                version = self.file.sql.execute(VERSION_SQL).fetchone()[0]
                 if version != self._version or self._committed or self._queue or self._trims:
                     self._version, self._committed = version, False
                     return True
@@ -286,17 +287,17 @@ class EmbeddedLog(EmbeddedReader):
                     ends[partition] = offset + 1
                 tail.next += 1
             deliveries.append(Delivery(owner, token, offset, time_ms, ends=tuple(ends.items())))
-        self._sql.executemany(_APPEND, rows)
+        self.file.sql.executemany(_APPEND, rows)
         moves = [(tail.next, tail.fence, tail.time_ms, number) for number, tail in tails.items()]
-        self._sql.executemany(_MOVE, moves)
+        self.file.sql.executemany(_MOVE, moves)
         for number in tails:
-            self._committed |= self._ended.pop(number, None) is not None
+            self._committed |= self.forget_end(number)
         self._written += sum(len(row[4]) for row in rows if row[4]) + PAGE_BYTES * (len(tails) + 1)
         return deliveries
 
     def _tail(self, tails: dict[int, _Tail], number: int, now_ms: int) -> _Tail:
         """Read the end of a partition; other processes may have moved it since the last transaction."""
-        row = self._sql.execute(_TAIL, (number,)).fetchone()
+        row = self.file.sql.execute(_TAIL, (number,)).fetchone()
         if row is None:
             raise corrupt(self.path, f"partition number {number} is missing")
         end, fence, last_ms = row
@@ -306,34 +307,34 @@ class EmbeddedLog(EmbeddedReader):
     @contextmanager
     def _transaction(self, *, sync: bool) -> Iterator[None]:
         """Hold the one writer and commit what the body wrote, or nothing. ``sync``: on disk before it is visible."""
-        with self._guard:
+        with self.file.guard:
             if self._written >= CHECKPOINT_BYTES:
                 self._checkpoint()  # not after the commit: a full disk here would look like a failed commit
             if sync != self._full:
-                self._sql.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
+                self.file.sql.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
                 self._full = sync
             with self._lock:
                 try:
-                    self._sql.execute("BEGIN IMMEDIATE")
+                    self.file.sql.execute("BEGIN IMMEDIATE")
                     yield
-                    self._sql.execute("COMMIT")
+                    self.file.sql.execute("COMMIT")
                 finally:
-                    if self._sql.in_transaction:
-                        self._sql.execute("ROLLBACK")
+                    if self.file.sql.in_transaction:
+                        self.file.sql.execute("ROLLBACK")
             self._notifier.ring()
 
     def _checkpoint(self) -> None:
         """Copy WAL pages back into the file beside other writers; hold them up only when the WAL is at its bound."""
         self._written = 0
-        _, pages, _ = self._sql.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        _, pages, _ = self.file.sql.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         if pages * PAGE_BYTES < WAL_BYTES_MAX:
             return
         with self._lock:
-            self._sql.execute(f"PRAGMA busy_timeout={CHECKPOINT_WAIT_MS}")
+            self.file.sql.execute(f"PRAGMA busy_timeout={CHECKPOINT_WAIT_MS}")
             try:
-                self._sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                self.file.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             finally:
-                self._sql.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+                self.file.sql.execute(f"PRAGMA busy_timeout={BUSY_MS}")
 
 
 def _processed_key(partition: TopicPartition) -> str:

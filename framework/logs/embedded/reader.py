@@ -1,15 +1,14 @@
 """The reading half of an embedded log: no lock, no notifier, and a connection to SQLite that refuses every write."""
 
-import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from grete.errors import ConfigError, OffsetOutOfRange
-from grete.logs.embedded.errors import Guard, corrupt
-from grete.logs.embedded.schema import OFFSET_BITS, OFFSET_MASK, open_to_read
+from grete.errors import OffsetOutOfRange
+from grete.logs.embedded.errors import corrupt
+from grete.logs.embedded.file import Connect, LogFile
+from grete.logs.embedded.schema import OFFSET_BITS, OFFSET_MASK
 from grete.open_transaction import OpenTransaction
 from grete.ports import LogRow, row_of
 from grete.protocol.ids import TopicPartition
@@ -23,8 +22,6 @@ _READ = (
 _FIRST_AT = "SELECT id & (1 << 40) - 1 FROM message WHERE id BETWEEN ? AND ? AND timestamp_ms >= ? ORDER BY id LIMIT 1"
 VERSION_SQL = "PRAGMA data_version"  # changes with each commit of another process
 
-Connect = Callable[[ExitStack], sqlite3.Connection]
-
 
 class EmbeddedReader:
     """grete.ports.LogReader over the file of an embedded log. Neither thread safe nor fork safe."""
@@ -36,28 +33,23 @@ class EmbeddedReader:
         Raises ConfigError (no such log, another format), Halted (corrupt), TransientError (disk full).
         """
         self.path = path
-        self._guard = Guard(path)
-        self._ids: dict[TopicPartition, int] = {}  # partitions are never deleted, so what is here stays right
+        self.file = LogFile(path, connect)
         self._ended: dict[int, tuple[int, int]] = {}  # partition → (its end when it was read last, data_version then)
-        with self._guard, ExitStack() as opened:
-            self._sql = self._read_only() if connect is None else connect(opened)
-            opened.callback(self._sql.close)
-            self._opened = opened.pop_all()  # from here on close() is responsible
 
     def partitions(self, topic: str) -> int | None:
         """Return the number of partitions, or None if there is no such topic."""
-        with self._guard:
-            return self._count(topic)
+        with self.file.guard:
+            return self.file.count(topic)
 
     def topics(self) -> Sequence[str]:
         """Return the names of all topics, sorted."""
-        with self._guard:
-            return sorted(row[0] for row in self._sql.execute("SELECT DISTINCT topic FROM partition"))
+        with self.file.guard:
+            return sorted(row[0] for row in self.file.sql.execute("SELECT DISTINCT topic FROM partition"))
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (offset of the first message still there, offset of the next message to come)."""
-        with self._guard:
-            return self._bounds(self._id(partition))
+        with self.file.guard:
+            return self.file.bounds(self.file.number_of(partition))
 
     def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return the bounds of each."""
@@ -72,27 +64,27 @@ class EmbeddedReader:
 
         It looks at all messages before that one: for the first start of a job.
         """
-        with self._guard:
-            number = self._id(partition)
+        with self.file.guard:
+            number = self.file.number_of(partition)
             ids = number << OFFSET_BITS, number << OFFSET_BITS | OFFSET_MASK
-            row = self._sql.execute(_FIRST_AT, (*ids, timestamp_ms)).fetchone()
-            return self._bounds(number)[1] if row is None else int(row[0])
+            row = self.file.sql.execute(_FIRST_AT, (*ids, timestamp_ms)).fetchone()
+            return self.file.bounds(number)[1] if row is None else int(row[0])
 
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         """Return messages from ``offset`` on, in order: at least one if there is one, then up to about ``max_bytes``.
 
         Raises OffsetOutOfRange; Halted if a message is missing.
         """
-        with self._guard:
-            number = self._id(partition)
-            version = self._sql.execute(VERSION_SQL).fetchone()[0]
+        with self.file.guard:
+            number = self.file.number_of(partition)
+            version = self.file.sql.execute(VERSION_SQL).fetchone()[0]
             if self._ended.get(number) == (offset, version):
                 return []
             rows = self._rows(number, offset, max_bytes)
             if not _continues(rows, offset):  # at the end, out of range or damaged: look again, at one state of all
-                self._sql.execute("BEGIN")
+                self.file.sql.execute("BEGIN")
                 try:
-                    start, end = self._bounds(number)
+                    start, end = self.file.bounds(number)
                     if not start <= offset <= end:
                         raise OffsetOutOfRange(
                             f"{partition}: offset {offset} is outside of {start} to {end}",
@@ -101,7 +93,7 @@ class EmbeddedReader:
                         )
                     rows = self._rows(number, offset, max_bytes) if offset < end else []
                 finally:
-                    self._sql.execute("COMMIT")
+                    self.file.sql.execute("COMMIT")
                 if offset < end and not _continues(rows, offset):
                     raise corrupt(self.path, f"{partition}: messages are missing from offset {offset} on")
                 if not rows:
@@ -124,33 +116,31 @@ class EmbeddedReader:
 
     def meta_get(self, key: str) -> bytes | None:
         """Return the metadata under ``key`` or None."""
-        with self._guard:
-            row = self._sql.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        with self.file.guard:
+            row = self.file.sql.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else row[0]
 
     def meta_items(self, prefix: str) -> list[tuple[str, bytes]]:
         """Return all (key, metadata) whose key starts with ``prefix``, in key order."""
-        with self._guard:
-            return self._sql.execute(
+        with self.file.guard:
+            return self.file.sql.execute(
                 "SELECT key, value FROM meta WHERE key >= ? AND key < ? ORDER BY key", (prefix, prefix + "\U0010ffff")
             ).fetchall()
 
     def close(self) -> None:
         """Release the file. A second close does nothing."""
-        self._guard.end()
-        self._opened.close()
+        self.file.close()
+
+    def forget_end(self, number: int) -> bool:
+        """Look again where a partition ends, as something was appended; return whether it was read to its end here."""
+        return self._ended.pop(number, None) is not None
 
     # --- inside ---
-
-    def _read_only(self) -> sqlite3.Connection:
-        if not self.path.exists():
-            raise no_log(self.path)
-        return open_to_read(self.path)
 
     def _rows(self, number: int, offset: int, max_bytes: int) -> list[LogRow]:
         rows: list[tuple[Any, ...]] = []
         first, last = number << OFFSET_BITS, number << OFFSET_BITS | OFFSET_MASK
-        cursor = self._sql.execute(_READ, (min(max(first, first + offset), last), last))
+        cursor = self.file.sql.execute(_READ, (min(max(first, first + offset), last), last))
         try:
             for row in cursor:  # one by one: SQLite loads a large blob only when its own row is fetched
                 rows.append(row[:6])
@@ -174,38 +164,6 @@ class EmbeddedReader:
         finally:
             cursor.close()  # an open cursor would keep the WAL from being used again
         return list(map(row_of, rows))
-
-    def _id(self, partition: TopicPartition) -> int:
-        """Return the partition's number in the file. Raises ConfigError if there is none."""
-        number = self._ids.get(partition)
-        if number is None:
-            with self._guard:
-                row = self._sql.execute(
-                    "SELECT id FROM partition WHERE topic = ? AND partition = ?", tuple(partition)
-                ).fetchone()
-            if row is None:
-                raise ConfigError(
-                    f"{self.path}: there is no partition {partition}: create the topic first", partition=partition
-                )
-            number = self._ids[partition] = int(row[0])
-        return number
-
-    def _count(self, topic: str) -> int | None:
-        count: int = self._sql.execute("SELECT count(*) FROM partition WHERE topic = ?", (topic,)).fetchone()[0]
-        return count or None
-
-    def _bounds(self, number: int) -> tuple[int, int]:
-        row: tuple[int, int] | None = self._sql.execute(
-            "SELECT start, next FROM partition WHERE id = ?", (number,)
-        ).fetchone()
-        if row is None:
-            raise corrupt(self.path, f"partition number {number} is missing")
-        return row
-
-
-def no_log(path: Path) -> ConfigError:
-    """Return the error for a path where no log is."""
-    return ConfigError(f"{path}: there is no such log: check the path, or run the job, which makes it")
 
 
 def _continues(rows: list[LogRow], offset: int) -> bool:

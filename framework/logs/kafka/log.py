@@ -89,7 +89,7 @@ class KafkaLog(KafkaReader):
             raise ConfigError(str(error)) from error
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}", topic=topic)
-        found = self._metadata_client.partitions(topic)
+        found = self.connection.metadata.partitions(topic)
         if found is None or (grow and found < partitions):
             before = found
             if before is None:
@@ -97,7 +97,7 @@ class KafkaLog(KafkaReader):
             else:
                 self._topics.grow(topic, partitions)
             deadline = time.monotonic() + SPREAD_S_MAX
-            while (found := self._metadata_client.partitions(topic)) in (None, before):
+            while (found := self.connection.metadata.partitions(topic)) in (None, before):
                 if time.monotonic() > deadline:
                     raise TransientError(
                         f"topic {topic} was made but is not there after {SPREAD_S_MAX:.0f} s: start again", topic=topic
@@ -108,11 +108,11 @@ class KafkaLog(KafkaReader):
             raise ConfigError(f"topic {topic} has {found} partitions, not {partitions}: {way}", topic=topic)
         if not (plain or compacted):
             self._topics.check(topic)
-        self._counts[topic] = found
+        self.connection.counts[topic] = found
 
     def open_metadata(self, job: str, transactional: str | None = None) -> KafkaJobMetadata:
         """Return what the cluster keeps beside a job's topics; make the topic for it. Raises ConfigError."""
-        clients = self._producer, self._consumer, self._troubles
+        clients = self._producer, self._consumer, self.connection.troubles
         whole = None if transactional is None else WholeWriter(*clients, transactional)
         metadata = KafkaJobMetadata(self, job, whole)
         self.create_topic(metadata.topic, 2, compacted=True)
@@ -136,7 +136,7 @@ class KafkaLog(KafkaReader):
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (offset of the first message still there, offset of the next message to come): one round trip."""
-        self._check(partition)
+        self.connection.check(partition)
         self._topics.settle(partition)
         if committed := self._committed.pop(partition, 0):
             self._reach(partition, committed, COMPLETED_S_MAX)  # the core judges what is not there
@@ -154,25 +154,25 @@ class KafkaLog(KafkaReader):
         """Return the bounds of each: two round trips for all, and more where something is not shown yet."""
         asked = tuple(dict.fromkeys(partitions))
         for partition in asked:
-            self._check(partition)
+            self.connection.check(partition)
             self._topics.settle(partition)
-        found = self._reader.all_bounds(asked)
+        found = self.fetches.all_bounds(asked)
         late = (p for p in asked if self._committed.get(p, 0) or found[p][1] < self._readable.get(p, 0))
         return found | {partition: self.bounds(partition) for partition in late}
 
     def _reach(self, partition: TopicPartition, end: int, seconds: float) -> tuple[int, int]:
         """Return the bounds when they reach ``end``: markers are written after a commit is acknowledged."""
         deadline = time.monotonic() + seconds
-        while (found := self._reader.bounds(partition))[1] < end and time.monotonic() < deadline:
+        while (found := self.fetches.bounds(partition))[1] < end and time.monotonic() < deadline:
             time.sleep(STEP_S_MAX)
         return found
 
     def trim(self, partition: TopicPartition, before: int) -> None:
         """Delete messages with offset < ``before``, in the background. Raises OffsetOutOfRange beyond the end."""
-        self._check(partition)
-        end = max(self._reader.seen_end(partition), self._readable.get(partition, 0))
+        self.connection.check(partition)
+        end = max(self.fetches.seen_end(partition), self._readable.get(partition, 0))
         if before > end:
-            end = self._reader.bounds(partition)[1]
+            end = self.fetches.bounds(partition)[1]
         if before > end:
             raise OffsetOutOfRange(
                 f"{partition}: cannot trim before {before}: the log ends at {end}", partition=partition, offset=before
@@ -182,10 +182,12 @@ class KafkaLog(KafkaReader):
 
     def transactional(self, partition: TopicPartition, committed: int = -1) -> None:
         """Write this changelog in transactions from here on, with a transactional id that is always the same (S1)."""
-        self._check(partition)
+        self.connection.check(partition)
         self._committed[partition] = committed + 1
         if partition not in self._transactions:
-            self._transactions[partition] = Transactions(self._producer, self._consumer, self._troubles, partition)
+            self._transactions[partition] = Transactions(
+                self._producer, self._consumer, self.connection.troubles, partition
+            )
 
     def give_up(self, owner: int, changelog: TopicPartition) -> None:
         """Forget a task that has ended while others go on: what it has sent may still arrive, and is not waited for.
@@ -212,7 +214,7 @@ class KafkaLog(KafkaReader):
         outputs: Sequence[ExternalRecord] = (),
     ) -> None:
         """Queue one internal message; see grete.ports.Log."""
-        self._check(partition)
+        self.connection.check(partition)
         self._check_records(outputs)
         transactions = self._transactions.get(partition)
         if outputs and transactions is None:
@@ -231,13 +233,13 @@ class KafkaLog(KafkaReader):
         """Queue plain records; one delivery for all of them (offset: of the last, -1 if there are none)."""
         self._check_records(records)
         if len(self._writers) < 2:
-            self._writers.append(KafkaWriter(batching(self._producer), self._troubles))
+            self._writers.append(KafkaWriter(batching(self._producer), self.connection.troubles))
         self._writers[1].produce(owner, token, records)
 
     def _check_records(self, records: Sequence[ExternalRecord]) -> None:
         partitions = set(map(_PARTITION_OF, records))
         for each in partitions:
-            self._check(each)
+            self.connection.check(each)
         self._timestamps.check(records, partitions)
 
     def poll(self) -> list[Delivery]:
@@ -249,11 +251,11 @@ class KafkaLog(KafkaReader):
         self._positions.poll()
         deliveries = [delivery for sender in self._senders() for delivery in sender.poll()]
         if deliveries:
-            self._metadata_client.answered()
+            self.connection.metadata.answered()
         elif any(sender.waits for sender in self._senders()):
-            self._metadata_client.waits()
-            if self._patience.ended:
-                raise self._metadata_client.no_answer(self._patience.clock_s())
+            self.connection.metadata.waits()
+            if self.connection.patience.ended:
+                raise self.connection.metadata.no_answer(self.connection.patience.clock_s())
         if self._ends:
             for owner, token, offset, *_ in deliveries:
                 partition = self._ends.pop((owner, token), None)
@@ -284,7 +286,7 @@ class KafkaLog(KafkaReader):
 
         Without ``answers`` only messages, unless something is still to be handed over: each time, a thread is woken.
         """
-        reader, senders = self._reader, self._senders()
+        reader, senders = self.fetches, self._senders()
         answers = answers or any(writer.stuck for writer in self._writers)
         deadline = time.monotonic() + timeout_ms / 1000
         step = STEP_S
@@ -306,10 +308,12 @@ class KafkaLog(KafkaReader):
 
     def close(self) -> None:
         """Disconnect; what is queued and was not polled is given up. A second close does nothing."""
-        if not self._closed:
+        if not self.closed:
             for transactions in self._transactions.values():
                 transactions.give_up()
-            if not self._patience.ended:  # else no broker is waited for any more: the next claim aborts what is open
+            if (
+                not self.connection.patience.ended
+            ):  # else no broker is waited for any more: the next claim aborts what is open
                 for transactions in self._transactions.values():
                     transactions.close()
             self._positions.close()
@@ -318,7 +322,7 @@ class KafkaLog(KafkaReader):
             super().close()
 
     def _ask_group(self, partitions: Sequence[KafkaPartition]) -> Question:
-        return self._metadata_client.group_offsets(partitions)  # which is there a moment later than the positions
+        return self.connection.metadata.group_offsets(partitions)  # which is there a moment later than the positions
 
     def _senders(self) -> list[KafkaWriter | Transactions]:
         return [*self._writers, *self._transactions.values()]

@@ -34,7 +34,7 @@ class MetadataClient:
     def __init__(self, config: ClientConfig, troubles: Troubles, bootstrap: str, patience: Patience) -> None:
         """Connect in the background."""
         self._config = config
-        self._consumer: Consumer = troubles.made(Consumer, config)
+        self.consumer: Consumer = troubles.made(Consumer, config)
         self._in_use = threading.Lock()  # the client lets one thread in, and keeps others waiting, even for ``poll(0)``
         self._group: Consumer | None = None  # of ``group_offsets``: a coordinator that is away holds up nothing else
         self._troubles = troubles
@@ -65,18 +65,18 @@ class MetadataClient:
         """Ask in slices first: a refusal comes by a callback, which runs in a poll, and only this thread may poll."""
         for _ in range(SLICES):
             with suppress(KafkaException):
-                return self._consumer.list_topics("__consumer_offsets", timeout=SLICE_S)
-            self._consumer.poll(0)
-        return self._consumer.list_topics("__consumer_offsets", timeout=ANSWER_S)
+                return self.consumer.list_topics("__consumer_offsets", timeout=SLICE_S)
+            self.consumer.poll(0)
+        return self.consumer.list_topics("__consumer_offsets", timeout=ANSWER_S)
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions by topic, without Kafka's own topics."""
-        listed = self._ask(lambda seconds: self._consumer.list_topics(timeout=seconds), "listing topics")
+        listed = self._ask(lambda seconds: self.consumer.list_topics(timeout=seconds), "listing topics")
         return {name: len(topic.partitions) for name, topic in listed.topics.items() if not name.startswith("__")}
 
     def partitions(self, topic: str) -> int | None:
         """Return the number of partitions of a topic, or None if there is none. Asking does not make it."""
-        listed = self._ask(lambda seconds: self._consumer.list_topics(topic, timeout=seconds), f"looking for {topic}")
+        listed = self._ask(lambda seconds: self.consumer.list_topics(topic, timeout=seconds), f"looking for {topic}")
         return self._counted(listed, topic)
 
     def _counted(self, listed: Any, topic: str) -> int | None:
@@ -96,12 +96,12 @@ class MetadataClient:
         def question(seconds: float) -> tuple[int, int] | None:
             nonlocal unknown_s
             try:
-                return self._consumer.get_watermark_offsets(at, timeout=seconds)
+                return self.consumer.get_watermark_offsets(at, timeout=seconds)
             except KafkaException as error:
                 if error.args[0].code() not in UNKNOWN:
                     raise
                 # the client forgets topics when it loses its last broker, and a broker may not know a new one yet
-                if self._counted(self._consumer.list_topics(topic, timeout=seconds), topic) is None:
+                if self._counted(self.consumer.list_topics(topic, timeout=seconds), topic) is None:
                     unknown_s = time.monotonic() if unknown_s is None else unknown_s
                     if topic not in self._found or time.monotonic() - unknown_s > SPREAD_S_MAX:
                         raise
@@ -123,11 +123,11 @@ class MetadataClient:
         def question(seconds: float) -> list[list[KafkaPartition]]:
             sides = ([KafkaPartition(*each, side) for each in partitions] for side in (OFFSET_BEGINNING, OFFSET_END))
             try:
-                return [self._consumer.offsets_for_times(side, timeout=seconds) for side in sides]
+                return [self.consumer.offsets_for_times(side, timeout=seconds) for side in sides]
             except KafkaException as error:  # the client forgets topics when it loses its last broker
                 if error.args[0].code() not in UNKNOWN:
                     raise
-                self._consumer.list_topics(partitions[0].topic, timeout=seconds)  # raises if none answers
+                self.consumer.list_topics(partitions[0].topic, timeout=seconds)  # raises if none answers
                 return [[], []]
 
         topics = sorted({partition.topic for partition in partitions})
@@ -142,7 +142,7 @@ class MetadataClient:
         at = KafkaPartition(*partition, max(0, timestamp_ms))  # to Kafka a negative time means an end
 
         def question(seconds: float) -> int:
-            found = self._consumer.offsets_for_times([at], timeout=seconds)[0]
+            found = self.consumer.offsets_for_times([at], timeout=seconds)[0]
             if found.error is not None:
                 raise KafkaException(found.error)
             return int(found.offset)
@@ -173,7 +173,7 @@ class MetadataClient:
 
     def close(self) -> None:
         """Disconnect; questions that are still asked need the client to their end."""
-        close: Callable[[], None] = self._consumer.close
+        close: Callable[[], None] = self.consumer.close
         for question in (self._asking, self._probe):
             if question is not None and not question.over(0):
                 close = partial(question.then, close)
@@ -206,7 +206,7 @@ class MetadataClient:
         A client that reads nothing goes on asking a leader that is dead: only what it reads makes it look for another.
         """
         for topic in topics:
-            self._consumer.list_topics(topic, timeout=seconds)
+            self.consumer.list_topics(topic, timeout=seconds)
         return question(seconds)
 
     def _ask_at_once(self, question: Callable[[float], Any], began_s: float) -> Any:
@@ -251,6 +251,6 @@ class MetadataClient:
         """Let the client say by its callback what is wrong, unless a question is under way: then there is no poll."""
         if self._in_use.acquire(blocking=False):
             try:
-                self._consumer.poll(0)
+                self.consumer.poll(0)
             finally:
                 self._in_use.release()

@@ -1,13 +1,11 @@
 """The reading half of a log on Apache Kafka: two consumers that join no group, and neither a producer nor an admin."""
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Self
 
-from grete.errors import ConfigError
 from grete.logs.kafka.client.config import scrubber, split_options
+from grete.logs.kafka.client.connection import Connection
 from grete.logs.kafka.client.errors import Troubles
-from grete.logs.kafka.client.metadata_client import BEHIND_S, SPREAD_S_MAX, MetadataClient
 from grete.logs.kafka.client.tls_diagnosis import ClientConfig, ClientOptions
 from grete.logs.kafka.read.consumer import Reader
 from grete.logs.kafka.read.uncommitted import Uncommitted
@@ -34,15 +32,12 @@ class KafkaReader:
         Raises ConfigError (an option, who we are), LogAway (no broker answers).
         """
         self.bootstrap = bootstrap
-        self._troubles = troubles
-        self._patience = patience
-        self._metadata_client = MetadataClient(consumer, troubles, bootstrap, self._patience)
-        self._reader = Reader(consumer, troubles, self._metadata_client, self._patience)
-        self._uncommitted = Uncommitted(consumer, troubles, bootstrap, self._patience)
-        self._counts: dict[str, int] = {}  # partitions by topic, of those that were seen
-        self._closed = False
+        self.connection = Connection(consumer, troubles, bootstrap, patience)
+        self.fetches = Reader(consumer, troubles, self.connection.metadata, patience)
+        self._uncommitted = Uncommitted(consumer, troubles, bootstrap, patience)
+        self.closed = False
         try:
-            self._connect(answered)
+            self.connection.wait(answered)
         except BaseException:
             self.close()
             raise
@@ -61,46 +56,42 @@ class KafkaReader:
 
     def partitions(self, topic: str) -> int | None:
         """Return the number of partitions, or None if there is no such topic."""
-        found = self._metadata_client.partitions(topic)
-        if found is not None:
-            self._counts[topic] = found
-        return found
+        return self.connection.partitions(topic)
 
     def topics(self) -> Sequence[str]:
         """Return the names of all topics of the cluster but Kafka's own, sorted."""
-        self._counts.update(listed := self._metadata_client.topics())
-        return sorted(listed)
+        return self.connection.topics()
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (offset of the first message still there, offset of the next message to come): one round trip."""
-        self._check(partition)
-        return self._reader.bounds(partition)
+        self.connection.check(partition)
+        return self.fetches.bounds(partition)
 
     def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return the bounds of each: two round trips for all of them."""
         asked = tuple(dict.fromkeys(partitions))
         for partition in asked:
-            self._check(partition)
-        return self._reader.all_bounds(asked)
+            self.connection.check(partition)
+        return self.fetches.all_bounds(asked)
 
     def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
         """Return what lies behind the bounds: two round trips more, by connections of its own."""
         asked = tuple(dict.fromkeys(partitions))
         for partition in asked:
-            self._check(partition)
-        return self._uncommitted.behind(asked, self._metadata_client.all_bounds)
+            self.connection.check(partition)
+        return self._uncommitted.behind(asked, self.connection.metadata.all_bounds)
 
     def skipped(self, partition: TopicPartition, offset: int) -> int:
         """Return up to where nothing can be read from ``offset`` on, as far as is known without asking.
 
         More than ``offset``: transactions end there, and what they have taken back is there.
         """
-        return self._reader.skipped(partition, offset)
+        return self.fetches.skipped(partition, offset)
 
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         """Return the offset of the first message with this timestamp or a later one; the end if there is none."""
         end = self.bounds(partition)[1]
-        found = self._metadata_client.offset_at(partition, timestamp_ms)
+        found = self.connection.metadata.offset_at(partition, timestamp_ms)
         return end if found < 0 else found
 
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
@@ -108,9 +99,9 @@ class KafkaReader:
 
         A topic that keeps a record's own time shows that as its append time, too: Kafka stores one of them.
         """
-        if partition.topic not in self._counts:
-            self._check(partition)
-        return self._reader.read(partition, offset, max_bytes)
+        if partition.topic not in self.connection.counts:
+            self.connection.check(partition)
+        return self.fetches.read(partition, offset, max_bytes)
 
     def read_metadata(self, job: str) -> KafkaMetadataReader:
         """Return what the cluster keeps beside a job's topics, to be read; nothing where nothing is kept yet."""
@@ -118,49 +109,26 @@ class KafkaReader:
 
     def share(self, partitions: Collection[TopicPartition]) -> None:
         """Expect several tasks of this process to read these partitions, each from its own offset."""
-        self._reader.share(partitions)
+        self.fetches.share(partitions)
 
     def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Begin to fetch these partitions from these offsets on."""
         for partition in spans:
-            self._check(partition)
-        self._reader.expect(spans)
+            self.connection.check(partition)
+        self.fetches.expect(spans)
 
     def at_hand(self, partition: TopicPartition, offset: int) -> bool:
         """Tell whether a read from ``offset`` on does not wait for a fetch that is under way."""
-        return self._reader.at_hand(partition, offset)
+        return self.fetches.at_hand(partition, offset)
 
     def leave(self, partition: TopicPartition) -> None:
         """Fetch no more of this partition, until it is read again."""
-        self._reader.leave(partition)
+        self.fetches.leave(partition)
 
     def close(self) -> None:
         """Disconnect. A second close does nothing."""
-        if not self._closed:
-            self._closed = True
-            self._reader.close()
-            self._metadata_client.close()
+        if not self.closed:
+            self.closed = True
+            self.fetches.close()
+            self.connection.metadata.close()
             self._uncommitted.close()
-
-    def _connect(self, answered: Callable[[], bool]) -> None:
-        """Wait for a broker. One that is starting up knows of none: then the producer asks again after minutes only."""
-        began = self._patience.clock_s()
-        while not (answered() or (self._troubles.refused is None and self._metadata_client.answers())):
-            self._metadata_client.waits()
-            if self._troubles.refused is not None or self._patience.over(began, connecting=True):
-                raise self._metadata_client.no_answer(began)
-        self._metadata_client.answered()
-
-    def _check(self, partition: TopicPartition) -> None:
-        """Raise ConfigError if there is no such partition: Kafka itself would make topics, or fail much later.
-
-        A topic that was just made is unknown to a busy broker for some seconds, so it is asked again.
-        """
-        count = self._counts.get(partition.topic)
-        if count is None or not 0 <= partition.partition < count:
-            count, deadline = self.partitions(partition.topic), time.monotonic() + SPREAD_S_MAX
-            while count is None and time.monotonic() < deadline and not self._patience.ended:
-                time.sleep(BEHIND_S)
-                count = self.partitions(partition.topic)
-            if count is None or not 0 <= partition.partition < count:
-                raise ConfigError(f"there is no partition {partition}: create the topic first", partition=partition)

@@ -61,11 +61,11 @@ class _UncommittedClient(MetadataClient):
         message: Message | None = None
         deadline = time.monotonic() + READ_S_MAX
         try:
-            self._consumer.assign([KafkaPartition(*partition, offset)])
+            self.consumer.assign([KafkaPartition(*partition, offset)])
             while message is None and time.monotonic() < deadline:
-                polled = self._consumer.poll(SLICE_S)
+                polled = self.consumer.poll(SLICE_S)
                 message = polled if polled is not None and polled.error() is None else None
-            self._consumer.unassign()
+            self.consumer.unassign()
         except KafkaException:
             pass  # it is only shown
         if message is None or message.offset() != offset:
