@@ -1,8 +1,8 @@
 """Builds one task from core, overlay, user code and driver: the same for a worker and for the test kit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 
 from grete.api.jobs.graph import StageGraph
 from grete.api.tasks.context import Context, wall_clock_us
@@ -11,7 +11,6 @@ from grete.core.deterministic.task import DeterministicCore
 from grete.core.graph.task_topology import TaskWiring, wire
 from grete.core.graph.topology import Topology
 from grete.core.limits import Limits
-from grete.core.ports import Core
 from grete.errors import ConfigError
 from grete.execution.calls.clocked import ClockedCalls
 from grete.execution.calls.ports import Caller
@@ -21,6 +20,7 @@ from grete.execution.deterministic.ports import LogicalRunner
 from grete.execution.deterministic.processor import LogicalProcessor
 from grete.execution.engine.aligned_mode import AlignedMode
 from grete.execution.engine.driver import TaskDriver
+from grete.execution.engine.task_io import TaskIO
 from grete.execution.engine.task_parts import COVERED, TaskParts
 from grete.execution.inputs.early_frames import SpilledFrames
 from grete.execution.job_task import JobTask
@@ -30,7 +30,7 @@ from grete.execution.sinks.outbox import Outbox
 from grete.execution.sinks.sink_targets import MakeSinks, no_sinks, sinks_of
 from grete.execution.task_code.ports import CommitTracing, Runner, SpillStore, TaskTracing
 from grete.execution.task_code.processor import CheckKeys, Processor
-from grete.execution.task_code.record_times import InputTimes, input_times
+from grete.execution.task_code.record_times import input_times
 from grete.execution.timing.reserved_stores import OUTBOX
 from grete.ports import Log, StateStore
 from grete.protocol.changelog_position import decode_changelog_position
@@ -155,47 +155,15 @@ def _tracing(
     return RecordTracing(topology, graph.ordinal, wiring, settings, spans), commits
 
 
-@dataclass(frozen=True, slots=True)
-class TaskIO:
-    """The inputs, outputs and clock of one task. ``mono_ms`` is a clock that only goes forward."""
-
-    log: Log
-    store: StateStore
-    overlay: Overlay
-    spill: SpillStore
-    settings: Settings
-    mono_ms: Callable[[], float]
-    times: InputTimes | None = None
-    priorities: Mapping[str, int] = field(default_factory=dict)  # by topic from outside
-    wall_us: Callable[[], int] = wall_clock_us
-    commit_spans: CommitTracing | None = None
-
-    def parts(self, owner: int, core: Core, runner: Runner) -> TaskParts:
-        """Return the parts that a driver and its mode share."""
-        return TaskParts(
-            owner,
-            core,
-            log=self.log,
-            overlay=self.overlay,
-            runner=runner,
-            settings=self.settings,
-            mono_ms=self.mono_ms,
-            times=self.times,
-            priorities=self.priorities,
-            wall_us=self.wall_us,
-            commit_spans=self.commit_spans,
-        )
-
-
 def aligned_driver(owner: int, core: TaskCore, runner: Runner, io: TaskIO) -> TaskDriver:
     """Return the driver of a task in aligned mode, at least once or without a guarantee."""
-    parts, early = io.parts(owner, core, runner), SpilledFrames(io.spill)
+    parts, early = TaskParts(owner, core, runner, io), SpilledFrames(io.spill)
     return TaskDriver(parts, AlignedMode(parts, core, early), store=io.store, early=early)
 
 
 def deterministic_driver(owner: int, core: DeterministicCore, runner: LogicalRunner, io: TaskIO) -> TaskDriver:
     """Return the driver of a task in deterministic mode."""
-    parts, early = io.parts(owner, core, runner), SpilledFrames(io.spill)
+    parts, early = TaskParts(owner, core, runner, io), SpilledFrames(io.spill)
     return TaskDriver(parts, DeterministicMode(parts, core, runner), store=io.store, early=early)
 
 

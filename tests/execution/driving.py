@@ -11,7 +11,8 @@ from grete.core.aligned.task import TaskCore
 from grete.core.events import Event
 from grete.core.graph.task_topology import TaskWiring
 from grete.core.limits import Limits
-from grete.execution.build import TaskIO, aligned_driver
+from grete.execution.build import aligned_driver
+from grete.execution.engine.task_io import TaskIO
 from grete.execution.task_code.commit_requests import CommitRequests
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.ports import Delivery, ExternalRecord, LogRow, Write

@@ -92,8 +92,8 @@ class Killed(Exception):
 
 def answer_to(driver: TaskDriver, action: do.Action) -> on.Event | None:
     """Return the answer to an action that was not performed; None: the core waits for none."""
-    open_bytes, end = driver.parts.overlay.open_bytes, driver.parts.log.bounds(driver.wiring.changelog)[1]
-    now = int(driver.parts.mono_ms())
+    open_bytes, end = driver.parts.io.overlay.open_bytes, driver.parts.io.log.bounds(driver.wiring.changelog)[1]
+    now = int(driver.parts.io.mono_ms())
     match action:
         case do.AppendChangelog():
             return on.ChangelogAppended(end + len(action.before), now, now, fenced=False, mono_us=now * 1_000)

@@ -206,7 +206,7 @@ def test_what_waits_for_one_partition_is_not_what_another_has_acknowledged() -> 
     task.runner.outside = ELSEWHERE
     producers[0].send(1, "y")
     task.run()
-    assert task.driver.parts.pending_sends.bytes == 1_000
+    assert task.driver.parts.sends.pending.bytes == 1_000
     task.now_ms += 1_001
     producers[0].send(1, "z")
     with pytest.raises(TransientError, match=r"c-0: a batch of plain records \(1000 bytes\) is"):

@@ -163,7 +163,7 @@ def test_a_turn_without_end_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def asks_for_ever(driver: TaskDriver) -> bool:
         while True:
-            driver.parts.log.bounds(driver.parts.wiring.changelog)
+            driver.parts.io.log.bounds(driver.parts.wiring.changelog)
 
     monkeypatch.setattr(TaskDriver, "tick", asks_for_ever)
     found = run_seed(1, "alignment_by_count")

@@ -21,7 +21,8 @@ class Task:
         self.owner = owner
         self.wiring = SimpleNamespace(name=f"task-{owner}", is_source=False)
         self.mode = SimpleNamespace(observed=0, observe=lambda _time: None)
-        self.parts = SimpleNamespace(pending_sends=PendingSends(self.wiring.name, send_timeout_ms=100), mono_ms=mono_ms)
+        sends = SimpleNamespace(pending=PendingSends(self.wiring.name, send_timeout_ms=100))
+        self.parts = SimpleNamespace(sends=sends, io=SimpleNamespace(mono_ms=mono_ms))
         self.fails: FrameworkError | None = None
         self.urgent, self.exit, self.ticks = False, None, 0
         self.taken: list[int] = []
@@ -81,7 +82,7 @@ def test_a_task_leaves_until_its_sends_are_answered() -> None:
     """Sends of the old life arrive in any case, so a new life must wait for them."""
     world = World()
     first = world.tasks[0]
-    pending: Any = first.parts.pending_sends
+    pending: Any = first.parts.sends.pending
     pending.sent(1, 10, 0.0)
     pending.sent_other(-3, 0.0)
     first.fails = TaskError("it fails")
@@ -99,7 +100,7 @@ def test_what_is_never_answered_ends_the_process() -> None:
     """As for a task that goes on (B1); one that is fenced does not come again, so nothing waits for it."""
     for error, leaves in ((TaskError("it fails"), True), (Fenced("it is"), False)):
         world = World()
-        pending: Any = world.tasks[0].parts.pending_sends
+        pending: Any = world.tasks[0].parts.sends.pending
         pending.sent(1, 10, 0.0)
         world.tasks[0].fails = error
         world.loop.go_round()

@@ -134,7 +134,7 @@ def test_a_task_that_something_else_holds_up_waits_for_no_task(scene: Scene) -> 
         elif worker.patience.silent:
             silent.append(waits)
             worker.patience.answered("the log")
-            count.parts.pending_sends.bytes += 1 << 30
+            count.parts.sends.pending.bytes += 1 << 30
         elif count.mode.held_up:
             held_up.append(waits)
         return len(held_up) == 3

@@ -26,8 +26,8 @@ class DeterministicMode:
         self._core = core
         self._code = runner
         self._batches_read: deque[tuple[TopicPartition, list[LogRow]]] = deque()  # read, their decision not yet made
-        self._decided = DecidedRows(parts.wiring.name, parts.log, parts.settings)
-        self._back = OutputRecovery(parts.log, parts.settings.batch_bytes_max, runner)
+        self._decided = DecidedRows(parts.wiring.name, parts.io.log, parts.io.settings)
+        self._back = OutputRecovery(parts.io.log, parts.io.settings.batch_bytes_max, runner)
         self._waiting: list[ExternalRecord] = []  # outputs that are not released yet
         self._waiting_bytes = 0
         self._told = 0  # the last time that the tasks beside this one have observed
@@ -44,7 +44,7 @@ class DeterministicMode:
     @property
     def awaits_answers(self) -> bool:
         """Whether something can go on only when the log has answered."""
-        return self._parts.pending_sends.awaited or self._core.awaits_answers or self.held_up
+        return self._parts.sends.pending.awaited or self._core.awaits_answers or self.held_up
 
     @property
     def can_go_on(self) -> bool:
@@ -72,14 +72,14 @@ class DeterministicMode:
 
         And whether no wall-clock timer is due.
         """
-        now_us = int(self._parts.mono_ms() * 1_000)
+        now_us = int(self._parts.io.mono_ms() * 1_000)
         return not (self._core.processing.active or self._core.time.timer_is_due(now_us))
 
     def due_in_ms(self, now_ms: float) -> float:
         """Return when ``on_time`` may have something to do; a progress message is due to the µs."""
         due = max(0.0, self._due_at(now_ms) - now_ms)
         if self._core.wants_input:
-            due = min(due, self._parts.event_time.due_in_ms(now_ms))
+            due = min(due, self._parts.inputs.event_time.due_in_ms(now_ms))
         return min(due, LATE_MS) if self._back.pending else due
 
     @property
@@ -91,8 +91,8 @@ class DeterministicMode:
         """Note that a task beside this one has observed ``t``: a source passes it at once, if it can (D1)."""
         parts = self._parts
         if t > self._told and parts.ready and parts.wiring.is_source:
-            self._told, now = t, parts.mono_ms()
-            parts.tell(on.Tick(int(now), parts.overlay.open_bytes, int(now * 1_000), observed=t))
+            self._told, now = t, parts.io.mono_ms()
+            parts.tell(on.Tick(int(now), parts.io.overlay.open_bytes, int(now * 1_000), observed=t))
 
     observed_checkpoint = None  # checkpoints are its own (D4)
     closed_all = False  # it closes or leaves out the next one by its own timer, soon enough
@@ -111,8 +111,8 @@ class DeterministicMode:
         parts, fires = self._parts, self._core.fires
         if not (fires or self._core.wants_input):
             return False
-        full = self._waiting_bytes > parts.settings.sink_buffer_bytes_max
-        parts.held_by = "sink_buffer_bytes_max" if full else None
+        full = self._waiting_bytes > parts.io.settings.sink_buffer_bytes_max
+        parts.sends.held_by = "sink_buffer_bytes_max" if full else None
         self.held_up = full or parts.blocked(lag=not fires)
         if self.held_up:
             return self._nothing_more()
@@ -121,27 +121,27 @@ class DeterministicMode:
             self._ran(self._next_offset)
             return True
         try:
-            batch = parts.next_batch()
+            batch = parts.inputs.next_batch()
         except OffsetOutOfRange as error:
             parts.tell_input_gone(error)
             return True
         if batch is None:
             return self._nothing_more() or parts.tell_ends()
         partition, rows = batch
-        if partition in parts.internal:
+        if partition in parts.inputs.internal:
             step = self._core.step
             for row in rows:
                 parts.todo.extend(step(on.Message(partition, row.offset, row.append_time_ms, row.value or b"")))
             parts.tell(on.InputRead())
         else:
-            now = parts.mono_ms()
-            parts.holes.read(partition, self._core.external.position[partition], rows)
+            now = parts.io.mono_ms()
+            parts.inputs.holes.read(partition, self._core.external.position[partition], rows)
             self._batches_read.append(batch)
-            parts.end_due_ms = now + END_CHECK_MS
-            parts.event_time.active(partition, now)
+            parts.inputs.end_due_ms = now + END_CHECK_MS
+            parts.inputs.event_time.active(partition, now)
             parts.counters["external records"] += len(rows)
-            large = sum(len(row.value or b"") for row in rows) > parts.settings.batch_bytes_max // 2
-            offsets, more = (rows[0].offset, rows[-1].offset + 1), large or parts.input_reader.more
+            large = sum(len(row.value or b"") for row in rows) > parts.io.settings.batch_bytes_max // 2
+            offsets, more = (rows[0].offset, rows[-1].offset + 1), large or parts.inputs.reader.more
             parts.tell(on.ExternalBatch(partition, *offsets, len(rows), int(now * 1_000), digest_of(rows), more))
         return True
 
@@ -163,8 +163,8 @@ class DeterministicMode:
     def look_for_idle(self) -> bool:
         """Tell the core of an input that has brought nothing for a while (E4); True if there is one."""
         parts = self._parts
-        now = parts.mono_ms()
-        idle = parts.event_time.next_idle(now) if self._core.wants_input else None
+        now = parts.io.mono_ms()
+        idle = parts.inputs.event_time.next_idle(now) if self._core.wants_input else None
         if idle is not None:
             partition, ended = idle
             parts.tell(on.InputIdle(partition, int(now * 1_000), ended))
@@ -175,14 +175,14 @@ class DeterministicMode:
     def on_time(self) -> bool:
         """Tell the core that time has passed, if that may do something; True if it did."""
         parts = self._parts
-        now = parts.mono_ms()
-        parts.pending_sends.check(now)
+        now = parts.io.mono_ms()
+        parts.sends.pending.check(now)
         if now < self._due_at(now):
             return False
         self._due_at_ms = None
         if now < self._due_at(now):  # it was worked out from a time rounded down
             return False
-        parts.tell(on.Tick(int(now), parts.overlay.open_bytes, mono_us=int(now * 1_000)))
+        parts.tell(on.Tick(int(now), parts.io.overlay.open_bytes, mono_us=int(now * 1_000)))
         return bool(parts.todo)
 
     def _due_at(self, now: float) -> float:
@@ -221,13 +221,13 @@ class DeterministicMode:
                 self._code.let_out(t)
             case do.Freeze():
                 if not self._core.releases:
-                    self._back.look(parts.mono_ms())
+                    self._back.look(parts.io.mono_ms())
                 self._drop_rest()
-                parts.holes.froze(action.checkpoint_id)
+                parts.inputs.holes.froze(action.checkpoint_id)
                 parts.runner.before_freeze(action.checkpoint_id)
-                parts.overlay.freeze()  # outputs leave by output releases, not with a checkpoint (D5)
+                parts.io.overlay.freeze()  # outputs leave by output releases, not with a checkpoint (D5)
             case do.FreezePart():
-                parts.overlay.freeze_part()
+                parts.io.overlay.freeze_part()
             case _:
                 return False
         return True
@@ -254,17 +254,17 @@ class DeterministicMode:
         parts = self._parts
         before = self._waiting_bytes
         outputs = self._take_waiting(count)
-        parts.pending_sends.sent(token, before - self._waiting_bytes, parts.mono_ms())
-        parts.log.produce(parts.owner, token, outputs)
-        parts.urgent = True
+        parts.sends.pending.sent(token, before - self._waiting_bytes, parts.io.mono_ms())
+        parts.io.log.produce(parts.owner, token, outputs)
+        parts.sends.urgent = True
 
     def _append_changelog(self, action: do.AppendChangelog) -> None:
         parts = self._parts
         outputs = self._take_waiting(action.outputs)
-        parts.pending_sends.sent_other(CHANGELOG, parts.mono_ms())
+        parts.sends.pending.sent_other(CHANGELOG, parts.io.mono_ms())
         for message in action.before:
-            parts.log.send(parts.owner, COVERED, parts.wiring.changelog, message, fence=action.generation)
-        parts.log.send(
+            parts.io.log.send(parts.owner, COVERED, parts.wiring.changelog, message, fence=action.generation)
+        parts.io.log.send(
             parts.owner,
             CHANGELOG,
             parts.wiring.changelog,
@@ -273,14 +273,14 @@ class DeterministicMode:
             sync=action.sync,
             outputs=outputs,
         )
-        parts.urgent = True
+        parts.sends.urgent = True
 
     def _process_external(self, action: do.ProcessExternal) -> None:
         next_offset = -1
         if action.replay:
             rows = self._decided.read(action)
             next_offset = rows[-1].offset + 1
-            self._parts.holes.read(action.partition, self._core.external.position[action.partition], rows)
+            self._parts.inputs.holes.read(action.partition, self._core.external.position[action.partition], rows)
             self._parts.counters["replayed records"] += len(rows)
         else:
             partition, rows = self._batches_read.popleft()
@@ -293,7 +293,7 @@ class DeterministicMode:
         """A checkpoint closes: the rest of a decision, which waits for timers, is read again."""
         if self._code.left and self._taken is not None:
             (partition, count), (done, next_offset) = self._taken, self._code.reached
-            self._parts.holes.dropped(partition, next_offset, count - done)
+            self._parts.inputs.holes.dropped(partition, next_offset, count - done)
         self._taken = None
 
     def _ran(self, next_offset: int = -1) -> None:
@@ -302,7 +302,7 @@ class DeterministicMode:
         if in_flight is not None and in_flight.count and not left:
             self._unfinished = next_offset
             if self._core.processing.left:
-                parts.tell(on.Ran(parts.overlay.open_bytes, left=True, done=-1))
+                parts.tell(on.Ran(parts.io.overlay.open_bytes, left=True, done=-1))
             return
         self._next_offset, self._taken = next_offset, self._taken if left else None
         done, offset = self._code.reached if left else (0, next_offset)
@@ -310,11 +310,13 @@ class DeterministicMode:
         try:
             records, last = self._code.take_numbered()
         except OutputsDiffer as error:
-            parts.tell(on.InputGone(explained(error, parts.wiring.name, self._code.producer_name, parts.log)))
+            parts.tell(on.InputGone(explained(error, parts.wiring.name, self._code.producer_name, parts.io.log)))
             return
         self._waiting.extend(records)
         if records:  # outputs that were visible before the restart are dropped: they do not wait
             self._waiting_bytes += held - parts.runner.external_bytes
         timer, released = self._code.next_timer, tuple(last.items())
         told = self._code.take_advances(), self._code.sink_t, self._code.take_calls(), self._code.next_wall
-        parts.tell(on.Ran(parts.overlay.open_bytes, frames, len(records), released, timer, offset, *told, left, done))
+        parts.tell(
+            on.Ran(parts.io.overlay.open_bytes, frames, len(records), released, timer, offset, *told, left, done)
+        )

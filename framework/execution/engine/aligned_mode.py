@@ -22,7 +22,7 @@ from grete.protocol.ids import TopicPartition
 
 def _holds(parts: TaskParts) -> bool:
     """Tell whether a task holds what it reads until a commit covers it."""
-    guarantee = parts.settings.processing_guarantee
+    guarantee = parts.io.settings.processing_guarantee
     return guarantee == "none" or (guarantee == "at-most-once" and parts.wiring.is_source)
 
 
@@ -38,8 +38,7 @@ class AlignedMode:
     observed = 0
 
     def __init__(self, parts: TaskParts, core: TaskCore, early: SpilledFrames) -> None:
-        self._parts, self._core = parts, core
-        self._early = early
+        self._parts, self._core, self._early = parts, core, early
         self._aligned = core.aligned
         self._asks = CheckpointAsks(parts, core)
         self._batch: deque[LogRow] = deque()
@@ -48,7 +47,7 @@ class AlignedMode:
         self._unflushed = False  # something was processed since the outputs were flushed
         self._uncovered = HeldInput() if _holds(parts) else None
         if self._uncovered is not None:
-            parts.event_time.holds = self._uncovered.holds
+            parts.inputs.event_time.holds = self._uncovered.holds
         self._rest: tuple[TopicPartition, list[LogRow]] | None = None  # rows that wait for timers that are left (E10)
         self._stopping = False  # of a task that holds what it reads: nothing more is read
         self._stop_waits = False  # for what was read; then the core is told
@@ -82,7 +81,7 @@ class AlignedMode:
 
     def observe_checkpoint(self, checkpoint_id: int, *, sees_next: bool) -> None:
         """Tell the core what tasks beside this one have observed (A1)."""
-        self._parts.tell(on.CheckpointObserved(int(self._parts.mono_ms()), checkpoint_id, sees_next))
+        self._parts.tell(on.CheckpointObserved(int(self._parts.io.mono_ms()), checkpoint_id, sees_next))
 
     def acknowledged(self, delivery: Delivery) -> None:
         """Do nothing: an aligned task need not know where its outputs are."""
@@ -97,7 +96,8 @@ class AlignedMode:
         parts = self._parts
         self._stop_waits = self._stopping and (self._holds_rows or not self._core.at_rest)
         if self._stop_waits:  # a commit lets it run: not by the timer, which may be minutes away
-            parts.tell(on.Tick(int(parts.mono_ms()), parts.overlay.open_bytes, asked=parts.asked, requested=True))
+            now = int(parts.io.mono_ms())
+            parts.tell(on.Tick(now, parts.io.overlay.open_bytes, asked=parts.inputs.asked, requested=True))
         else:
             parts.tell(on.Stop())
 
@@ -113,8 +113,8 @@ class AlignedMode:
         if held is None or self._aligned:
             last, rests = parts.core.commits.committed, held is None or held.empty
             return rests and parts.wall_timer_in_ms > 0 and (last is None or last.checkpoint_id >= self._done_in)
-        at_rest = parts.core.commits.pending is None and parts.overlay.open_bytes == 0 and not self._unflushed
-        return held.empty and at_rest and parts.pending_sends.bytes == 0
+        at_rest = parts.core.commits.pending is None and parts.io.overlay.open_bytes == 0 and not self._unflushed
+        return held.empty and at_rest and parts.sends.pending.bytes == 0
 
     # --- time ---
 
@@ -124,24 +124,24 @@ class AlignedMode:
         if self._stop_waits and self._core.at_rest and not self._holds_rows:  # nor is about to
             self.stop()
             return True
-        now = parts.mono_ms()
-        parts.pending_sends.check(now)
-        asked, parts.asked = parts.asked, self._asks.look(now)
-        is_asked = parts.asked > asked and parts.wiring.is_source
+        now = parts.io.mono_ms()
+        parts.sends.pending.check(now)
+        asked, parts.inputs.asked = parts.inputs.asked, self._asks.look(now)
+        is_asked = parts.inputs.asked > asked and parts.wiring.is_source
         if not is_asked and parts.core.due_in_ms(int(now)) > 0:
             return False
-        parts.tell(on.Tick(int(now), parts.overlay.open_bytes, asked=parts.asked))
+        parts.tell(on.Tick(int(now), parts.io.overlay.open_bytes, asked=parts.inputs.asked))
         return bool(parts.todo)
 
     def due_in_ms(self, now_ms: float) -> float:
         """Return when ``on_time``, or a look at the inputs, may have something to do."""
         parts = self._parts
         due: float = parts.core.due_in_ms(int(now_ms))
-        due = min(due, int(parts.end_due_ms - now_ms) + 1) if now_ms < parts.end_due_ms else due
+        due = min(due, int(parts.inputs.end_due_ms - now_ms) + 1) if now_ms < parts.inputs.end_due_ms else due
         if self._due.left:
             return due
-        if parts.core.wants_input and self._batch_of is None and not parts.input_reader.more:
-            due = min(due, parts.event_time.due_in_ms(now_ms))
+        if parts.core.wants_input and self._batch_of is None and not parts.inputs.reader.more:
+            due = min(due, parts.inputs.event_time.due_in_ms(now_ms))
         if parts.core.wants_input and not self.held_up and parts.wall_timer_in_ms < NEVER:
             due = min(due, max(0.0, parts.wall_timer_in_ms), WALL_LOOK_MS)
         return due
@@ -149,14 +149,14 @@ class AlignedMode:
     def look_for_idle(self) -> bool:
         """Tell the code of inputs that have brought nothing for a while (E4), or let wall-clock timers fire."""
         parts = self._parts
-        now = parts.mono_ms()
+        now = parts.io.mono_ms()
         if self._due.left or self._rest is not None:
             return False
         if parts.wall_timer_in_ms <= 0 and parts.core.wants_input and not (self.held_up or self._fired):
             self._fired, self._done_in = True, self._open_checkpoint
-            parts.runner.fire_wall(parts.wall_ms)
+            parts.runner.fire_wall(parts.io.wall_ms)
             return self._unflushed_at(now)
-        idle = parts.event_time.next_idle(now) if parts.core.wants_input else None
+        idle = parts.inputs.event_time.next_idle(now) if parts.core.wants_input else None
         if idle is None:
             return False
         partition, ended = idle
@@ -171,7 +171,7 @@ class AlignedMode:
         """Tell the core that no record, but time has done something."""
         self._unflushed = True
         self._due.tell_left()
-        self._parts.tell(on.Tick(int(now), self._parts.overlay.open_bytes))
+        self._parts.tell(on.Tick(int(now), self._parts.io.overlay.open_bytes))
         return True
 
     # --- input ---
@@ -191,14 +191,14 @@ class AlignedMode:
                 return True
         if self._rest is None and self._batch_of is None:
             try:
-                batch = parts.next_batch()
+                batch = parts.inputs.next_batch()
             except OffsetOutOfRange as error:
                 parts.tell_input_gone(error)
                 return True
             if batch is None:
                 return self._due.left or (not (self._holds_rows or self._in_flight.any) and parts.tell_ends())
             partition, rows = batch
-            if partition in parts.internal:
+            if partition in parts.inputs.internal:
                 self._batch_of, self._batch = partition, deque(rows)
             else:
                 self._rest = partition, rows
@@ -233,17 +233,17 @@ class AlignedMode:
             self._due.tell_left()
             self._tell_run()
             return True
-        full = held.uncovered_bytes > self._parts.settings.early_memory_bytes_max
+        full = held.uncovered_bytes > self._parts.io.settings.early_memory_bytes_max
         return False if self._stopping or full else None
 
     def _tell_run(self) -> None:
         """Tell the core, which knows the positions, that something was done in the open checkpoint (A9)."""
         parts, external, self._done_in = self._parts, self._core.external, self._open_checkpoint
         if not external.position:  # of a stage behind others, without a guarantee
-            parts.tell(on.Tick(int(parts.mono_ms()), parts.overlay.open_bytes, asked=parts.asked))
+            parts.tell(on.Tick(int(parts.io.mono_ms()), parts.io.overlay.open_bytes, asked=parts.inputs.asked))
             return
         partition, position = next(iter(external.position.items()))
-        parts.tell(on.ExternalProcessed(partition, position, external.ended[partition], parts.overlay.open_bytes))
+        parts.tell(on.ExternalProcessed(partition, position, external.ended[partition], parts.io.overlay.open_bytes))
 
     def _run_rows(self, partition: TopicPartition, rows: list[LogRow]) -> HeldWork | None:
         taken = self._parts.runner.process_rows(partition, rows)
@@ -251,7 +251,7 @@ class AlignedMode:
 
     def _external_batch(self, partition: TopicPartition, rows: list[LogRow]) -> None:
         parts, self._rest = self._parts, None
-        parts.event_time.active(partition, parts.mono_ms())
+        parts.inputs.event_time.active(partition, parts.io.mono_ms())
         if self._uncovered is None:
             taken = parts.runner.process_rows(partition, rows)
             self._unflushed = True
@@ -261,7 +261,7 @@ class AlignedMode:
             work = partial(self._run_rows, partition, rows)
             self._uncovered.take(partition, sum(len(row.value or b"") for row in rows), work)
         parts.counters["external records"] += len(rows)
-        parts.end_due_ms = parts.mono_ms() + END_CHECK_MS
+        parts.inputs.end_due_ms = parts.io.mono_ms() + END_CHECK_MS
         self._in_flight.took_rows(partition, rows)
 
     def forget_read(self, partition: TopicPartition) -> None:
@@ -276,12 +276,12 @@ class AlignedMode:
     def flush(self) -> bool:
         """Close the output frames at the end of a batch, never by waiting."""
         parts = self._parts
-        if (self._batch_of is not None or parts.input_reader.more) and not (self._in_flight.full or self._due.left):
+        if (self._batch_of is not None or parts.inputs.reader.more) and not (self._in_flight.full or self._due.left):
             return False
         frames = parts.runner.take_frames() if self._unflushed else []
         if frames:
-            parts.event_time.sent()
-        watermark = parts.event_time.take(parts.mono_ms())
+            parts.inputs.event_time.sent()
+        watermark = parts.inputs.event_time.take(parts.io.mono_ms())
         if not self._unflushed and watermark is None:
             return False
         self._unflushed = False
@@ -302,12 +302,12 @@ class AlignedMode:
             case do.FlushOutputs():
                 frames = parts.runner.take_frames()
                 if frames:
-                    parts.event_time.sent()
-                parts.tell(on.OutputFrames(frames, parts.event_time.take(parts.mono_ms(), at_once=True)))
+                    parts.inputs.event_time.sent()
+                parts.tell(on.OutputFrames(frames, parts.inputs.event_time.take(parts.io.mono_ms(), at_once=True)))
             case do.Freeze():
-                parts.holes.froze(action.checkpoint_id)
+                parts.inputs.holes.froze(action.checkpoint_id)
                 parts.runner.before_freeze(action.checkpoint_id)
-                parts.overlay.freeze()
+                parts.io.overlay.freeze()
                 if self._uncovered is not None:
                     self._uncovered.froze()
                 self._outputs.froze()
@@ -347,4 +347,4 @@ class AlignedMode:
             self._uncovered.take(action.partition, len(value), work)
         parts.counters["frames"] += 1
         self._due.tell_left()
-        parts.tell(on.Processed(parts.overlay.open_bytes))
+        parts.tell(on.Processed(parts.io.overlay.open_bytes))

@@ -17,8 +17,8 @@ class AlignedOutputs:
         """Append a message to the changelog; a commit with what was held back for it."""
         parts = self._parts
         outputs, self._held = (self._held, []) if action.with_outputs else ((), self._held)
-        parts.pending_sends.sent_other(CHANGELOG, parts.mono_ms())
-        parts.log.send(
+        parts.sends.pending.sent_other(CHANGELOG, parts.io.mono_ms())
+        parts.io.log.send(
             parts.owner,
             CHANGELOG,
             parts.wiring.changelog,
@@ -40,6 +40,6 @@ class AlignedOutputs:
         parts, runner = self._parts, self._parts.runner
         held = runner.external_bytes
         if records := runner.take_external():
-            token = parts.pending_sends.produced(held - runner.external_bytes, parts.mono_ms())
-            parts.log.produce(parts.owner, token, records)
-            parts.urgent = True
+            token = parts.sends.pending.produced(held - runner.external_bytes, parts.io.mono_ms())
+            parts.io.log.produce(parts.owner, token, records)
+            parts.sends.urgent = True

@@ -14,7 +14,7 @@ class CheckpointAsks:
 
     def __init__(self, parts: TaskParts, core: TaskCore) -> None:
         self._parts, self._core = parts, core
-        looks = core.aligned and parts.settings.checkpoint_interval_ms > LOOK_MS
+        looks = core.aligned and parts.io.settings.checkpoint_interval_ms > LOOK_MS
         self._due_ms = 0.0 if looks else float("inf")
         self._asked = 0
 
@@ -23,14 +23,14 @@ class CheckpointAsks:
         parts = self._parts
         if now_ms >= self._due_ms and parts.ready:
             self._due_ms = now_ms + LOOK_MS
-            behind = parts.log.asked(parts.wiring.outputs) if parts.wiring.outputs else 0
+            behind = parts.io.log.asked(parts.wiring.outputs) if parts.wiring.outputs else 0
             self._asked = max(self._asked, behind, self._core.frozen + 1 if self._holds_much else 0)
         return self._asked
 
     @property
     def _holds_much(self) -> bool:
         """Whether changes of state, outputs or early records are a good part of their bound."""
-        settings, open_bytes = self._parts.settings, self._parts.overlay.open_bytes
+        settings, open_bytes = self._parts.io.settings, self._parts.io.overlay.open_bytes
         open_bytes = max(open_bytes, self._parts.runner.external_bytes)
         early_bytes = self._core.inputs.early.bytes
         return (

@@ -30,35 +30,35 @@ class TaskDriver:
         self.owner, self.core, self.wiring = parts.owner, parts.core, parts.wiring
         self.exit: do.Exit | None = None
         self.counters = parts.counters
-        self.outbox = parts.outbox
-        self.event_time = parts.event_time
+        self.outbox = parts.runner.outbox
+        self.event_time = parts.inputs.event_time
         self._in_flight = parts.runner.in_flight
         self._store = store
         self._early = early
-        self.restore = OwnChangelog(parts.log, self.wiring, 4 * parts.settings.batch_bytes_max, parts.mono_ms)
-        self._restorer = Restorer(self.restore, parts.log, store, parts.overlay, self.wiring, self.counters)
+        self.restore = OwnChangelog(parts.io.log, self.wiring, 4 * parts.io.settings.batch_bytes_max, parts.io.mono_ms)
+        self._restorer = Restorer(self.restore, parts.io.log, store, parts.io.overlay, self.wiring, self.counters)
         self._budget = RewriteBudget()
-        self._data = DataSlices(parts.overlay, self._budget)
+        self._data = DataSlices(parts.io.overlay, self._budget)
         self._changelog_position: bytes | None = None  # of the frozen write batch that is being applied
         self._committed_last = False  # the last step was one of a commit
         self._trimmed: dict[TopicPartition, int] = {}
-        self._stream_trims = StreamTrims(parts.settings.stream_retention_ms)
+        self._stream_trims = StreamTrims(parts.io.settings.stream_retention_ms)
 
     def start(self, *, nonce: bytes, host: str, pid: int, wall_ms: int) -> None:
         """Begin: nothing is written before the claim (C1)."""
         parts = self.parts
-        partitions = (*parts.inputs, self.wiring.changelog)
+        partitions = (*parts.inputs.partitions, self.wiring.changelog)
         changelog_position = self._store.changelog_position()
         self._early.clear()
         parts.tell(
             on.Start(
-                int(parts.mono_ms()),
+                int(parts.io.mono_ms()),
                 nonce,
                 host,
                 pid,
                 wall_ms,
                 None if changelog_position is None else decode_changelog_position(changelog_position),
-                parts.awaited.bounds(partitions, self.wiring.bootstrap),
+                parts.inputs.awaited.bounds(partitions, self.wiring.bootstrap),
             )
         )
 
@@ -79,9 +79,9 @@ class TaskDriver:
         for delivery in deliveries:
             self.mode.acknowledged(delivery)
             if delivery.token > 0:
-                risen |= parts.pending_sends.delivered(delivery.token)
+                risen |= parts.sends.pending.delivered(delivery.token)
             elif delivery.token <= PRODUCED:
-                parts.pending_sends.delivered(delivery.token)
+                parts.sends.pending.delivered(delivery.token)
             elif delivery.token == CHANGELOG:
                 self._tell_acked(risen=risen)
                 risen, appended = False, True
@@ -91,13 +91,13 @@ class TaskDriver:
 
     def _tell_acked(self, *, risen: bool) -> None:
         if risen:
-            self.parts.tell(on.Acked(self.parts.pending_sends.delivered_up_to))
+            self.parts.tell(on.Acked(self.parts.sends.pending.delivered_up_to))
 
     def _appended(self, delivery: Delivery) -> None:
         parts = self.parts
-        parts.pending_sends.delivered(CHANGELOG)
+        parts.sends.pending.delivered(CHANGELOG)
         self.restore.appended(delivery.offset)
-        now = parts.mono_ms()
+        now = parts.io.mono_ms()
         where = delivery.offset, delivery.append_time_ms, int(now), delivery.fenced, delivery.trailing
         parts.tell(on.ChangelogAppended(*where, mono_us=int(now * 1_000)))
 
@@ -125,15 +125,17 @@ class TaskDriver:
 
     def _ask(self) -> bool:
         """Tell the core that the code asks for a checkpoint, unless it did so just now; True if it was told."""
-        parts, now = self.parts, self.parts.mono_ms()
+        parts, now = self.parts, self.parts.io.mono_ms()
         if not parts.ready or not parts.runner.requests.take(now):
             return False
-        tick = on.Tick(int(now), parts.overlay.open_bytes, mono_us=int(now * 1_000), asked=parts.asked, requested=True)
+        tick = on.Tick(
+            int(now), parts.io.overlay.open_bytes, mono_us=int(now * 1_000), asked=parts.inputs.asked, requested=True
+        )
         parts.tell(tick)
         return True
 
     def _outbox_works(self) -> bool:
-        return self.outbox is not None and self.outbox.work(self.parts.mono_ms())
+        return self.outbox is not None and self.outbox.work(self.parts.io.mono_ms())
 
     def _calls_work(self) -> bool:
         if self._in_flight is None or not self._in_flight.work():
@@ -153,10 +155,10 @@ class TaskDriver:
 
     def due_in_ms(self) -> float:
         """Return the time for which an idle driver may wait."""
-        now = self.parts.mono_ms()
+        now = self.parts.io.mono_ms()
         requests = self.parts.runner.requests
-        due = min(self.mode.due_in_ms(now), self.parts.backpressure.due_in_ms, requests.due_in_ms(now))
-        fetches = self.parts.core.wants_input and self.parts.input_reader.waits
+        due = min(self.mode.due_in_ms(now), self.parts.sends.backpressure.due_in_ms, requests.due_in_ms(now))
+        fetches = self.parts.core.wants_input and self.parts.inputs.reader.waits
         due = min(due, LATE_MS) if self.restore.pending or fetches else due
         if self._in_flight is not None and self._in_flight.count:
             due = min(due, CALLS_MS)
@@ -170,11 +172,11 @@ class TaskDriver:
     @property
     def urgent(self) -> bool:
         """Whether sent messages should leave at once, because a task waits for them; the worker takes it back."""
-        return self.parts.urgent
+        return self.parts.sends.urgent
 
     @urgent.setter
     def urgent(self, urgent: bool) -> None:
-        self.parts.urgent = urgent
+        self.parts.sends.urgent = urgent
 
     # --- actions ---
 
@@ -195,9 +197,9 @@ class TaskDriver:
                 self._changelog_position = encode_changelog_position(action.changelog_position)
             case do.Seek():
                 self.mode.forget_read(action.partition)
-                parts.input_reader.seek(action.partition, action.offset)
-                parts.reported.forget(action.partition)
-                self.event_time.active(action.partition, parts.mono_ms())
+                parts.inputs.reader.seek(action.partition, action.offset)
+                parts.inputs.reported.forget(action.partition)
+                self.event_time.active(action.partition, parts.io.mono_ms())
             case do.Spill():
                 self._early.put(action.key, action.value)
             case do.DropSpilled(keys):
@@ -205,8 +207,8 @@ class TaskDriver:
             case do.ClearSpill():
                 self._early.clear()
             case do.DropOpen():
-                parts.overlay.drop_open()
-                parts.holes.rolled_back()
+                parts.io.overlay.drop_open()
+                parts.inputs.holes.rolled_back()
                 parts.runner.reset()
                 self.event_time.reset()
             case do.Trim():
@@ -221,17 +223,17 @@ class TaskDriver:
 
     def _send(self, action: do.Send) -> None:
         """Send a message, and those that come directly behind it: a checkpoint marker goes to each task behind."""
-        parts, now = self.parts, self.parts.mono_ms()
+        parts, now = self.parts, self.parts.io.mono_ms()
         while True:
-            parts.pending_sends.sent(action.token, len(action.value), now)
-            parts.log.send(self.owner, action.token, action.partition, action.value)
-            parts.backpressure.sent(action.partition)
+            parts.sends.pending.sent(action.token, len(action.value), now)
+            parts.io.log.send(self.owner, action.token, action.partition, action.value)
+            parts.sends.backpressure.sent(action.partition)
             behind = parts.todo[0] if parts.todo else None
             if not isinstance(behind, do.Send):
                 break
             action = behind
             parts.todo.popleft()
-        parts.urgent = not parts.todo
+        parts.sends.urgent = not parts.todo
 
     def _restore(self, action: do.Action) -> None:
         event = self._restorer.perform(action, restored=self.core.start_up.restored)
@@ -248,22 +250,22 @@ class TaskDriver:
 
     def _write_data(self, action: do.WriteData) -> bool:
         parts = self.parts
-        if parts.pending_sends.awaits_plain:  # all outputs are acknowledged before the commit (A7)
-            parts.pending_sends.check(parts.mono_ms())
+        if parts.sends.pending.awaits_plain:  # all outputs are acknowledged before the commit (A7)
+            parts.sends.pending.check(parts.io.mono_ms())
             parts.todo.appendleft(action)
             return False
         self._committed_last = True
         message, answer = self._data.next(action)
         self.counters["data slices with more to come"] += answer.more
         if message is not None:
-            parts.log.send(self.owner, COVERED, self.wiring.changelog, message, fence=action.generation)
+            parts.io.log.send(self.owner, COVERED, self.wiring.changelog, message, fence=action.generation)
             self.counters["changelog bytes"] += len(message)
         parts.tell(answer)
         return True
 
     def _apply_chunk(self, changelog_position: bytes) -> bool:
         self._committed_last = True
-        if self.parts.overlay.apply_chunk(changelog_position):
+        if self.parts.io.overlay.apply_chunk(changelog_position):
             self._changelog_position = None
             self.parts.runner.after_commit()
             self.parts.tell(on.Applied())
@@ -272,9 +274,9 @@ class TaskDriver:
     def _trim(self, action: do.Trim) -> None:
         partition, offset = action.partition, action.offset
         if partition != self.wiring.changelog:
-            offset = self._stream_trims.due(partition, offset, self.parts.mono_ms())
+            offset = self._stream_trims.due(partition, offset, self.parts.io.mono_ms())
         if self._trimmed.get(partition, 0) < offset:
-            self.parts.log.trim(partition, offset)
+            self.parts.io.log.trim(partition, offset)
             self._trimmed[partition] = offset
 
     def _read_changelog(self) -> bool:
@@ -282,7 +284,7 @@ class TaskDriver:
         if event is not None:  # else the log has more, and does not show it yet
             self.parts.tell(event)
         if isinstance(event, on.ChangelogEnd) and self.parts.ready:
-            self.parts.log.leave(self.wiring.changelog)  # what is appended to it now is our own
+            self.parts.io.log.leave(self.wiring.changelog)  # what is appended to it now is our own
         return event is not None
 
     @property

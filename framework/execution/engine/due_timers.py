@@ -35,12 +35,12 @@ class DueTimers:
 
     def _tell(self) -> None:
         waits = self.left and self._in_flight.frames
-        self._parts.tell(on.Fired(self._parts.overlay.open_bytes, self.left, waits))
+        self._parts.tell(on.Fired(self._parts.io.overlay.open_bytes, self.left, waits))
 
     @property
     def let_markers_pass(self) -> bool:
         """Tell whether the driver may read messages between two slices: a marker among them closes a checkpoint."""
-        return self._core.aligned and bool(self._parts.internal) and self._core.wants_input
+        return self._core.aligned and bool(self._parts.inputs.internal) and self._core.wants_input
 
     def hold(self, message: bytes) -> bool:
         """Tell whether a message must wait until the due timers have fired, as the task would process it now."""

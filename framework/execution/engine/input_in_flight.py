@@ -75,8 +75,8 @@ class InputInFlight:
         self._frames -= 1
 
     def _ran(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
-        self._parts.holes.read(partition, self._parts.core.external.position[partition], rows)
+        self._parts.inputs.holes.read(partition, self._parts.core.external.position[partition], rows)
         self._tell(partition, rows[-1].offset + 1)
 
     def _tell(self, partition: TopicPartition, position: int) -> None:
-        self._parts.tell(on.ExternalProcessed(partition, position, False, self._parts.overlay.open_bytes))
+        self._parts.tell(on.ExternalProcessed(partition, position, False, self._parts.io.overlay.open_bytes))

@@ -14,7 +14,7 @@ Connect = Callable[[ExitStack], sqlite3.Connection]
 
 
 class LogFile:
-    """One open file. Whoever uses ``sql`` holds ``guard``, which gives errors their meaning."""
+    """One open file. ``sql`` is used within ``guard``, which gives errors their meaning."""
 
     def __init__(self, path: Path, connect: Connect | None) -> None:
         """``connect`` opens it; None: to read only. Raises as EmbeddedReader."""

@@ -176,7 +176,7 @@ class IncidentRun:
             self._take_uncommitted(driver.parts.runner, ran)
         for each in self._rows:
             with suppress(KeyError):  # it came to no reading
-                ran.read[each] = driver.parts.input_reader.position(each)
+                ran.read[each] = driver.parts.inputs.reader.position(each)
         ran.checkpoints = driver.counters["commits"]
         self._compare_outputs(ran)
         return ran
@@ -275,7 +275,7 @@ class IncidentRun:
         driver = None if task.process is None else task.process.driver
         if driver is None or not driver.running or not driver.mode.settled:
             return False
-        reader = driver.parts.input_reader
+        reader = driver.parts.inputs.reader
         return all(reader.drained(at) for at in self._rows) and task.wall_timer_in_ms > 0
 
     # --- what came out ---

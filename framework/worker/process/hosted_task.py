@@ -104,7 +104,7 @@ class WorkerTask:
             self._spill.close()
         if isinstance(error, StoreCorrupted):
             wipe_directory(self.directory)
-        for partition in {*driver.parts.inputs, self.wiring.changelog}.difference(in_use):
+        for partition in {*driver.parts.inputs.partitions, self.wiring.changelog}.difference(in_use):
             self._shared.log.leave(partition)
         if isinstance(error, Fenced):
             self.leave()

@@ -227,7 +227,9 @@ class Hosting:
         self.tasks.pop(name).end()
 
     def _in_use(self) -> set[TopicPartition]:
-        return {partition for each in self.drivers for partition in (*each.parts.inputs, each.wiring.changelog)}
+        return {
+            partition for each in self.drivers for partition in (*each.parts.inputs.partitions, each.wiring.changelog)
+        }
 
     def _share(self) -> None:
         """Tell the log which partitions from outside several tasks read: the embedded one reads from anywhere."""

@@ -19,7 +19,7 @@ def task_measures(driver: TaskDriver) -> TaskMeasures:
     parts, core, counters = driver.parts, driver.core, driver.counters
     runner, times = parts.runner, parts.commit_times
     done, end = driver.restore.progress
-    now = parts.overlay.event_time
+    now = parts.io.overlay.event_time
     return TaskMeasures(
         records_in=runner.counts["in"],
         records_out=runner.counts["out"],
@@ -32,13 +32,13 @@ def task_measures(driver: TaskDriver) -> TaskMeasures:
         changelog_bytes=counters["changelog bytes"],
         restored=counters["restored records"],
         restore_left=max(0, end - done) if not driver.running else 0,
-        uncommitted_bytes=parts.overlay.open_bytes,
-        unacknowledged_bytes=parts.pending_sends.bytes,
+        uncommitted_bytes=parts.io.overlay.open_bytes,
+        unacknowledged_bytes=parts.sends.pending.bytes,
         held_bytes=runner.external_bytes,
         early_bytes=EarlyBytes(*core.inputs.waiting_bytes),
         sink_bytes=0 if driver.outbox is None else driver.outbox.waiting_bytes,
         held_up=driver.mode.held_up,
-        held_by=parts.held_by if driver.mode.held_up else None,
+        held_by=parts.sends.held_by if driver.mode.held_up else None,
         sent_to=dict(runner.sent_to),
         event_time_ms=None if now == BEFORE_ALL else now,
     )

@@ -46,7 +46,7 @@ def task_report(driver: TaskDriver) -> TaskReport:
         timers=runner.waiting_timers,
         wall_timers=0 if runner.wall is None else runner.wall.waiting,
         commit=None if pending is None else OpenCommit(pending.checkpoint_id, pending.step.name.lower()),
-        rests_ms=int(driver.parts.wall_ms) if rests else None,
+        rests_ms=int(driver.parts.io.wall_ms) if rests else None,
         channels=channels,
         settled=driver.mode.settled and (driver.outbox is None or driver.outbox.settled),
         sink_trouble=None if driver.outbox is None else driver.outbox.trouble,
@@ -75,7 +75,7 @@ def _inputs(driver: TaskDriver, commit: Commit | None) -> tuple[InputReport, ...
     """Return the external inputs' offsets in the last commit, and the known holes in them."""
     if commit is None:
         return ()
-    holes, skipped = driver.parts.holes.committed(commit.checkpoint_id), lag_from(driver)
+    holes, skipped = driver.parts.inputs.holes.committed(commit.checkpoint_id), lag_from(driver)
     places = [(TopicPartition(entry.topic, entry.partition), entry.offset) for entry in commit.external]
     return tuple(
         InputReport(
@@ -94,7 +94,9 @@ def lag_from(driver: TaskDriver) -> dict[TopicPartition, int]:
 
     Behind that, transactions of producers may have ended, or been taken back: offsets of Kafka's, and no records.
     """
-    skipped = getattr(driver.parts.log, "skipped", lambda _partition, offset: offset)  # other logs have no such offsets
+    skipped = getattr(
+        driver.parts.io.log, "skipped", lambda _partition, offset: offset
+    )  # other logs have no such offsets
     commit = driver.core.commits.committed
     places = {TopicPartition(e.topic, e.partition): e.offset for e in (() if commit is None else commit.external)}
     return {partition: skipped(partition, offset) for partition, offset in places.items()}

@@ -124,8 +124,8 @@ class TaskLoop:
             more |= self._turn(driver)
         more |= self._poll()
         for driver in tuple(self._leaving.values()):
-            driver.parts.pending_sends.check(driver.parts.mono_ms())
-            if driver.parts.pending_sends.empty:
+            driver.parts.sends.pending.check(driver.parts.io.mono_ms())
+            if driver.parts.sends.pending.empty:
                 del self._leaving[driver.owner]
         return more
 
@@ -171,7 +171,7 @@ class TaskLoop:
                 self._end(driver, error)
             if owner in self._leaving:
                 for delivery in deliveries:
-                    self._leaving[owner].parts.pending_sends.answered(delivery.token)
+                    self._leaving[owner].parts.sends.pending.answered(delivery.token)
         return more
 
     def _tell(self) -> None:

@@ -176,10 +176,10 @@ class CommitProgress:
         """End this process by SIGKILL; before, see what was sent into the log, and at least what ``action`` sent."""
         awaited = CHANGELOG if isinstance(action, do.AppendChangelog) else getattr(action, "token", None)
         for _ in range(SEND_POLLS if sent else 0):
-            answers = driver.parts.log.poll()
+            answers = driver.parts.io.log.poll()
             if any(awaited in (None, answer.token) for answer in answers):
                 break
-            driver.parts.log.wait(5)
+            driver.parts.io.log.wait(5)
         assert self._point in POINTS
         self._memory[self._at + POINT_AT] = 1 + list(POINTS).index(self._point)
         os.kill(os.getpid(), signal.SIGKILL)

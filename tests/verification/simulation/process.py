@@ -12,8 +12,9 @@ import msgspec
 from grete.core.deterministic.task import DeterministicCore
 from grete.core.graph.task_topology import TaskWiring
 from grete.core.lifecycle import StartupPhase, TaskStatus
-from grete.execution.build import TaskIO, aligned_driver, deterministic_driver, store_names
+from grete.execution.build import aligned_driver, deterministic_driver, store_names
 from grete.execution.engine.driver import TaskDriver
+from grete.execution.engine.task_io import TaskIO
 from grete.execution.timing.event_time import AFTER_ALL
 from grete.ports import Write
 from grete.protocol.changelog_position import decode_changelog_position
@@ -106,7 +107,7 @@ class Process:
         self.driver: TaskDriver
         self.core, self.driver = self._deterministic(code) if code.deterministic else self._aligned(code)
         if priorities := stage_graph(code).priorities():
-            check_priorities(self.driver.parts.input_reader, self.name, priorities, self._seen)
+            check_priorities(self.driver.parts.inputs.reader, self.name, priorities, self._seen)
         host.in_use = True
         if around.checked:
             check_steps(self.core, self.name)

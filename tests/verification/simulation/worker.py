@@ -54,7 +54,7 @@ class Waiting(NamedTuple, Generic[P]):
 
 def read_by(process: Hosted) -> tuple[TopicPartition, ...]:
     """Return the partitions that a task reads."""
-    return (*process.driver.parts.inputs, process.wiring.changelog)
+    return (*process.driver.parts.inputs.partitions, process.wiring.changelog)
 
 
 class Worker(Generic[P]):

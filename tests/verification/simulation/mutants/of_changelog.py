@@ -266,7 +266,7 @@ def store_before_commit(write_data: Any) -> Any:
     """A checkpoint is written to the store while its commit is on its way (A9)."""
 
     def mistaken(self: TaskDriver, action: Any) -> bool:
-        self._store.write(list(self.parts.overlay.frozen_items()))
+        self._store.write(list(self.parts.io.overlay.frozen_items()))
         return bool(write_data(self, action))
 
     return mistaken

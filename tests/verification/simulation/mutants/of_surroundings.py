@@ -53,15 +53,15 @@ def marker_resent_only_if_last(perform_next: Any) -> Any:
         if (
             isinstance(action, do.Send)
             and _sends(action, "send rollback marker")
-            and self.parts.log.bounds(action.partition)[1]
+            and self.parts.io.log.bounds(action.partition)[1]
         ):
-            start, end = self.parts.log.bounds(action.partition)
-            last = self.parts.log.read(action.partition, end - 1, 1)[0].value if end > start else None
+            start, end = self.parts.io.log.bounds(action.partition)
+            last = self.parts.io.log.read(action.partition, end - 1, 1)[0].value if end > start else None
             if last and name_of(last) == "send marker" and decode_header(last).producer == self.wiring.producer:
                 self.parts.todo.popleft()
-                self.parts.pending_sends.sent(action.token, 0, self.parts.mono_ms())
-                self.parts.pending_sends.delivered(action.token)
-                self.parts.tell(on.Acked(self.parts.pending_sends.delivered_up_to))
+                self.parts.sends.pending.sent(action.token, 0, self.parts.io.mono_ms())
+                self.parts.sends.pending.delivered(action.token)
+                self.parts.tell(on.Acked(self.parts.sends.pending.delivered_up_to))
                 return True
         return bool(perform_next(self))
 
@@ -79,8 +79,8 @@ def failed_send_ignored(perform_next: Any) -> Any:
         except TransientError:
             if not (isinstance(action, do.Send) and _sends(action, "send frame")):
                 raise
-            self.parts.pending_sends.delivered(action.token)
-            self.parts.tell(on.Acked(self.parts.pending_sends.delivered_up_to))
+            self.parts.sends.pending.delivered(action.token)
+            self.parts.tell(on.Acked(self.parts.sends.pending.delivered_up_to))
             return True
 
     return mistaken
@@ -173,16 +173,16 @@ def commit_not_synced(perform_next: Any) -> Any:
     """A commit is acknowledged before it would survive a power loss (port contract 2)."""
 
     def mistaken(self: TaskDriver) -> bool:
-        send = self.parts.log.send
+        send = self.parts.io.log.send
 
         def unsynced(*args: Any, **options: Any) -> None:
             send(*args, **(options | {"sync": False}))
 
-        self.parts.log.send = unsynced
+        self.parts.io.log.send = unsynced
         try:
             return bool(perform_next(self))
         finally:
-            del self.parts.log.send
+            del self.parts.io.log.send
 
     return mistaken
 

@@ -117,7 +117,7 @@ def no_answer_is_an_empty_log(start: Any) -> Any:
     """A log that does not answer when a task starts is taken for one without messages (K3, decision 0011)."""
 
     def mistaken(self: TaskDriver, **given: Any) -> None:
-        log = self.parts.log
+        log = self.parts.io.log
         bounds = log.bounds
 
         def answered(partition: TopicPartition) -> tuple[int, int]:
