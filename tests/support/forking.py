@@ -3,15 +3,17 @@
 While it is installed, ``subprocess.Popen([sys.executable, "-m", PROGRAM, …])``, with or without ``-P``, asks a fork
 server: a process of one thread that has imported what the PROGRAMS import, and has opened nothing. What it forks is a
 process with an id of its own and with the arguments, the environment, the directory, the files and the session that
-were asked for. It is killed for real, and it ends as the interpreter ends. Other programs, and options that are not
-known here, start as ever.
+were asked for. It is killed for real, and it ends as the interpreter ends, up to the last flush. Other programs, and
+options that are not known here, start as ever.
 
-A start by exec differs in four things: the parent is the test's process, ``/proc`` shows the program's command line, a
-stack has no calls of the server below it, and each process draws a seed for its hashes. Of the two servers, one has
-PYTHONHASHSEED=0, and one a seed that it drew as it started. A test of one of these things asks for the fixture
-``started_by_exec``. Linux only.
+A start by exec differs in five things: the parent is the test's process, ``/proc`` shows the program's command line, a
+stack has no calls of the server below it, each process draws a seed for its hashes, and at the end the interpreter
+drops its objects one by one, which takes a fork longer than all the rest: it would have to copy them first. Of the two
+servers, one has PYTHONHASHSEED=0, and one a seed that it drew as it started. A test of one of these things asks for the
+fixture ``started_by_exec``. Linux only.
 """
 
+import atexit
 import contextlib
 import functools
 import gc
@@ -24,6 +26,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +34,14 @@ from typing import Any, NamedTuple, Self
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("grete.cli", "grete.worker.life.process_main", "tests.sinks.killed_worker")
-IMPORTED = ("grete.cli.main", "grete.logs.kafka", *PROGRAMS[1:])
+# What they import as they start, and what that imports when it is first used: a command line, its options, its help.
+IMPORTED = (
+    "grete.logs.kafka",
+    "typer._adapters",
+    "typer.rich_utils",
+    *(f"grete.cli.commands.{path.stem}" for path in sorted((ROOT / "framework/cli/commands").glob("[!_]*.py"))),
+    *PROGRAMS[1:],
+)
 SEEDS = ("0", "random")  # values of PYTHONHASHSEED
 MESSAGE_BYTES_MAX, FILES_MAX = 1 << 17, 64
 SERVE = "import json, sys; from tests.support import forking; forking.serve(*json.loads(sys.argv[1]))"
@@ -313,4 +323,22 @@ def _be(request: _Request, files: list[int]) -> None:
         ):
             del sys.modules[name]  # of the server, or what is now __main__
     sys.argv[1:] = request.arguments
-    runpy.run_module(request.program, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(request.program, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise  # a text: the interpreter prints it
+        _end(end.code or 0)
+    _end(0)
+
+
+def _end(code: int) -> None:
+    """End as the interpreter does, but for its objects: nothing of ours waits for one to be dropped."""
+    threading._shutdown()  # type: ignore[attr-defined]  # private: what the interpreter itself calls
+    atexit._run_exitfuncs()
+    try:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+    except (OSError, ValueError):
+        sys.exit(code)  # the interpreter says what it cannot write
+    os._exit(code & 0xFF)

@@ -15,7 +15,7 @@ from tests.support import forking
 from tests.support.console import CLIENT
 
 JOB = """
-import json, os, sys, threading
+import atexit, json, os, sys, threading
 from grete import Input, Job, Record, Task, Topic, utf8
 
 told = {"pid": os.getpid(), "parent": os.getppid(), "directory": os.getcwd(), "session": os.getsid(0)}
@@ -28,6 +28,9 @@ print(json.dumps(told), flush=True)
 sys.stderr.write("an error\\n")
 os.write(int(os.environ["PIPE"]), b"through the pipe")
 sys.stdin.read()
+sys.stdout.write("not flushed")
+atexit.register(os.write, 2, b"at the exit\\n")
+threading.Thread(target=lambda: (threading.main_thread().join(), os.write(2, b"a thread has ended\\n"))).start()
 raise SystemExit(5)
 """
 
@@ -68,12 +71,13 @@ def told(folder: Path, pipe: tuple[int, int], **variables: str) -> dict[str, Any
     """Return what the process tells of itself, and how it ended."""
     process = start(folder, pipe, **variables)
     out, err = process.communicate("end")
-    found: dict[str, Any] = json.loads(out)
+    line, _, rest = out.partition("\n")
+    found: dict[str, Any] = json.loads(line)
     assert found.pop("pid") == process.pid
     assert found.pop("session") == (process.pid if "SESSION" in variables else os.getsid(0))
     assert found.pop("group") == (process.pid if "SESSION" in variables else os.getpgid(0))
     assert os.read(pipe[0], 100) == b"through the pipe"
-    return {**found, "code": process.returncode, "error": err}
+    return {**found, "code": process.returncode, "rest": rest, "error": err}
 
 
 def until_gone(pid: int) -> None:
@@ -86,13 +90,14 @@ def until_gone(pid: int) -> None:
 def test_it_gets_what_a_start_by_exec_gives(
     folder: Path, pipe: tuple[int, int], variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Arguments, environment, directory, files, group, search path, hashes and exit code; only the parent differs."""
+    """Arguments, environment, directory, files, group, search path, hashes and end; only the parent differs."""
     forked = told(folder, pipe, **variables)
     monkeypatch.setattr(subprocess, "Popen", forking.BY_EXEC)
     by_exec = told(folder, pipe, **variables)
     assert forked.pop("parent") != os.getpid() == by_exec.pop("parent")
     assert forked == by_exec
-    assert (forked["code"], forked["error"]) == (5, "an error\n")
+    assert (forked["code"], forked["rest"]) == (5, "not flushed")
+    assert forked["error"] == "an error\na thread has ended\nat the exit\n"
 
 
 def test_it_is_killed_for_real(folder: Path, pipe: tuple[int, int]) -> None:
