@@ -1,7 +1,10 @@
 """Seeds of the simulator that have found something are clean now."""
 
+from dataclasses import replace
+
 import pytest
 
+from tests.verification.simulation.mutants import MUTANTS
 from tests.verification.simulation.run import run_seed
 
 pytestmark = pytest.mark.check  # the simulator on what has been wrong once: each change of the core is to see it
@@ -56,3 +59,13 @@ def test_a_mixed_seed_that_has_found_something_is_clean() -> None:
     assert run_seed(1953, world="mixed").violation is None
     assert run_seed(500000249, world="mixed").violation is None
     assert run_seed(77100035, world="mixed").violation is None
+
+
+def test_a_task_that_is_killed_on_its_way_to_a_damage_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tasks read an input that was thinned: one halts at once, the other 100 steps later, killed in between.
+
+    The world of a mutant without its mistake.
+    """
+    name = "decision_digest_ignored"
+    monkeypatch.setitem(MUTANTS, name, replace(MUTANTS[name], make=lambda original: original))
+    assert str(run_seed(1000133, name).violation) == "None"

@@ -161,9 +161,10 @@ class Simulation:
         """After a damage nothing needs to be complete; what is not must have been noticed.
 
         A task that reads what the log has acknowledged and lost halts when its reader has given up, so time leaps once.
+        One that cannot overlook the damage is waited for: it may be killed before it reads, while another halts.
         """
         ended, limit, leapt = self.population.ended, self.time.step + self.plan.steps * self.rest, False
-        while not self._complete() and not ended and (self.time.step < limit or not leapt):
+        while not (self.must_halt <= ended and (ended or self._complete())) and (self.time.step < limit or not leapt):
             if self.time.step >= limit:
                 self.time.now += int(READABLE_S_MAX * 1_000)
                 limit, leapt = limit + self.plan.steps * self.rest, True
