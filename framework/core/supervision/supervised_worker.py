@@ -136,8 +136,8 @@ class SupervisedWorker:
         killed = self.killed_for in (KilledFor.REQUEST, KilledFor.DELAY)
         hung = end.code == ExitCode.FAILED and (end.said is None or end.said.reason == "hung")
         if killed or hung:
-            words = "it was killed" if killed else end.words
-            return True, f"worker {self.number} did not stop in time ({words}): {again}"
+            why = "(it was killed)" if killed else end.words if end.said is None else f"({end.words})"
+            return True, f"worker {self.number} did not stop in time {why}: {again}"
         said = f": {end.words}" if end.kind is ExitKind.EXIT else ""
         return False, f"worker {self.number} {self.how_ended(end)} while it stopped; {again}{said}"
 
