@@ -150,7 +150,7 @@ class OffsetOutOfRange(FrameworkError):
 
 
 def exit_code(error: Exception, *, worker: bool = False) -> ExitCode:
-    """Return how a process ends after an error. A ``worker`` halts on a ConfigError: a restart would not help it."""
+    """Return the exit code after an error. A ``worker`` halts on a ConfigError: a restart would not help it."""
     match error:
         case ConfigError():
             return ExitCode.HALTED if worker else ExitCode.USAGE

@@ -184,7 +184,7 @@ class Log(LogReader, Protocol):
         ...
 
     def processed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return what was reported last, by any process, without those of which nothing is known.
+        """Return the positions that any process reported last, without those of which nothing is known.
 
         It never waits: it may be older than the last report, or nothing yet, and then another look tells more.
         """
@@ -236,7 +236,7 @@ class JobLogReader(LogReader, Protocol):
     """The reading half of a log that jobs live in: what ``open_reader`` returns."""
 
     def read_metadata(self, job: str) -> MetadataReader:
-        """Return what the log keeps beside a job's topics. Nothing is made where nothing is kept yet."""
+        """Return the metadata of a job in the log. Nothing is made where nothing is kept yet."""
         ...
 
 
@@ -248,7 +248,7 @@ class JobLog(Log, JobLogReader, Protocol):
         ...
 
     def open_metadata(self, job: str, transactional: str | None = None) -> JobMetadata:
-        """Return what the log keeps beside a job's topics, and make the place for it.
+        """Return the metadata of a job in the log, and make the place for it.
 
         ``transactional``: what is produced together goes out as a whole, on Kafka in transactions of this id; who
         opens it later with the same id fences who has it.

@@ -322,7 +322,7 @@ def _check_known(name: str, text: str) -> None:
 
 
 def _renamed(name: str, text: str) -> str:
-    """Return how to give a setting of release 0.1 now."""
+    """Return the present form of a setting of release 0.1."""
     value = RENAMED_VALUES.get(text, text) if name == "output_delivery" else text
     return f"{name}={value} (--set), or GRETE_{name.upper()}={value} in the environment"
 

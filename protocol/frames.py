@@ -238,7 +238,7 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 def decode_headers(cell: bytes) -> tuple[tuple[str, bytes | None], ...]:
-    """Return what ``encode_headers`` was given. Raises DecodeError."""
+    """Return the headers that ``encode_headers`` was given. Raises DecodeError."""
     if len(cell) < _INT32.size:
         raise _wire.truncated("user headers", _INT32.size, cell)
     count, at, least = _INT32.unpack_from(cell)[0], _INT32.size, 0

@@ -45,6 +45,7 @@ OTHERS = re.compile(r"Flink|Kafka Streams|^\| exactly once between stages by|^# 
 LINK = re.compile(r"\]\([^)]*\)")  # the names of decision records are as old as they are
 # A docstring that begins so is a noun clause, or a sentence without its subject.
 CLAUSE = re.compile(r"(What|Who|Whom|Whose|Which|How|When|Where|Why)(ever)?\b")
+RESULT = re.compile(r"(Return|Yield)( and forget)? (what|who|which|how|when|where|why)\b")  # what it is stays open
 SAY_INSTEAD = (
     "begin a docstring with a noun phrase (module, class: 'Limits of …', 'The answer of a call: …'), with a verb "
     "(function: 'Return the number of …'), or with the statement that a test proves ('A scan sees …')"
@@ -199,6 +200,19 @@ def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     """A docstring names its subject first, so that it can be read alone, in an index or in a log of a failed test."""
     found = [f"{path.relative_to(ROOT)}: {text}" for path in tracked("*.py") for text in clauses(tree_of(path))]
     assert not found, "\n".join([f"{SAY_INSTEAD}:", *found])
+
+
+def test_docstrings_name_their_result() -> None:
+    """The result of a function of the wheel is a thing with a name: the next bundle, not all that leaves next."""
+    found = [
+        f"{path.relative_to(ROOT)}: {text}"
+        for path in tracked("framework/**.py", "protocol/**.py")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and RESULT.match(text := ast.get_docstring(node) or "")
+    ]
+    assert not found, "\n".join(["name the thing ('Return the next bundle, or None'):", *found])
+    assert RESULT.match("Return what leaves next.")
 
 
 def test_a_question_word_is_noticed() -> None:

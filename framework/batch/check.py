@@ -35,7 +35,7 @@ def left_out(job: Job, *, is_recorded: bool) -> dict[str, str]:
 
 
 def _unknown(stage: StageGraph, *, is_recorded: bool) -> str | None:
-    """Return what of a stage's history is recorded nowhere; None: nothing that its state depends on."""
+    """Return the part of a stage's history that is recorded nowhere; None: nothing that its state depends on."""
     if stage.mode != "deterministic":
         where = "which aligned mode does not record"
     elif not is_recorded:

@@ -49,7 +49,7 @@ class SentFrames:
         return frames
 
     def watermarks(self, told: Sequence[Advance]) -> list[Frame]:
-        """Return what consumers are told of event time, behind all that was sent; ``t`` counts in deterministic mode.
+        """Return the event time for consumers behind all that was sent; ``t`` counts in deterministic mode.
 
         Consumers in aligned mode, which take a channel as it comes, need only the last (E2).
         """

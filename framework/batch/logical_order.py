@@ -77,7 +77,7 @@ class LogicalOrder(NamedTuple):
             )
 
     def idle(self, channels: Mapping[TopicPartition, int]) -> Iterator[Piece]:
-        """Yield what live tasks have noted of idle inputs, as pieces; ``channels``: of the external partitions."""
+        """Yield the idle inputs that live tasks have noted, as pieces; ``channels``: of the external partitions."""
         for note in self.decisions:
             if isinstance(note, IdleNote):
                 source = TopicPartition(note.topic, note.partition)
@@ -108,7 +108,7 @@ def _at(batch: RecordBatch, times: Sequence[int], producer: int) -> RecordBatch:
 
 
 def _decided(decision: InputDecision, parts: Sequence[RecordBatch], producer: int) -> dict[str, Any]:
-    """Return what a piece has that is the rows of a decision. Raises ConfigError if it has begun with another one."""
+    """Return the fields of a piece that is the rows of a decision. Raises ConfigError if it began with another one."""
     source, first_t = parts[0].source, decision.first_t
     if parts[0].offset_at(0) != decision.first_offset:
         raise _other_records(source, f"offset {decision.first_offset:,} is gone")

@@ -72,11 +72,11 @@ class Pass(Protocol):
         ...
 
     def frames(self, *, tell: bool) -> list[Frame]:
-        """Return what was sent to streams since the last call; ``tell`` event time with it."""
+        """Return the frames sent to streams since the last call; ``tell`` event time with them."""
         ...
 
     def external(self) -> list[ExternalRecord]:
-        """Return what was sent outside since the last call."""
+        """Return the records sent outside since the last call."""
         ...
 
     def is_state(self, key: bytes) -> bool:
@@ -156,7 +156,7 @@ class AlignedPass:
         return frames + self._sent.watermarks([Advance(0, *told)])
 
     def external(self) -> list[ExternalRecord]:
-        """Return what was sent outside."""
+        """Return the records sent outside."""
         return self.processor.take_external()
 
     def is_state(self, key: bytes) -> bool:
@@ -263,7 +263,7 @@ class LogicalPass:
         return self._sent.frames(self.processor.take_frames()) + self._sent.watermarks(advances)
 
     def external(self) -> list[ExternalRecord]:
-        """Return what was sent outside, numbered."""
+        """Return the records sent outside, numbered."""
         return self.processor.take_numbered()[0]
 
     def is_state(self, key: bytes) -> bool:

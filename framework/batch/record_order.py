@@ -200,7 +200,7 @@ def _released(held: list[RecordPlace], piece: Piece, until: int | None) -> Itera
 
 
 def _together(taken: RecordPlace) -> tuple[object, ...]:
-    """Return what records have in common that can be in one piece; what is no record has a piece of its own."""
+    """Return the key that the records of one piece share; anything that is no record has a piece for itself."""
     _, _, channel, number, piece, _ = taken
     return piece.batch.source if piece.batch.keys else (channel, number)
 

@@ -49,7 +49,7 @@ def report_errors(app: Callable[[], object]) -> None:
 
 
 def refused_by_system(error: OSError) -> str:
-    """Return what the operating system refuses, and what to do, in a line. Raises the error if it names nothing."""
+    """Return the refusal of the operating system, with the remedy, in a line. Raises the error if it names nothing."""
     where, why = error.filename, error.strerror or str(error)
     if isinstance(error, PermissionError) and where is not None:
         return (

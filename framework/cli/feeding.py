@@ -63,7 +63,7 @@ class Feeding:
             self._scan = self.folder.scan()
 
     def ends(self) -> dict[Any, int]:
-        """Return where the external inputs end, as of now, or where others may write, of half a second ago."""
+        """Return the ends of the external inputs, as of now, or where others may write, of half a second ago."""
         now_s = time.monotonic()
         if self._end_moved or (not self.folder and now_s >= self._next_look_s):
             self._ends, self._end_moved = self._local.ends(), not self.idle
@@ -153,7 +153,7 @@ def options_of(found: JobTarget) -> str:
 
 
 def described(report: ScanReport) -> str:
-    """Return what a scan found, in words: every file is in one of the counts."""
+    """Return the result of a scan in words: every file is in one of the counts."""
     names = ("new", "changed", "deleted", "touched", "unchanged")
     parts = [f"{report.counts[name]:,} {name}" for name in names if report.counts[name]] or ["no files"]
     parts += [f"{count:,} {reason}" for reason, count in sorted(report.skipped.items())]

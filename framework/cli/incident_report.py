@@ -96,7 +96,7 @@ def _records(rows: PackedRows, row: LogRow) -> Iterator[tuple[str, Sent]]:
 
 
 def plain_run(file: IncidentFile, ran: TaskRun) -> dict[str, Any]:
-    """Return what came out, as JSON has it."""
+    """Return the result as JSON has it."""
     error = ran.error
     told = None if error is None else error.plain() if isinstance(error, FrameworkError) else {"error": str(error)}
     return {

@@ -50,7 +50,7 @@ def standing_still(job_directory: JobDirectory, job: Job, tasks: Sequence[TaskWi
 
 @contextlib.contextmanager
 def mover_of(moving: MovingOptions, address: LogAddress, directory: Path, into: Path) -> Iterator[Mover | None]:
-    """Yield what moves the state from the job in one directory to that in another; None: this process does it.
+    """Yield the mover of the state between the jobs of two directories; None: this process moves it.
 
     Raises ConfigError: Spark is not installed.
     """

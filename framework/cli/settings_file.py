@@ -70,7 +70,7 @@ def address_of(log: str | None, kafka_config: Path | None, file: Path | None) ->
 
 
 def _read(file: Path | None) -> SettingsFile:
-    """Return what a file says; None: the file grete.toml in the current folder, if there is one. Raises ConfigError."""
+    """Return the settings in a file; None: in grete.toml of the current folder, if it is there. Raises ConfigError."""
     if file is None and not DEFAULT.exists():
         return SettingsFile({}, {})
     path = file or DEFAULT

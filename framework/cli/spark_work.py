@@ -34,7 +34,7 @@ def wanted_of(found: JobTarget, history: HistoryOptions, *, outputs: bool = Fals
 
 
 def where_of(directory: Path, address: LogAddress) -> Where:
-    """Return where the log of a job in a directory is, with paths that executors understand."""
+    """Return the place of a job's log, with paths that executors understand."""
     config = "" if address.config is None else str(address.config.absolute())
     return Where(address.url, config, str((directory / "log.db").absolute()))
 
@@ -42,12 +42,12 @@ def where_of(directory: Path, address: LogAddress) -> Where:
 def spark_mover(
     cluster: str, address: LogAddress, directory: Path, into: Path, work: str | None, telling: Telling
 ) -> SparkMover:
-    """Return what moves the state of the job in a directory on Spark; ``into``: that of the job which gets it."""
+    """Return the mover by Spark for the job in a directory; ``into``: the job that gets its state."""
     return SparkMover(cluster, where_of(directory, address), where_of(into, address), work, telling)
 
 
 def _accepted(history: HistoryOptions) -> Accepted:
-    """Return what --max-late, --max-refused and --accept allow. Raises ConfigError for another word."""
+    """Return the limits of --max-late, --max-refused and --accept. Raises ConfigError for another word."""
     kinds = history.accept or []
     if wrong := sorted(set(kinds) - set(Accept)):
         raise ConfigError(f"--accept {wrong[0]}: write one of {', '.join(Accept)}")

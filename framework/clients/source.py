@@ -106,7 +106,7 @@ class _Feed(Generic[K, V]):
         self._sent = 0
 
     def run(self, *, follow: bool) -> Iterator[int]:
-        """Yield how many records were brought so far. Only trouble of the source is waited for, not that of the log."""
+        """Yield the number of records brought so far. Only trouble of the source is waited for, not that of the log."""
         opened, again_s = False, AGAIN_S
         while True:
             try:

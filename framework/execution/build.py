@@ -101,7 +101,7 @@ def check_stage(graph: StageGraph, topology: Topology, settings: Settings) -> No
 
 
 def _reads_in_parts(graph: StageGraph, topology: Topology) -> str:
-    """Return why a crash could not skip a record as a whole; empty: it can."""
+    """Return the reason why a crash could not skip a record as a whole; empty: it can."""
     topics = topology.externals_of(graph.ordinal)
     if whole := topology.broadcast.get(graph.ordinal):
         return f"reads all of topic {min(whole)} in each task, and a crash would skip a record in one task alone"
@@ -131,7 +131,7 @@ def _overlay(graph: StageGraph, store: StateStore, settings: Settings) -> Overla
 def _tracing(
     graph: StageGraph, topology: Topology, wiring: TaskWiring, settings: Settings, *, again: bool
 ) -> tuple[TaskTracing, CommitTracing | None]:
-    """Return what carries trace contexts and tells spans; ``again``: it tells none, as history only runs again.
+    """Return the tracing of records and commits; ``again``: it tells no spans, as history only runs again.
 
     Nothing of it is imported with tracing off. Raises ConfigError without the extra.
     """

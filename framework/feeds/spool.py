@@ -86,7 +86,7 @@ class Spool:
             self._opened = opened.pop_all()  # from here on close() is responsible
 
     def __len__(self) -> int:
-        """Return how many records are not acknowledged."""
+        """Return the number of records that are not acknowledged."""
         return self._count
 
     def append(self, records: Sequence[Spooled]) -> bool:

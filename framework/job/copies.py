@@ -40,7 +40,7 @@ def note_place(job: Job, metadata: JobMetadata, directory: Path) -> None:
 
 
 def _outside(job: Job) -> list[object]:
-    """Return what a job writes to beside topics."""
+    """Return the targets of a job beside topics."""
     targets = [each.target for stage in job.stages for each in stage.outputs.values()]
     return [each for each in targets if not isinstance(each, Topic)]
 

@@ -49,7 +49,7 @@ class Letter(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """Return what failed, in words: a topic's name, "window NAME", "join NAME" or "timer"."""
+        """Return the name of what failed: a topic's, "window NAME", "join NAME" or "timer"."""
         owners = [f"{what} {self.told[what]}" for what in ("window", "join") if what in self.told]
         return self.topic or next(iter(owners), "timer")
 
@@ -158,7 +158,7 @@ def _of_several_letters(job: Job) -> set[str]:
 
 
 def _record_id(letter: Letter) -> int:
-    """Return what tells the record of a letter from others; its offset alone is also that of one from a history."""
+    """Return the identity of a letter's record; its offset alone is also that of one from a history."""
     return hash((letter.told.get("source"), letter.told.get("offset"), letter.timestamp_ms, letter.key, letter.value))
 
 

@@ -27,7 +27,7 @@ _KEY_BYTES_SHOWN = 60  # enough to find the key in a topic
 def misplaced(
     partition: TopicPartition, partitions: int, partitioner: Partitioner, at: KeyAt, *, before: int | None
 ) -> str:
-    """Return what is said of a key that ``partitioner`` (not OWN) would have put in another partition.
+    """Return the advice about a key that ``partitioner`` (not OWN) would have put in another partition.
 
     ``before``: how many partitions there were before a rescale, if there was one.
     """
@@ -40,7 +40,7 @@ def misplaced(
 
 
 def _whose(partition: TopicPartition, partitions: int, partitioner: Partitioner, key: bytes, before: int | None) -> str:
-    """Return who may have put the key there, and what to do about it."""
+    """Return the programs that may have put the key there, and the remedy."""
     if before is not None and partitioner.place(key, before) == partition.partition:
         return (
             f"That is its partition of {before}, as many as there were before the rescale to {partitions}: a producer "
@@ -57,7 +57,7 @@ def _whose(partition: TopicPartition, partitions: int, partitioner: Partitioner,
 
 
 def two_producers(job: str, partition: TopicPartition, found: Recognized) -> str:
-    """Return what is said of an input some of whose keys are placed by murmur2 and some by CRC32."""
+    """Return the advice about an input with keys placed by murmur2 and keys placed by CRC32."""
     shown = ", ".join(
         f"{_shown(at.key)} at offset {at.offset:,} by {kind.value}" for kind, at in found.examples.items()
     )
@@ -69,7 +69,7 @@ def two_producers(job: str, partition: TopicPartition, found: Recognized) -> str
 
 
 def differing_inputs(stage: str, known: Mapping[str, Partitioner]) -> str:
-    """Return what is said of a stage that has state and reads topics with different partitioners."""
+    """Return the advice about a stage with state that reads topics with different partitioners."""
     shown = ", ".join(f"{topic} by {_NAMES[partitioner]}" for topic, partitioner in sorted(known.items()))
     others = ", ".join(sorted(topic for topic, each in known.items() if each is not Partitioner.MURMUR2))
     return (

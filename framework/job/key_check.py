@@ -49,7 +49,7 @@ class JobKeys:
         self._rescales = {stage.name: rescaled(metadata, job, stage) for stage in job.stages if stage.partitions > 1}
 
     def check_of(self, stage: StageGraph, partition: int) -> "KeyCheck | None":
-        """Return what checks the inputs of a task; None if it keeps nothing by key, or is the only task.
+        """Return the check of a task's inputs; None if it keeps nothing by key, or is the only task.
 
         Raises Halted: the inputs are partitioned differently.
         """

@@ -52,7 +52,7 @@ def code_digest(job: Job) -> str:
 
 
 def _where(error: Exception) -> str:
-    """Return where user code raised; a SyntaxError says so itself."""
+    """Return the place where user code raised; a SyntaxError says so itself."""
     frames = traceback.extract_tb(error.__traceback__)
     return (
         f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames and not isinstance(error, SyntaxError) else ""
@@ -60,7 +60,7 @@ def _where(error: Exception) -> str:
 
 
 def _as_module(reference: str, error: Exception) -> str:
-    """Return how to start a file that imports its package's modules: by its path, it is a module of no package."""
+    """Return the command for a file that imports its package's modules: by its path, it is a module of no package."""
     path = Path(reference).resolve()
     if not (isinstance(error, ImportError) and reference.endswith(".py")):
         return ""

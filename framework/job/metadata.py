@@ -68,7 +68,7 @@ def _told(pinned: str) -> str:
 
 
 def _renamed(pinned: str, settings: Settings) -> str:
-    """Return what a job is to be told whose guarantee has another name since release 0.4."""
+    """Return the hint for a job whose guarantee has another name since release 0.4."""
     is_old = pinned == "none" and settings.processing_guarantee == "at-most-once"
     return ". Until release 0.3 none was called at-most-once: write processing_guarantee=none" if is_old else ""
 

@@ -29,7 +29,7 @@ class LogAddress(NamedTuple):
         return self.url == EMBEDDED
 
     def arguments(self) -> list[str]:
-        """Return what a worker's command line says of it."""
+        """Return the options by which a worker's command line names it."""
         return [f"--log={self.url}", *([] if self.config is None else [f"--kafka-config={self.config.absolute()}"])]
 
 

@@ -36,7 +36,7 @@ class MemoryPartition:
         return self.end if self.open_from is None else self.open_from
 
     def index(self, offset: int) -> int:
-        """Return how many rows lie before an offset."""
+        """Return the number of rows before an offset."""
         rows, index = self.rows, offset - self.start
         if not rows or offset > rows[-1].offset:
             return len(rows)
@@ -130,7 +130,7 @@ class MemoryLog:
         return {partition: self.bounds(partition) for partition in partitions}
 
     def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
-        """Return what lies behind the bounds of each where a transaction is open."""
+        """Return the open transaction behind the bounds of each partition that has one."""
         found = {}
         for partition in partitions:
             of = self.data.partition(partition)
@@ -242,7 +242,7 @@ class MemoryLog:
         self.data.asked.update(dict.fromkeys(positions, asked))
 
     def processed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return what was reported last."""
+        """Return the positions that were reported last."""
         known = self.data.processed
         return {partition: known[partition] for partition in partitions if partition in known}
 

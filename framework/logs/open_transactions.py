@@ -16,7 +16,7 @@ KEY_MAX = 40  # bytes of a key that are shown
 
 
 def told(partition: TopicPartition, found: OpenTransaction) -> str:
-    """Return what lies behind the end of a partition, and how its producer is found, in words for a person."""
+    """Return the open transaction behind a partition's end, and the way to its producer, in words for a person."""
     when, key = "", ""
     if found.timestamp_ms is not None:
         when = f" (a message of {datetime.fromtimestamp(found.timestamp_ms / 1000, UTC).isoformat()})"
@@ -32,7 +32,7 @@ def told(partition: TopicPartition, found: OpenTransaction) -> str:
 
 
 def told_all(log: LogReader, partitions: Collection[TopicPartition]) -> list[str]:
-    """Return what lies behind the ends of partitions, in words."""
+    """Return the open transactions behind the ends of partitions, in words."""
     return [told(partition, found) for partition, found in log.open_transactions(partitions).items()]
 
 
@@ -43,7 +43,7 @@ def refuse_open(log: LogReader, partitions: Collection[TopicPartition], doing: s
 
 
 def full_ends(log: LogReader, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return where the partitions end, with what cannot be read yet."""
+    """Return the ends of the partitions, with the messages that cannot be read yet."""
     hidden = log.open_transactions(partitions)
     return {each: hidden[each].end if each in hidden else end for each, (_, end) in log.all_bounds(partitions).items()}
 
@@ -51,7 +51,7 @@ def full_ends(log: LogReader, partitions: Collection[TopicPartition]) -> dict[To
 def stable_ends(
     log: LogReader, partitions: Collection[TopicPartition], say: Callable[[str], None]
 ) -> dict[TopicPartition, int]:
-    """Return where the partitions ended when this was called, once all before that can be read or was taken back."""
+    """Return the ends of the partitions as of this call, once all before them can be read or was taken back."""
     said = Saying(say)
     first = {each: found.end for each, found in log.open_transactions(partitions).items()}
     hidden = dict.fromkeys(first)

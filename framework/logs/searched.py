@@ -69,7 +69,7 @@ class SearchedLog:
         return self._log.all_bounds(partitions)
 
     def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
-        """Return what lies behind the bounds, as of now."""
+        """Return the open transactions behind the bounds, as of now."""
         return self._log.open_transactions(partitions)
 
     def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:

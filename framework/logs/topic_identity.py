@@ -21,7 +21,7 @@ METADATA_GONE = (
 
 
 def more_partitions(topic: str, found: int, before: int) -> str:
-    """Return what to do about an input that has got more partitions than a job has."""
+    """Return the remedy for an input that has got more partitions than a job has."""
     return (
         f"topic {topic} has {found} partitions, and the job has run with {before}: no task reads the new ones, and "
         f"keys go elsewhere. Stop its producers, and: grete rescale JOB --partitions={found}, once all records are "
@@ -44,7 +44,7 @@ def created_again(metadata: MetadataReader, topic: str, identity: str) -> bool:
 
 
 def check_topics(log: JobLog, metadata: MetadataReader, topics: Sequence[str]) -> dict[str, bytes | None]:
-    """Return what is to be pinned of these topics, which are there; write nothing.
+    """Return the pins of these topics, which are there; write nothing.
 
     Raises Halted if one of them was deleted and created again since the first run.
     """

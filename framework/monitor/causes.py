@@ -62,7 +62,7 @@ _TRANSIENT = ("killed", "aborted", "hung", "store corrupted")  # over with the n
 
 
 def findings_of(view: JobView) -> list[Finding]:
-    """Return what is wrong, errors before warnings; [] if nothing is."""
+    """Return the troubles, errors before warnings; [] if there are none."""
     found = [*_of_log(view), *_of_disk(view)]
     for worker in view.workers:
         found += _of_worker(worker)
@@ -113,7 +113,7 @@ def _of_end(worker: WorkerView, who: str, end: WorkerEnd) -> Finding:
 
 
 def _of_task_end(task: TaskReport) -> Iterator[Finding]:
-    """Yield what is wrong with a task that has ended alone, and has not committed since."""
+    """Yield the trouble of a task that has ended alone, and has not committed since."""
     end = task.end
     if end is None:
         return

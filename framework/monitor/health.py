@@ -44,7 +44,7 @@ class Pulse:
 
 
 def keeps_up_s(view: JobView) -> float:
-    """Return how old the last checkpoint of a task may be, in seconds, for it to keep up."""
+    """Return the age in seconds that the last checkpoint of a task may have, for it to keep up."""
     return max(AGE_S_MIN, AGE_INTERVALS * view.checkpoint_interval_ms / 1_000)
 
 

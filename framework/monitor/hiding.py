@@ -40,6 +40,6 @@ def _hidden(text: str) -> str:
 
 
 def _cut(text: str) -> str:
-    """Return what comes before the error: how the worker ended."""
+    """Return the text before the error: how the worker ended."""
     how, colon, _ = text.partition(": ")
     return f"{how} {ELSEWHERE}" if colon else text

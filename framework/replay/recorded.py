@@ -83,7 +83,7 @@ def made_in_streams(log: LogReader, wiring: TaskWiring) -> MadeOutputs:
 
 
 def made_outside(log: LogReader, topic: str) -> MadeOutputs:
-    """Return what deterministic tasks have sent to an external topic: (partition, producer) → seq → record."""
+    """Return the records of deterministic tasks in an external topic: (partition, producer) → seq → record."""
     found: MadeOutputs = {}
     for number in range(log.partitions(topic) or 0):
         partition = TopicPartition(topic, number)

@@ -227,7 +227,7 @@ def _task_name(job: Job, producer: int | str) -> str:
 
 
 def _made(job: Job, wirings: list[TaskWiring], log: LogReader) -> list[MadeOutputs]:
-    """Return what deterministic tasks have sent, by where it is read: in streams, then outside."""
+    """Return the records of deterministic tasks, by where they are read: in streams, then outside."""
     readers = [wiring for wiring in wirings if wiring.channels]
     readers += [wiring for wiring in all_wirings(job) if wiring.logical]
     streams = [made_in_streams(log, wiring) for wiring in readers]

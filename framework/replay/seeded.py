@@ -64,7 +64,7 @@ def changelog_of(begin: Commit, state: State) -> Iterator[bytes]:
 
 
 def decided_after(decisions: Iterable[InputDecision | IdleNote | CallsNote]) -> Iterator[bytes]:
-    """Yield what follows ``changelog_of``: the decisions on inputs since that commit, and results of calls."""
+    """Yield the messages behind ``changelog_of``: the decisions on inputs since that commit, and results of calls."""
     for number, decision in enumerate(decisions, 1):
         if isinstance(decision, CallsNote):
             yield encode_calls(ChangelogHeader(ChangelogType.NOTE, 2, number, 0), decision)

@@ -18,7 +18,7 @@ class FilesOwner:
         self._ours = f"{owner.job} {owner.nonce}"
 
     def theirs(self) -> str | None:
-        """Return what the owner's file says; None: the directory is not claimed."""
+        """Return the owner in the owner's file; None: the directory is not claimed."""
         with suppress(FileNotFoundError):
             return self._path.read_text()
         return None

@@ -98,7 +98,7 @@ class ReleasedFiles:
                 yield int(found[1]), path
 
     def _newest(self) -> Released:
-        """Return how far the files go."""
+        """Return the position that the files reach."""
         ours = re.compile(rf"{re.escape(self._stem)}\d{{{_DIGITS},}}-(\d+)-(\d+)-([0-9a-f]+)\.jsonl")
         found = [match for path in self._directory.iterdir() if (match := ours.fullmatch(path.name))]
         releases = [Released(int(each[1]), int(each[2]), int(each[3], 16)) for each in found]

@@ -234,7 +234,7 @@ class SqlSink:
     # --- Rows ---
 
     def _writer(self, target: Table[Any]) -> _Writer:
-        """Return how to write rows of an output. Raises ConfigError if they can not fit the table."""
+        """Return the plan by which an output's rows are written. Raises ConfigError if they cannot fit the table."""
         table, columns = ".".join(map(quoted, target.table.split("."))), list(target.mapping().values())
         statement = insert_statement(table, columns, target.key, self._dialect.mark)
         doing = f"checking table {target.table} with columns {', '.join(columns)}"

@@ -19,7 +19,7 @@ FETCH_S_MAX = 280  # for a Java of some 100 MB on a slow line
 
 
 def cache() -> Path:
-    """Return where downloads are kept."""
+    """Return the folder for downloads."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grete"
 
 

@@ -56,7 +56,7 @@ def _places(steps: int, at_most: int) -> Iterator[tuple[int, bool]]:
 
 
 def _late(job: Job) -> str:
-    """Return what else may be the cause where event time goes by several topics: a crash is a pause of one of them."""
+    """Return another possible cause where event time goes by several topics: a crash is a pause of one of them."""
     read = [(stage.topics_timed(), job.topology().externals_of(stage.ordinal)) for stage in job.live]
     telling = [[topic for topic in topics if times.get(topic) != "none"] for times, topics in read]
     several = [topics for topics in telling if len(topics) > 1]

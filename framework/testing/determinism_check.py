@@ -17,7 +17,7 @@ RESTARTS_MAX = 5  # later checkpoints to replay from: each costs as much as the 
 
 
 def check_determinism(job: Job, declared: Job, log: MemoryLog, settings: Settings) -> int:
-    """Return how many outputs were compared. ``declared``: the job as its module has it.
+    """Return the number of outputs that were compared. ``declared``: the job as its module has it.
 
     Raises AssertionError with the first difference, ConfigError if the job cannot be replayed.
     """

@@ -146,7 +146,7 @@ class JobHost:
         return INTERVALS_MAX + idle_ms // self.settings.checkpoint_interval_ms
 
     def _steps_of_time(self) -> int:
-        """Return how often time goes on in an interval: in deterministic mode with each progress message."""
+        """Return the number of steps of time in an interval: in deterministic mode with each progress message."""
         messages = self.settings.checkpoint_interval_ms // self.settings.progress_interval_ms
         return 1 + messages if "deterministic" in self.job.modes else 1
 

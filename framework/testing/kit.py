@@ -204,11 +204,11 @@ class Kit:
     # --- Look ---
 
     def fed(self, topic: Topic[K, V], partition: int | None = None) -> list[Record[K, V]]:
-        """Return what was fed, partition by partition. Raises ConfigError if the job does not read the topic."""
+        """Return the records that were fed, by partition. Raises ConfigError if the job does not read the topic."""
         return self._results.of(topic, partition, written=False)
 
     def outputs(self, topic: Topic[K, V], partition: int | None = None) -> list[Record[K, V]]:
-        """Return what an outside reader of the topic has been given so far: committed records, partition by partition.
+        """Return the committed records of the topic so far, as an outside reader gets them, partition by partition.
 
         Raises ConfigError for what is no topic, and for an internal stream: test its writer in a job of its own.
         """

@@ -72,7 +72,7 @@ class Proxy(ABC):
 
 
 async def read(reader: asyncio.StreamReader) -> bytes:
-    """Return what has come, b"" at the end of the connection, however it ended."""
+    """Return the bytes that have come, b"" at the end of the connection, however it ended."""
     try:
         return await reader.read(CHUNK_BYTES)
     except OSError:

@@ -70,7 +70,7 @@ class Results:
         return range(partition, partition + 1)
 
     def records(self, topic: Topic[K, V], partitions: Iterable[int]) -> list[Record[K, V]]:
-        """Return what a reader of a topic outside has been given, partition by partition."""
+        """Return the records of a topic outside, as a reader gets them, partition by partition."""
         record_of = reader_of(topic)
         return [
             record_of(partition, row)

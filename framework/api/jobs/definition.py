@@ -205,7 +205,7 @@ def changes_of_broadcast(definition: Definition, job: Job) -> list[Change]:
 
 
 def changes_of_flow(definition: Definition, job: Job, *, sent: bool) -> list[Change]:
-    """Return what would bring keys to other tasks than their state, or leave timers for ever.
+    """Return the changes that would bring keys to other tasks than their state, or leave timers for ever.
 
     ``sent``: also what makes records unreadable that one stage has sent and the next has not processed.
     """
@@ -232,7 +232,7 @@ def changes_of_flow(definition: Definition, job: Job, *, sent: bool) -> list[Cha
 
 
 def changes_of_state(definition: Definition, job: Job) -> list[Change]:
-    """Return what makes state unreadable or misread, of the stages that are in both."""
+    """Return the changes that make state unreadable or misread, of the stages that are in both."""
     stages = {stage.name: stage for stage in job.stages}
     changes: list[Change] = []
     for before in definition["stages"]:
@@ -302,7 +302,7 @@ def _sizes(window: DefinitionEntry) -> str:
 
 
 def stage_changes(before: Sequence[str], now: Sequence[str]) -> list[Change]:
-    """Return what changed in the stages' names and order, by their names: both are in the ids of tasks."""
+    """Return the changes of the stages' names and order, by their names: both are in the ids of tasks."""
     common = min(len(before), len(now))
     if now[:common] == before[:common]:
         return []  # some were added last; what the others have sent decides (grete.state.pins.graph_pinning)

@@ -50,7 +50,7 @@ def as_declared(declaration: D) -> D:
 
 
 def in_two_ways(stage: StageGraph) -> list[str]:
-    """Return what of a stage version 1 writes otherwise: the names of stores, and outputs."""
+    """Return the parts of a stage that version 1 writes otherwise: the names of stores, and outputs."""
     stores = [
         f"{stage.shown}/{store.shown}"
         for store in map(as_declared, stage.all_stores())

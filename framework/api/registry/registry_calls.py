@@ -34,7 +34,7 @@ def connect(url: str, conf: dict[str, Any]) -> Any:
 
 
 def patiently(url: str, call: Callable[[], T], *, pause: Callable[[float], None] = time.sleep) -> T:
-    """Return what the call returns, made again while the registry does not answer, for PATIENCE_S seconds.
+    """Return the result of the call, which is made again while the registry does not answer, for PATIENCE_S seconds.
 
     One line says that it is away, one that it is back. Raises TransientError then: the worker starts again, at its last
     commit. Whatever else the call raises passes.
@@ -80,14 +80,14 @@ def check_framing(data: bytes) -> None:
 
 
 def of_a_record(url: str, error: Exception) -> FrameworkError | None:
-    """Return what the registry's answer means for a record that was to be decoded; None: it was not the registry."""
+    """Return the error of a record that the registry's answer means; None: it was not the registry."""
     if _status(error) == 404:
         return SerdeError(f"its schema is not in schema registry {_shown(url)}: {_text(error)}")
     return _refusal(url, error)
 
 
 def of_a_schema(url: str, subject: str, error: Exception) -> FrameworkError | None:
-    """Return what the registry's answer means for a schema: a ConfigError, since no record could be sent; or None."""
+    """Return the ConfigError that the registry's answer means for a schema, as no record could be sent; or None."""
     means = {
         404: "does not have the schema of this code ({}): register it, or leave register=False out",
         409: "refuses the schema of this code as incompatible ({}): change the schema so that it fits, or the "

@@ -128,7 +128,7 @@ def protobuf_format(message: Any) -> Format:
 
 
 def _conversions(type_: Any, native: tuple[type, ...]) -> tuple[Any, Any]:
-    """Return what makes plain values of a type's, and back; None and None where values are plain already.
+    """Return the functions from a type's values to plain ones and back; None and None where values are plain already.
 
     ``native``: types that are plain in the format, though not in JSON.
     """

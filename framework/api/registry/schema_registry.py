@@ -190,7 +190,7 @@ class RegistrySerde:
         return str(strategy(_context(self.topic, self.end, None), self._format.record))
 
     def _made(self) -> tuple[Any, Any]:
-        """Return what writes and what reads a value."""
+        """Return the functions that write and read a value."""
         if not self.topic:
             raise ConfigError(f"{self.name}: a serde of a schema registry is for a Topic: {_ELSEWHERE}")
         client = self._registry.client()

@@ -164,7 +164,7 @@ def _bare(schema: Any) -> Any:
 
 
 def unreadable(writer: Any, reader: Any) -> list[str]:
-    """Return why a reader's raw schema cannot read what a writer's wrote (Avro: schema resolution); empty: it can."""
+    """Return the reason why a reader's raw schema cannot read a writer's (Avro: schema resolution); empty: it can."""
     return _Resolving(writer, reader).of(writer, reader, "")
 
 

@@ -80,7 +80,7 @@ class Branches:
         return value
 
     def _choose(self, union: list[Any], value: Any) -> Any:
-        """Return what the writer takes for a value of a union."""
+        """Return a value of a union in the form that the writer takes."""
         name, inner = None, value
         if isinstance(value, tuple) and len(value) == len(("name", "value")):
             name, inner = value

@@ -99,7 +99,7 @@ def _named_parts(plain: dict[Any, Any], value: Any) -> list[tuple[Any, Any, Any,
 
 
 def _items(plain: Any, value: Any) -> list[Any]:
-    """Return what the items of a list were made of; the tag of a struct was made of nothing."""
+    """Return the parts of which the items of a list were made; the tag of a struct was made of nothing."""
     found = [] if isinstance(value, str) else list(parts_of(value))
     tags = plain[: len(plain) - len(found)] if isinstance(value, msgspec.Struct) else []
     items = [*tags, *found]

@@ -15,7 +15,7 @@ _known: dict[type, Mapping[str, str]] = {}
 
 
 def with_sorted_sets(value: object, encode: Encode) -> object:
-    """Return what is to be written for a value: itself if it has no set, else plain values. ``encode``: of an item."""
+    """Return the form of a value to write: itself if it has no set, else plain values. ``encode``: of an item."""
     return _sorted(msgspec.to_builtins(value), value, encode) if _has_set(value) else value
 
 
@@ -24,7 +24,7 @@ def _has_set(value: Any) -> bool:
 
 
 def parts_of(value: Any) -> Iterable[Any]:
-    """Return what a value is made of, in the order in which it is written."""
+    """Return the parts of a value, in the order in which they are written."""
     if isinstance(value, Mapping):
         return value.values()
     if isinstance(value, list | tuple | set | frozenset):

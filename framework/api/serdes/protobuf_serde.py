@@ -128,7 +128,7 @@ def _shown_type(field: Any, messages: Any, open_: frozenset[str]) -> str:
 
 
 def message_changes(before: DescribedMessage, now: DescribedMessage) -> list[str]:
-    """Return what of messages that were written cannot be read, or would be read as something else."""
+    """Return the fields of written messages that cannot be read, or would be read as something else."""
     return _ComparingMessages(before["messages"], now["messages"]).of(before["root"], now["root"])
 
 

@@ -81,7 +81,7 @@ def fields_of(model: Any) -> list[Any]:
 
 
 def unread(type_: Any) -> str:
-    """Return which field of a model in a type is not read under the name by which it is written; empty: none.
+    """Return the field of a model in a type that is not read under the name by which it is written; empty: none.
 
     Such a value comes back without what it had there. Raises TypeError as ``holds_model`` does.
     """
@@ -139,7 +139,7 @@ def config_of(model: Any) -> Any:
 
 
 def bounds_of(field: tuple[str, Any]) -> list[str]:
-    """Return what bounds the values of a field, as texts that are the same in each process: not its validators."""
+    """Return the bounds of a field's values, as texts that are the same in each process: not its validators."""
     return sorted(text for each in field[1].metadata if " at 0x" not in (text := repr(each)))
 
 

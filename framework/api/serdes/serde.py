@@ -169,7 +169,7 @@ def topic_serde(serde: Serde[T]) -> Serde[T]:
 
 
 def topic_key(serde: Serde[Any]) -> Callable[[bytes], bytes] | None:
-    """Return what makes the bytes of a store's key, of that serde, those of a topic; None: they are the same."""
+    """Return the function from the bytes of a store's key, of that serde, to those of a topic; None: they are equal."""
     return _as_int64 if serde is ordered_int64 else None
 
 
@@ -191,7 +191,7 @@ def one_key_serde(serde: Serde[T]) -> Serde[T]:
 
 
 def first_serde(serde: Serde[T]) -> Serde[T]:
-    """Return what writes as version 1 of a serde did; of a serde that has one version, itself."""
+    """Return the serde that writes as version 1 of a serde did; of a serde that has one version, itself."""
     return serde.first or serde if isinstance(serde, Codec) else serde
 
 

@@ -162,7 +162,7 @@ def _default(default: Any, made_by: Any) -> dict[str, str]:
 
 
 def _name_of(info: Any) -> str:
-    """Return what orders the members of a union before they are described."""
+    """Return the key by which the members of a union are ordered before they are described."""
     return f"{type(info).__name__} {getattr(getattr(info, 'cls', None), '__qualname__', '')}"
 
 
@@ -216,7 +216,7 @@ def _shown_field(field: dict[str, Any], structs: list[dict[str, Any]], open_: fr
 
 
 def key_changes(before: Described, now: Described) -> list[str]:
-    """Return what makes bytes of equal keys differ, or what was written unreadable: any change but a class's name."""
+    """Return the changes that make bytes of equal keys differ, or written ones unreadable: any but a class's name."""
     return [] if _bare(before) == _bare(now) else [f"was {shown(before)} and is {shown(now)}"]
 
 
@@ -229,7 +229,7 @@ def _bare(described: Any) -> Any:
 
 
 def value_changes(before: Described, now: Described) -> list[str]:
-    """Return what makes values that were written unreadable, or read as something else."""
+    """Return the changes that make written values unreadable, or read as something else."""
     schemas: tuple[Any, Any] = before.get("schema"), now.get("schema")
     if before["name"].startswith(_AVRO) and now["name"].startswith(_AVRO) and None not in schemas:
         return _avro_changes(before, now)

@@ -69,7 +69,7 @@ class EarlySink(Sink, Protocol):
     """
 
     def last_released(self, generation: int) -> Released:
-        """Return how far the sink is, and take it over for ``generation``: from now on no lower one changes it.
+        """Return the sink's position, and take it over for ``generation``: from now on no lower one changes it.
 
         Comes after ``open``, and before any ``release``. Raises Fenced if a higher generation has taken it over,
         Halted if it has outputs of another owner.

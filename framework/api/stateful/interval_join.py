@@ -186,7 +186,7 @@ class IntervalJoin(Join[K, L, R]):
         return self.rights if side else self.lefts
 
     def _matches(self, side: int, key: K, timestamp: int) -> list[tuple[tuple[K, int], Kept[Any]]]:
-        """Return what the other side keeps within the interval, by time; of a time too many if they are too many."""
+        """Return the rows of the other side within the interval, by time; of a time too many if they are too many."""
         first = max(TIME_MIN, timestamp - self._reach[1 - side])
         last = min(TIME_MAX - 1, timestamp + self._reach[side])
         found, count = [], 0
@@ -198,7 +198,7 @@ class IntervalJoin(Join[K, L, R]):
         return found
 
     def _rows(self, side: int, key: K, first: int, end: int) -> Iterator[tuple[tuple[K, int], Kept[Any]]]:
-        """Return what a side keeps of a key, first <= time < end, by time."""
+        """Return the rows of a key on one side, first <= time < end, by time."""
         store: Store[tuple[K, int], Kept[Any]] = self._store(side)
         times = self._times[side].of(key)
         if times is None:

@@ -76,7 +76,7 @@ class KeyWindows(WindowStore[K, V]):
             self._set(key, due)
 
     def _next(self, panes: list[Pane[V]], now: int) -> int:
-        """Return when the next of a key's windows closes; if none is open, when all panes are of no use.
+        """Return the time at which the next of a key's windows closes; if none is open, all panes are of no use then.
 
         Panes are sorted by start, and so by when they close.
         """
@@ -271,5 +271,5 @@ class SlidingWindow(KeyWindows[K, V]):
         return self._end(pane) + self.grace_ms
 
     def _gone(self, pane: Pane[V]) -> int:
-        """Return when the pane is of no use: the oldest record that is not late has its window and one before it."""
+        """Return the end of the pane's use: the oldest record that is not late has its window and one before it."""
         return self._closes(pane) + 2 * self.difference_ms + 1

@@ -77,7 +77,7 @@ def checkpoints(named: NamedJob, *, json: AsJson = False) -> None:
 
 
 def _rows(job: Job, log: LogReader) -> Iterator[CheckpointRow | NothingCommitted]:
-    """Yield what is known of each task."""
+    """Yield a row of each task."""
     now_ms = time.time_ns() // 1_000_000
     names = {wiring.changelog: wiring.name for wiring in all_wirings(job)}
     for changelog, bounds in ends_of(log, names):

@@ -41,7 +41,7 @@ def config(*, given: JobOptions, json: AsJson = False) -> None:
 
 
 def _origin(name: str, given: str | None, value: object, file: Path | None) -> str:
-    """Return where an option of the log comes from."""
+    """Return the source of an option of the log."""
     variable = f"GRETE_{name.upper()}"
     if given is not None:
         return f"environment: {variable}" if os.environ.get(variable) == given else f"--{name.replace('_', '-')}"

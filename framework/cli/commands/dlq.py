@@ -132,7 +132,7 @@ def check_condition(where: Sequence[str]) -> None:
 
 
 def condition(where: Sequence[str], job: Job) -> Callable[[Letter], bool]:
-    """Return what FIELD=TEXT asks for; all must hold. A key is given as its text, or as `show` prints it."""
+    """Return the conditions of FIELD=TEXT, which must all hold. A key is given as its text, or as `show` prints it."""
     asked = [(field, text) for field, _, text in (each.partition("=") for each in where)]
 
     def has_key(letter: Letter, text: str) -> bool:
@@ -206,7 +206,7 @@ def _print_letters(job: Job, log: JobLogReader, found: Sequence[Letter], *, as_j
 
 
 def _sent(job: Job, log: JobLogReader) -> Callable[[TopicPartition], Offsets]:
-    """Return what says which letters of a partition were sent again; each is looked up once."""
+    """Return a function that tells which letters of a partition were sent again; each is looked up once."""
     return functools.cache(functools.partial(redriven, log.read_metadata(job.name)))
 
 

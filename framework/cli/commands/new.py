@@ -86,7 +86,7 @@ def new(
 
 
 def _folders() -> tuple[Path, Path]:
-    """Return where the examples are, and where their tests."""
+    """Return the folders of the examples and of their tests."""
     if EXAMPLES.is_dir():
         return EXAMPLES, EXAMPLES
     return REPOSITORY / "tasks", REPOSITORY / "tests" / "tasks"

@@ -143,7 +143,7 @@ def _local(found: JobTarget, patience: Patience, processes: int | None, starts: 
 
 
 def _workers(found: JobTarget, local: LocalJob, processes: int | None) -> str:
-    """Return how many workers there are, in words, and how many partitions they share if they do."""
+    """Return the number of workers in words, with that of the partitions if they share them."""
     partitions = found.job.workers
     if not found.job_directory.address.embedded:
         most = "" if processes is None else f", {counted(processes, 'worker')} at most"

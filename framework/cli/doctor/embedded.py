@@ -64,7 +64,7 @@ def _is_used(path: Path) -> bool:
 
 
 def _faults(path: Path, *, used: bool) -> list[str]:
-    """Return what is wrong with the file."""
+    """Return the findings about the file."""
     try:
         with contextlib.closing(_opened(path, used=used)) as opened:
             found = [str(row[0]) for row in opened.execute(f"PRAGMA quick_check({FAULTS_MAX})")]

@@ -99,7 +99,7 @@ def file_system(path: Path) -> str:
 
 
 def tasks_of_a_worker(job: Job, processes: int) -> int:
-    """Return how many tasks the worker with the most of them has."""
+    """Return the number of tasks of the worker with the most of them."""
     return sum(-(-stage.partitions // processes) for stage in job.stages)
 
 
@@ -133,7 +133,7 @@ def _memory(report: Report, job: Job, settings: Settings, processes: int) -> Non
 
 
 def memory_limit() -> int:
-    """Return how many bytes the processes here may use: what the cgroup allows, at most what the machine has."""
+    """Return the bytes of memory for the processes here: the cgroup's limit, at most the machine's memory."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     texts = [Path(name).read_text().strip() for name in _CGROUPS if Path(name).exists()]
     return min([machine, *(int(text) for text in texts if text.isdecimal())])

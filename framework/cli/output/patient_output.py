@@ -96,7 +96,7 @@ _made: dict[tuple[int, int], tuple[PatientOutput, TextIO]] = {}  # by device and
 
 
 def standard_output() -> TextIO:
-    """Return what a command that goes on for long prints to."""
+    """Return the stream to which a long command prints."""
     return _patient(sys.stdout)
 
 
@@ -120,7 +120,7 @@ def end_unanswered() -> None:
 
 
 def _patient(stream: TextIO) -> TextIO:
-    """Return what writes to the file of a stream; the stream itself if it has none, as in a test."""
+    """Return the writer of a stream's file; the stream itself if it has none, as in a test."""
     try:
         handle = stream.fileno()
         found = os.fstat(handle)

@@ -124,5 +124,5 @@ def counted(count: int, noun: str) -> str:
 
 
 def of_stages(job: Job) -> str:
-    """Return how many stages a job has, in words, if it is more than one."""
+    """Return the number of a job's stages in words, if it is more than one."""
     return f" of {len(job.stages)} stages" if len(job.stages) > 1 else ""

@@ -169,7 +169,7 @@ class TaskCore:
         self.idleness.news |= event.open_bytes > 0 or event.requested  # a timer has fired
 
     def _pump(self) -> list[do.Action]:
-        """Return what can be done without another message: buffered frames (A4), an alignment or timer, a rollback."""
+        """Return the actions that need no other message: buffered frames (A4), an alignment, a timer, a rollback."""
         if not self.at_rest:
             return []
         if self.inputs.taken_back:

@@ -28,7 +28,7 @@ class CallResults:
         self._ran = event
 
     def log(self) -> Sequence[CallsNote]:
-        """Return what is to be appended now: once, and behind the decision on the records."""
+        """Return the results of calls to append now: once, and behind the decision on the records."""
         if self._ran is None or self._logged:
             return ()
         self._logged = True

@@ -248,7 +248,7 @@ class Merge:
     # --- what is committed ---
 
     def commit(self, checkpoint_id: int) -> tuple[tuple[InputCommit, ...], tuple[Frontier, ...]]:
-        """Return where a restart must read again, and how far each channel is processed."""
+        """Return the offsets that a restart must read again from, and up to which each channel is processed."""
         inputs: dict[TopicPartition, list[ChannelCommit]] = {partition: [] for partition in self.position}
         frontiers = []
         for c in self.channels:

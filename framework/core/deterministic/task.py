@@ -196,7 +196,7 @@ class DeterministicCore:
         return actions + self._pump()
 
     def _pump(self) -> list[do.Action]:
-        """Return what can be done now: a message for the changelog, a commit, the next records, a progress message."""
+        """Return the next actions: a message for the changelog, a commit, the next records, a progress message."""
         if self.status not in (TaskStatus.RUNNING, TaskStatus.GENESIS) or self.ownership.in_doubt:
             return []
         actions = self._append_next()

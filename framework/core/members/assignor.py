@@ -42,7 +42,7 @@ def assign(
 
 
 def _readiness(partition: int, candidate: Candidate, place: PartitionPlace) -> tuple[int, int]:
-    """Return how much of a partition's state a member has: (kind, checkpoint), more is better."""
+    """Return the amount of a partition's state that a member has: (kind, checkpoint), more is better."""
     held = candidate.held.get(partition)
     standby = candidate.session in place.standbys
     if held is None:

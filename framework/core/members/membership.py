@@ -111,7 +111,7 @@ class Membership:
             self._started &= mine
 
     def duties(self) -> Duties:
-        """Return what is to be hosted now. From here on the heartbeats say that this assignment is followed."""
+        """Return the partitions to host now. From here on the heartbeats say that this assignment is followed."""
         view, me = self.view, self.view.me.session
         self._started |= {p for p in self._since if self._released(p)}
         again = {p for p, at in self._fenced.items() if p in self._started and view.assigned_at >= at}

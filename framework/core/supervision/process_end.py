@@ -61,7 +61,7 @@ class ProcessExit:
         return self.said if by_itself else self.reported
 
     def reason(self, *, silent: bool) -> Reason:
-        """Return why it has ended; ``silent``: as for ``cause``."""
+        """Return the reason of its end; ``silent``: as for ``cause``."""
         cause = self.cause(silent=silent)
         known = None if cause is None or cause.reason == "other" else cause.reason
         if self.code == ExitCode.HALTED:

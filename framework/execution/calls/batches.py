@@ -26,7 +26,7 @@ class Batches:
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps no hold of them
 
     async def result(self, given: Any) -> Any:
-        """Return what the function makes of an item. Raises what it raises for the batch."""
+        """Return the function's result for an item. Raises its error for the batch."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         self._waiting.append(_Item(given, answer, loop.time() + self._call.wait_ms / 1000))

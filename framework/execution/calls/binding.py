@@ -21,7 +21,7 @@ AnyTimers = TypeVar("AnyTimers", bound=TurnsAndTimers | None)
 def records_of(
     stage: StageGraph, caller: Caller | None, context: Context | None, event_time: Callable[[], int]
 ) -> Records | None:
-    """Return what holds the records in flight of a stage; None: its ``process`` is a plain function."""
+    """Return the holder of a stage's records in flight; None: its ``process`` is a plain function."""
     if not stage.awaits:
         return None
     if caller is None:
@@ -47,7 +47,7 @@ def due_among(records: Records | None, due: AnyTimers) -> AnyTimers:
 
 
 def in_place(records: Records | None) -> InPlace:
-    """Return what does a step in place of a record: at once, or in the turn that this would have."""
+    """Return the function that does a step in place of a record: at once, or in the turn that this would have."""
     return (lambda _batch, _index, step: step()) if records is None else records.in_place
 
 

@@ -102,7 +102,7 @@ class IsolatedStore:
 
 
 def deferred(flight: Flight, function: Callable[..., None], copied: Callable[[Any], Any]) -> Callable[..., None]:
-    """Return what does ``function`` at the turn of the record whose code calls it; ``copied``: its arguments now."""
+    """Return ``function`` deferred to the turn of the record whose code calls it; ``copied``: its arguments now."""
 
     def do(*args: Any, **kwargs: Any) -> None:
         if flight.current is None:

@@ -119,7 +119,7 @@ class Records:
             self.current.times.add(self._event_time())
 
     def take_reached(self) -> Mapping[TopicPartition, int]:
-        """Return and forget how far records have had their turns: partition → offset behind the last one."""
+        """Return and forget the offset behind the last record that had its turn, by partition."""
         reached, self.reached = self.reached, {}
         return reached
 
@@ -159,7 +159,7 @@ class Records:
             heappush(self._may_begin, (record.number, record))
 
     def take_results(self) -> list[CallsNote]:
-        """Return and forget what calls have returned for records that have had their turn, as notes of some size."""
+        """Return and forget the results of calls for records that have had their turn, as notes of some size."""
         made, self._made = self._made, []
         notes: list[CallsNote] = []
         records: list[tuple[int, tuple[CallResult, ...]]] = []

@@ -66,7 +66,7 @@ class InFlight(Protocol):
         ...
 
     def take_reached(self) -> Mapping[TopicPartition, int]:
-        """Return and forget how far records have had their turns: partition → offset behind the last one."""
+        """Return and forget the offset behind the last record that had its turn, by partition."""
         ...
 
     def work(self) -> bool:

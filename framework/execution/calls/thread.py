@@ -90,7 +90,7 @@ class _Spawn(SpawnContext):
 
 
 def _safely() -> AbstractContextManager[None]:
-    """Return what surrounds a start by multiprocessing, which passes on the ``-P`` of a worker itself."""
+    """Return the context of a start by multiprocessing, which passes on the ``-P`` of a worker itself."""
     return nullcontext() if sys.flags.safe_path else python_start.started_by_others()
 
 

@@ -94,7 +94,7 @@ class AnnouncedTime:
             self._told, self.due = watermark, NEVER
 
     def take(self) -> list[Advance]:
-        """Return and forget what is to be sent."""
+        """Return and forget the advances to send."""
         advances, self._advances = self._advances, []
         return advances
 

@@ -76,7 +76,7 @@ class DeterministicMode:
         return not (self._core.processing.active or self._core.time.timer_is_due(now_us))
 
     def due_in_ms(self, now_ms: float) -> float:
-        """Return when ``on_time`` may have something to do; a progress message is due to the µs."""
+        """Return the ms until ``on_time`` may have something to do; a progress message is due to the µs."""
         due = max(0.0, self._due_at(now_ms) - now_ms)
         if self._core.wants_input:
             due = min(due, self._parts.inputs.event_time.due_in_ms(now_ms))

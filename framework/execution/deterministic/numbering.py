@@ -34,7 +34,7 @@ def theirs_of(headers: AnyHeaders) -> AnyHeaders:
 
 
 def content_of(cell: bytes) -> bytes:
-    """Return what of an output's headers does not depend on how many of them are ours, for a comparison."""
+    """Return an output's headers without those of ours, for a comparison."""
     headers = [(name, value or b"") for name, value in decode_headers(cell)]  # null: as releases up to 0.3.0 wrote it
     origin = origin_of(headers)
     return encode_headers([*theirs_of(headers), (TIME, b"%d" % (-1 if origin is None else origin.t))])

@@ -210,7 +210,7 @@ class LogicalOutputs:
         return made
 
     def stream_append(self, append: Append) -> Append:
-        """Return what appends a record with the logical time to frames; ``append`` appends its other columns."""
+        """Return the function that appends a record with the logical time to frames; ``append``: its other columns."""
 
         def append_timed(
             target: tuple[LogicalBuffer, ...],

@@ -48,7 +48,7 @@ class LogicalRunner(Runner, Protocol):
         ...
 
     def take_calls(self) -> Sequence[CallsNote]:
-        """Return and forget what calls have returned since the last time."""
+        """Return and forget the results of calls since the last time."""
         ...
 
     def own_sinks(self, generation: int) -> None:
@@ -96,7 +96,7 @@ class LogicalRunner(Runner, Protocol):
         ...
 
     def take_advances(self) -> Sequence[Advance]:
-        """Return and forget what consumers are to be told of event time."""
+        """Return and forget the advances of event time for consumers."""
         ...
 
     def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:

@@ -96,7 +96,7 @@ class LogicalProcessor(Processor):
             self.records.recall(calls, all_from_here=True)
 
     def take_calls(self) -> Sequence[CallsNote]:
-        """Return and forget what calls have returned since the last time."""
+        """Return and forget the results of calls since the last time."""
         return () if self.records is None else self.records.take_results()
 
     def own_sinks(self, generation: int) -> None:
@@ -291,7 +291,7 @@ class LogicalProcessor(Processor):
         self._logical.at = max((t, self._producer), self._logical.at)
 
     def take_advances(self) -> list[Advance]:
-        """Return and forget what consumers are to be told of event time (E2)."""
+        """Return and forget the advances of event time for consumers (E2)."""
         return self._announced.take()
 
     def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:

@@ -172,7 +172,7 @@ def _behind(records: list[ExternalRecord], known: dict[TopicPartition, int]) -> 
 
 
 def pack_released(seq: int, checks: Iterable[Check]) -> bytes:
-    """Return what the state holds of a partition: how far it is visible, and the digests still to be compared."""
+    """Return the state's entry of a partition: how far it is visible, and the digests still to be compared."""
     pending = list(checks)
     if len(pending) > CHECKS_MAX:  # fewer of them name a longer range
         pending = [*pending[: -1 : 1 + len(pending) // CHECKS_MAX], pending[-1]]
@@ -185,7 +185,7 @@ def unpack_released(raw: bytes) -> tuple[int, list[Check]]:
 
 
 def pack_digest(made: Made) -> bytes:
-    """Return what the state holds of the digest: it says up to which seq it goes."""
+    """Return the state's entry of the digest: it says up to which seq it goes."""
     return _CHECK.pack(made.seq, made.digest)
 
 

@@ -134,7 +134,7 @@ class AlignedMode:
         return bool(parts.todo)
 
     def due_in_ms(self, now_ms: float) -> float:
-        """Return when ``on_time``, or a look at the inputs, may have something to do."""
+        """Return the ms until ``on_time``, or a look at the inputs, may have something to do."""
         parts = self._parts
         due: float = parts.core.due_in_ms(int(now_ms))
         due = min(due, int(parts.inputs.end_due_ms - now_ms) + 1) if now_ms < parts.inputs.end_due_ms else due

@@ -67,7 +67,7 @@ class TaskMode(Protocol):
         ...
 
     def due_in_ms(self, now_ms: float) -> float:
-        """Return when ``on_time``, or a look at the inputs, may have something to do."""
+        """Return the ms until ``on_time``, or a look at the inputs, may have something to do."""
         ...
 
     def look_for_idle(self) -> bool:

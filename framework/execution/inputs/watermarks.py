@@ -97,7 +97,7 @@ class EventTimeOut:
         return bool(self._found_idle) and not self.holds(self._found_idle[0][0])
 
     def _where(self, partition: TopicPartition) -> tuple[int, int] | None:
-        """Return where an input is; None: records of it come later: it waits for others (A2c), or some are held."""
+        """Return the time of an input; None: records of it come later: it waits for others (A2c), or some are held."""
         later = self._core.external.waits(partition) or self.holds(partition)
         return None if later else self._input_reader.where(partition)
 

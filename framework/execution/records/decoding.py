@@ -20,7 +20,7 @@ _Column = Callable[[RecordBatch, Iterable[bytes | None], bool], Iterator[Any]]  
 
 
 def decoder(declared: Input[Any, Any]) -> RecordsOf:
-    """Return what makes the records of a batch, lazily: column by column, so that no Python code runs per record."""
+    """Return the maker of a batch's records, lazily: column by column, so that no Python code runs per record."""
     topic = declared.topic.name
     key_column, value_column = _column(declared.topic, "key"), _column(declared.topic, "value")
 
@@ -45,7 +45,7 @@ def decoders(topic: Topic[Any, Any]) -> tuple[Decode, Decode]:
 
 
 def _end_of(topic: Topic[Any, Any], end: End) -> Decode:
-    """Return what decodes one end of a topic; bytes that its serde reads as None are none of a record (Topic.null)."""
+    """Return the decoder of one end of a topic; bytes that its serde reads as None make no record (Topic.null)."""
     serde: Serde[Any] = getattr(topic, end)
     decode = decode_of(serde)
     if topic.null == "tombstone" or not may_be_none(serde):
@@ -65,7 +65,7 @@ def _end_of(topic: Topic[Any, Any], end: End) -> Decode:
 
 
 def decode_of(serde: Serde[Any]) -> Decode:
-    """Return what decodes a key or value that may be null: a schema registry's serde looks into the headers, too."""
+    """Return the decoder of a key or value that may be null: a schema registry's serde reads the headers, too."""
     if isinstance(serde, RegistrySerde):
         decode_with = serde.decode_with
         return lambda data, cell: None if data is None else decode_with(data, headers_of(cell))
@@ -74,7 +74,7 @@ def decode_of(serde: Serde[Any]) -> Decode:
 
 
 def reader_of(topic: Topic[Any, Any]) -> Callable[[int, LogRow], Record[Any, Any]]:
-    """Return what makes the record of a partition and a row, for readers outside. It raises SerdeError."""
+    """Return the function from a partition and a row to a record, for readers outside. It raises SerdeError."""
     key_of, value_of = decode_of(topic.key), decode_of(topic.value)
 
     def record_of(partition: int, row: LogRow) -> Record[Any, Any]:
@@ -106,7 +106,7 @@ def _refusal(topic: Topic[Any, Any], row: LogRow, error: Exception) -> SerdeErro
 
 
 def _column(topic: Topic[Any, Any], end: End) -> _Column:
-    """Return what decodes a column; where nothing is null, and no header matters, without a step in Python for each."""
+    """Return the decoder of a column; where nothing is null, nor headers matter, without a step in Python for each."""
     serde, slow = getattr(topic, end), _end_of(topic, end)
     if isinstance(serde, RegistrySerde):
         return lambda batch, cells, _: map(slow, cells, repeat(None) if batch.headers is None else batch.headers)

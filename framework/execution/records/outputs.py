@@ -65,7 +65,7 @@ class OutputMode(Protocol):
         ...
 
     def stream_append(self, append: Append) -> Append:
-        """Return what appends a record to frames that ``buffer`` has made; ``append`` appends its columns."""
+        """Return the function that appends a record to frames of ``buffer``; ``append`` appends its columns."""
         ...
 
     def external_append(
@@ -196,7 +196,7 @@ class Outputs:
         return encoded_first(topic, self._encoding(replace(topic, key=bytes_serde, value=bytes_serde), *end))
 
     def dead_letter(self, topic: str) -> Callable[[bytes | None, bytes | None, int, AnyHeaders], None]:
-        """Return what writes a record of bytes, (key, value, timestamp, headers), to an external topic."""
+        """Return the function that writes a record of bytes, (key, value, timestamp, headers), to an external topic."""
         append, targets = self._external_append(topic)
         target_of, count, next_turn = _Targets(targets), len(targets), self._next_turn
 

@@ -328,6 +328,6 @@ class Outbox:
 
 
 def _new_nonce(pending: Iterable[_Closed]) -> str:
-    """Return what tells us from a namesake; the same while checkpoints wait that release 0.3.0 closed without one."""
+    """Return the id that tells us from a namesake; it stays while checkpoints of release 0.3.0 wait without one."""
     waiting = list(pending)
     return sha256(msgspec.json.encode(waiting)).hexdigest()[:16] if waiting else urandom(8).hex()

@@ -205,7 +205,7 @@ def bind_stateful(
 
 
 def _time_for(declared: Stateful, timers: TimerQueue, floors: Floors) -> Callable[[Any], int]:
-    """Return what tells the event time as it is for a key of a window, join or versioned store."""
+    """Return the function that tells the event time for a key of a window, join or versioned store."""
     key_serde = topic_serde(declared.key)
     encode_key = functions_of(key_serde)[0]
 

@@ -40,7 +40,7 @@ def is_ours(error: Exception) -> bool:
 
 
 def refuser(site: Site, declared: Input[Any, Any]) -> Refuse:
-    """Return what sets a failed record aside, by the input's policy; an error that is not the record's is raised."""
+    """Return the function that sets a failed record aside, by the input's policy; another error is raised."""
     aside: Refuse
     if declared.errors == "fail":
 
@@ -112,7 +112,7 @@ def _cause(declared: Input[Any, Any], batch: RecordBatch, index: int, error: Exc
 
 
 def _letter_writer(site: Site, declared: Input[Any, Any], policy: DeadLetter) -> Refuse:
-    """Return what sends a failed record to the dead-letter topic.
+    """Return the function that sends a failed record to the dead-letter topic.
 
     A letter is not dated ahead of the clock: a broker may take no such record, and the letter is where it is to go.
     """
@@ -204,7 +204,7 @@ def _guarded(site: Site, call: Callable[[], None], aside: Callable[[Exception], 
 def _aside(
     site: Site, policy: Errors, which: Callable[[T], str], letter: Callable[[T], DueLetter]
 ) -> Callable[[T], Callable[[Exception], None]]:
-    """Return what is called before the method, which may change a value, and returns what is done if that fails."""
+    """Return the function called before the method, which may change a value; it returns the step after a failure."""
     if isinstance(policy, DeadLetter):
         send = site.outputs.dead_letter(policy.topic.name)
 

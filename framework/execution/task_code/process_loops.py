@@ -160,7 +160,7 @@ def _guarded_batches(site: Site, declared: Input[Any, Any], process: ProcessFunc
 
 
 def _paced(site: Site, declared: Input[Any, Any]) -> RecordsOf:
-    """Return what makes the records of a batch, each when the task's clock is at it."""
+    """Return the maker of a batch's records, each when the task's clock is at it."""
     records_of = decoder(declared)
     if site.clock is None:
         return records_of

@@ -57,7 +57,7 @@ def _of_row(order: TimeOf, row: LogRow) -> int:
 
 
 def time_of(declared: Input[Any, Any]) -> TimeOf | None:
-    """Return what tells the time of a record by its value; None: the value does not tell it."""
+    """Return the function that tells a record's time by its value; None: the value does not tell it."""
     if isinstance(declared.time, str):
         return None
     (_, decode), tell = decoders(declared.topic), declared.time

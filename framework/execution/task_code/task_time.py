@@ -158,7 +158,7 @@ class TaskTime:
 
 
 def time_told(stage: StageGraph, timers: TimerQueue, records: Records | None) -> Callable[[], int | None]:
-    """Return what ``ctx.event_time`` does; ``records``: those in flight, if there are any.
+    """Return the function behind ``ctx.event_time``; ``records``: those in flight, if there are any.
 
     Only timers, windows and the like make event time a function of the records, not of how they come.
     """

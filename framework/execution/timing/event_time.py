@@ -135,7 +135,7 @@ class EventTime:
                     self.goes_on |= idle == _GOES_ON
 
     def _least(self, besides: TimeSource | None = None) -> int:
-        """Return what every source that is not idle has reached, ``besides`` aside; AFTER_ALL if there is none."""
+        """Return the time that every source but idle ones, and ``besides``, has reached; AFTER_ALL if there is none."""
         reached = self._reached
         if not self._idle:
             return min((reached[source] for source in reached if source != besides), default=AFTER_ALL)

@@ -46,7 +46,7 @@ class Guard:
 
 
 def explain(path: Path, error: sqlite3.Error | OSError | OverflowError) -> FrameworkError:
-    """Return what to raise instead of ``error``."""
+    """Return the error to raise instead of ``error``."""
     if isinstance(error, OSError):
         if error.errno in _DISK:
             remedy = "raise ulimit -n" if error.errno in (errno.EMFILE, errno.ENFILE) else "free disk space"

@@ -51,7 +51,7 @@ class LogFile:
         return count or None
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Return where a partition, by its number, starts and ends. Raises Halted if it is missing."""
+        """Return the start and end of a partition by its number. Raises Halted if it is missing."""
         row: tuple[int, int] | None = self.sql.execute(
             "SELECT start, next FROM partition WHERE id = ?", (number,)
         ).fetchone()

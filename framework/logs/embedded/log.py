@@ -197,7 +197,7 @@ class EmbeddedLog(EmbeddedReader):
             del self._trims[partition]
 
     def _slice_rows(self, begin: int, end: int) -> int:
-        """Return how many of these messages, given by their ids, are deleted in one slice."""
+        """Return the number of messages, of those between two ids, that one slice deletes."""
         held = 0
         with self.file.guard:
             sizes = self.file.sql.execute(_SIZES, (begin, end, TRIM_ROWS)).fetchall()
@@ -215,7 +215,7 @@ class EmbeddedLog(EmbeddedReader):
                 self._reports[_asked_key(partition)] = b"%d" % asked
 
     def processed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return what was reported last and written."""
+        """Return the positions that were reported last and written."""
         found = ((partition, self.meta_get(_processed_key(partition))) for partition in partitions)
         return {partition: int(offset) for partition, offset in found if offset is not None}
 
@@ -338,10 +338,10 @@ class EmbeddedLog(EmbeddedReader):
 
 
 def _processed_key(partition: TopicPartition) -> str:
-    """Return where the job metadata has how far the reader of a partition is; releases without it ignore it."""
+    """Return the key of the metadata for the position of a partition's reader; releases without it ignore it."""
     return f"processed {partition}"
 
 
 def _asked_key(partition: TopicPartition) -> str:
-    """Return where the job metadata has the checkpoint that the reader of a partition asks for; likewise."""
+    """Return the key of the metadata for the checkpoint that a partition's reader asks for; likewise."""
     return f"asked {partition}"

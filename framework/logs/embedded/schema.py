@@ -144,7 +144,7 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 
 def crc_of(value: bytes | None, key: bytes | None, headers: bytes | None) -> int:
-    """Return what is stored beside a message: SQLite notices a damaged page only by its structure."""
+    """Return the checksum beside a message: SQLite notices a damaged page only by its structure."""
     try:
         crc = crc32(value) if value else 0
         if key:

@@ -72,7 +72,7 @@ def _wait(file: int, path: Path, pause_s: float, pause_s_max: float) -> None:
 
 
 def _holder(path: Path) -> str:
-    """Return which process holds the lock, and what to do about it; without Linux's /proc, how to find it."""
+    """Return the process that holds the lock, with the remedy; without Linux's /proc, the way to find it."""
     try:
         inode = path.stat().st_ino
         pids = {int(pid) for pid, held in _HELD.findall(Path("/proc/locks").read_text()) if int(held) == inode}

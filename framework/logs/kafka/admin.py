@@ -142,7 +142,7 @@ class Topics:
             )
 
     def timestamp_limits(self, topic: str) -> TimeBounds | None:
-        """Return how far from the broker's clock the topic takes timestamps; None: it gives records its own."""
+        """Return the distance from the broker's clock that the topic's timestamps may have; None: it gives its own."""
         found = self._settings(topic, LIMITS_S_MAX)
         if found["message.timestamp.type"] != "CreateTime":
             return None
@@ -151,7 +151,7 @@ class Topics:
         return (behind, int(found[behind])), (ahead, int(found[ahead]))
 
     def group_rights(self, group: str, seconds: float) -> set[AclOperation]:
-        """Return what we may do with a consumer group. Raises KafkaException, or TimeoutError: no answer for so long.
+        """Return our rights for a consumer group. Raises KafkaException, or TimeoutError: no answer for so long.
 
         The client itself waits for its answer longer: see ``COORDINATOR_S_MAX``.
         """

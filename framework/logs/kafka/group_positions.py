@@ -60,7 +60,7 @@ class GroupPositions:
         self._positions.update({partition: (offset, asked) for partition, offset in positions.items()})
 
     def published(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return what the coordinator has told last, and ask it again."""
+        """Return the coordinator's last answer, and ask it again."""
         self._look(partitions)
         return {partition: self._found[partition] for partition in partitions if partition in self._found}
 
@@ -152,7 +152,7 @@ class GroupPositions:
 
 
 def _what_to_do(error: BaseException | KafkaError) -> str:
-    """Return what is wrong with the group, and what helps."""
+    """Return the trouble with the group, and its remedy."""
     code = error.code() if isinstance(error, KafkaError) else None
     if code == KafkaError.UNKNOWN_MEMBER_ID:
         return "is in use by consumers that are not the job's: give them a group of another name"

@@ -111,7 +111,7 @@ class KafkaLog(KafkaReader):
         self.connection.counts[topic] = found
 
     def open_metadata(self, job: str, transactional: str | None = None) -> KafkaJobMetadata:
-        """Return what the cluster keeps beside a job's topics; make the topic for it. Raises ConfigError."""
+        """Return the metadata of a job in the cluster; make the topic for it. Raises ConfigError."""
         clients = self._producer, self._consumer, self.connection.troubles
         whole = None if transactional is None else WholeWriter(*clients, transactional)
         metadata = KafkaJobMetadata(self, job, whole)
@@ -276,14 +276,13 @@ class KafkaLog(KafkaReader):
         return self._positions.published(partitions)
 
     def asked(self, partitions: Sequence[TopicPartition]) -> int:
-        """Return what the metadata of these positions asks for, as ``processed``."""
+        """Return the checkpoint that the metadata of these positions asks for, as ``processed``."""
         return self._positions.asked(partitions)
 
     def wait(self, timeout_ms: float, *, answers: bool = True) -> bool:
-        """Return when a message has come to a partition that is being read, or a delivery; else at the time-out.
+        """Wait for a message to a partition that is being read, or for a delivery; return True if one came.
 
-        Then whether a delivery is still to come.
-
+        At the time-out return whether a delivery is still to come.
         Without ``answers`` only messages, unless something is still to be handed over: each time, a thread is woken.
         """
         reader, senders = self.fetches, self._senders()

@@ -128,7 +128,7 @@ class KafkaMembersTopic:
             self._lost = False
 
     def read(self, seconds: float) -> list[tuple[int, int, bytes]]:
-        """Return what has come, after ``seconds`` at the latest. Raises ConfigError: the right to read is missing."""
+        """Return the messages that have come, after ``seconds`` at the latest. Raises ConfigError: no right to read."""
         if self._producer is not None:
             self._producer.poll(0)
         if self._lost:

@@ -113,7 +113,7 @@ class History:
             self._points.append(Point(view.at_ms, ages, lag))
 
     def rate(self, what: Counted, of: int | str) -> float | None:
-        """Return how much a worker or a task has counted in a second, lately; None: not known yet."""
+        """Return the recent rate of a worker's or task's counter, by the second; None: not known yet."""
         return self._rate(Rated(what, of))
 
     def rate_of(self, task: str, counted: str, *, outgoing: bool) -> float | None:
@@ -186,7 +186,7 @@ class History:
         self._rollbacks[name] = rollbacks
 
     def _cause(self, view: JobView, stage: str) -> str:
-        """Return what made a task roll back: a task before it that began again."""
+        """Return the cause of a task's rollback: a task before it that began again."""
         stages = self._graph.before(stage)
         began = [
             (at_ms, name, generation)
@@ -216,7 +216,7 @@ class History:
 
 
 def _counted(view: JobView) -> Iterator[tuple[Rated, float]]:
-    """Yield what a page shows as rates."""
+    """Yield the counters that a page shows as rates."""
     for worker in view.workers:
         if worker.measures is not None:
             yield Rated(Counted.BUSY, worker.number), worker.measures.busy_s

@@ -131,7 +131,7 @@ def graph_of(
 
 
 def _sink(target: object) -> str | None:
-    """Return what kind of sink a target is, None for a topic. Its address may hold a secret."""
+    """Return the kind of sink that a target is, None for a topic. Its address may hold a secret."""
     if isinstance(target, Files):
         return f"files in {target.directory}"
     if isinstance(target, Table):

@@ -110,7 +110,7 @@ class LivePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def live(graph: JobGraph, history: History, view: JobView) -> LivePage:
-    """Return what the page shows."""
+    """Return the contents of the page."""
     workers = {partition: worker for worker in view.workers for partition in worker.partitions}
     hosts = {task.name: worker for worker, task in view.tasks()}
     tasks = [task_row(history, view, task, hosts.get(task.name), workers) for task in graph.tasks]
@@ -136,7 +136,7 @@ def live(graph: JobGraph, history: History, view: JobView) -> LivePage:
 def task_row(
     history: History, view: JobView, task: TaskShown, host: WorkerView | None, workers: Mapping[int, WorkerView]
 ) -> TaskRow:
-    """Return what is shown of a task; of one whose worker is dead, what it said last."""
+    """Return the row of a task; of one whose worker is dead, as it said last."""
     seen = history.seen.get(task.name)
     worker = host or workers.get(task.partition)
     row = TaskRow(
@@ -240,7 +240,7 @@ def _standby_row(standby: StandbyView) -> StandbyRow:
 
 
 def _of_end(view: JobView) -> list[Finding]:
-    """Return what has ended the process that serves, unless one of its workers says so."""
+    """Return the end of the process that serves, unless one of its workers says so."""
     ended = view.ended
     if ended is None or ended.kind == "stopped" or any(worker.halted for worker in view.workers):
         return []

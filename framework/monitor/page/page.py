@@ -71,7 +71,7 @@ class Page:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def routes(self) -> list[Route]:
-        """Return what is answered, by path."""
+        """Return the answers, by path."""
         answers: dict[str, Callable[..., Any]] = {
             "/page/graph.json": self._graph_page,
             "/page/live.json": self._live_page,
@@ -107,7 +107,7 @@ class Page:
         self._clients -= 1
 
     async def _stream(self) -> AsyncIterator[bytes]:
-        """Yield what is new, at most some times a second; a browser that is slow misses what was between."""
+        """Yield the news, at most some times a second; a browser that is slow misses those in between."""
         sent: bytes | None = None
         while True:
             now, view = self._now(), self._view
@@ -121,7 +121,7 @@ class Page:
             await asyncio.sleep(TICK_S)
 
     def _now(self) -> bytes | None:
-        """Return what is live, encoded once for all who ask."""
+        """Return the live data, encoded once for all who ask."""
         view, event = self._view, self._event
         if view is None:
             return None

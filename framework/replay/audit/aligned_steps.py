@@ -77,7 +77,7 @@ class AlignedSteps:
         return self._sample is None or self._sample.has_entry(store, key)
 
     def _pieces(self, log: LogReader, before: Commit, after: Commit, taken: Iterable[RemadeMessage]) -> Iterator[Piece]:
-        """Yield what came in between two commits, in an order that its channels allow."""
+        """Yield the messages that came in between two commits, in an order that its channels allow."""
         found = [self._frame_piece(sent) for sent in taken]
         begins = offsets(before)
         for partition, end in offsets(after).items():

@@ -97,7 +97,7 @@ class AuditedTask:
         return sent, ComparedStep(records, keys, differences)
 
     def reached(self, snapshot: Snapshot) -> Reached:
-        """Return how far a deterministic task is: at the commit of the copy, or at the end of the step made last."""
+        """Return the position of a deterministic task: at the commit of the copy, or at the end of the last step."""
         at = self.copy.at
         writes = {} if at is not None and at.offset == snapshot.offset else self._found
         return Reached.of(self.wiring, snapshot.commit, applied(self._value, writes))
@@ -115,7 +115,7 @@ class AuditedTask:
     def _differences(
         self, found: StepWrites, made: StepWrites, set_by_init: frozenset[EntryPlace], least: bytes
     ) -> tuple[int, list[WrongEntry]]:
-        """Return how many entries were compared, and those that differ; ``least``: as ``horizon`` gives it."""
+        """Return the number of entries compared, and those that differ; ``least``: as ``horizon`` gives it."""
         names, expiring = store_names(self._stage), self._stage.expiring_ids()
         keys, differences = 0, list[WrongEntry]()
         for store, key in sorted(made.keys() | found.keys()):

@@ -27,7 +27,7 @@ class Course(Protocol):
     lost: str
 
     def begin(self, newest: list[Snapshot]) -> list[Snapshot] | None:
-        """Return where an audit begins, given the newest commits; None: it must wait."""
+        """Return the commits at which an audit begins, given the newest ones; None: it must wait."""
         ...
 
     def step(self, base: list[Snapshot], newest: list[Snapshot]) -> tuple[AuditStep, list[Snapshot]] | None:
@@ -102,11 +102,11 @@ def _forward(base: list[Snapshot], found: list[Snapshot]) -> list[Snapshot]:
 
 
 def _records(base: Sequence[Snapshot], goal: Sequence[Snapshot]) -> int:
-    """Return how many offsets from outside are between two checkpoints."""
+    """Return the number of offsets from outside between two checkpoints."""
     return sum(records_between(before, after) for before, after in zip(base, goal, strict=True))
 
 
 def records_between(before: Snapshot, after: Snapshot) -> int:
-    """Return how many offsets from outside are between two commits of a task."""
+    """Return the number of offsets from outside between two commits of a task."""
     begins = offsets(before.commit)
     return sum(end - begins.get(partition, 0) for partition, end in offsets(after.commit).items())

@@ -117,7 +117,7 @@ class LogicalSteps:
                 time.sleep(CALLS_MS / 1000)
 
     def _external(self, log: LogReader, before: Commit, after: Commit) -> Iterator[Piece]:
-        """Yield what came from outside between two commits, with the times that it was given."""
+        """Yield the records from outside between two commits, with the times that they were given."""
         begins = offsets(before)
         for partition, end in offsets(after).items():
             begin = begins.get(partition, self._wiring.starts.get(partition, 0))

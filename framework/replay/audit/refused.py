@@ -53,7 +53,7 @@ def check_follow(job: Job, settings: Settings, *, draws: bool) -> None:
 
 
 def _why_not(job: Job, stage: StageGraph) -> str | None:
-    """Return why the steps of a stage cannot be made again."""
+    """Return the reasons why the steps of a stage cannot be made again."""
     if stage.mode == "deterministic":
         return None  # its changelogs tell in which order its inputs came, and what its calls have returned
     if stage.awaits:
@@ -83,6 +83,6 @@ def _why_not(job: Job, stage: StageGraph) -> str | None:
 
 
 def _channels(job: Job, stage: StageGraph, partition: int) -> int:
-    """Return how many partitions from outside a task reads; 0 if it reads another stage."""
+    """Return the number of partitions from outside that a task reads; 0 if it reads another stage."""
     wiring = wire(job.topology(), stage.ordinal, partition)
     return 0 if wiring.channels else len(wiring.external)

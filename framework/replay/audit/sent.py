@@ -71,12 +71,12 @@ def is_watermark(sent: RemadeMessage) -> bool:
 
 
 def number_of(sent: RemadeMessage) -> int:
-    """Return how many records it is."""
+    """Return the number of records."""
     return 0 if is_watermark(sent) else frame_count(sent.message)
 
 
 def not_taken(sent: Sequence[RemadeMessage], commit: Commit) -> list[RemadeMessage]:
-    """Return what a consumer's commit does not include, or not all of."""
+    """Return the messages that a consumer's commit does not include, or not all of."""
     assert commit.deterministic is not None
     seqs = {(c.producer, entry.topic, entry.partition): c.seq for entry in commit.inputs for c in entry.channels}
     upto = {(f.producer, f.topic, f.partition): f.t for f in commit.deterministic.frontiers}

@@ -69,7 +69,7 @@ def _position(snapshot: Snapshot) -> ChangelogPosition:
 
 
 def segments_between(log: LogReader, after: int, snapshot: Snapshot) -> Iterator[Segment]:
-    """Yield what the commits behind that at offset ``after`` have written, up to a snapshot.
+    """Yield the writes of the commits behind that at offset ``after``, up to a snapshot.
 
     Raises OffsetOutOfRange: trimmed meanwhile; StateReplaced; ConfigError: it is another log.
     """
@@ -93,7 +93,7 @@ def segments_between(log: LogReader, after: int, snapshot: Snapshot) -> Iterator
 
 
 def writes_between(log: LogReader, after: int, snapshot: Snapshot) -> StepWrites:
-    """Return what these commits have written last to each key, what was rewritten included. Raises the same."""
+    """Return the last write of these commits to each key, rewrites included. Raises the same."""
     writes: StepWrites = {}
     for segment in segments_between(log, after, snapshot):
         for message in segment.messages:

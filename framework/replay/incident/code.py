@@ -18,7 +18,7 @@ _LIBRARIES = [*site.getsitepackages(), site.getusersitepackages(), *map(sysconfi
 
 
 def code_of(job: Job, reference: str) -> tuple[str, dict[str, bytes]]:
-    """Return what loads a job that was loaded from ``reference``, and its files: path from their folder → bytes.
+    """Return the loader of a job that was loaded from ``reference``, and its files: path from their folder → bytes.
 
     They are the module's and those of all modules below the same folder that are imported now; libraries are not.
     Raises ConfigError: they are too many, or too large.

@@ -113,7 +113,7 @@ def compare(partition: TopicPartition, before: Sequence[Sent], now: Sequence[Sen
 
 
 def compare_state(graph: StageGraph, before: State, now: State) -> tuple[int, list[EntryDifference]]:
-    """Return how many entries the declared stores have in one or both, and those that differ."""
+    """Return the number of entries that the declared stores have in one or both, and those that differ."""
     count, found = 0, []
     times = before.get((META, STREAM_TIME)), now.get((META, STREAM_TIME))
     ids = graph.store_ids()

@@ -127,7 +127,7 @@ def write(path: Path, manifest: Manifest, parts: Mapping[str, bytes]) -> None:
 
 
 def digest_of(data: bytes) -> tuple[int, str]:
-    """Return what the manifest says of a part."""
+    """Return the manifest's entry of a part."""
     return len(data), hashlib.sha256(data).hexdigest()
 
 

@@ -24,7 +24,7 @@ class Hider:
         self._key = secrets.token_bytes(32)  # of this file, and kept nowhere
 
     def cell(self, data: bytes | None) -> Cell:
-        """Return what stands for a key, a value or the headers of a record."""
+        """Return the stand-in for a key, a value or the headers of a record."""
         if data is None:
             return None
         return len(data), hashlib.blake2b(data, digest_size=_DIGEST, key=self._key).hexdigest()

@@ -100,7 +100,7 @@ class _IncidentLog(UntrimmedLog):
     pins: dict[str, str]
 
     def read_metadata(self, job: str) -> MetadataReader:
-        """Return what the job had pinned."""
+        """Return the pins of the job."""
         return _Pins(self.pins)
 
 
@@ -153,7 +153,7 @@ class IncidentRun:
         return wire(self.job.topology(), self.graph.ordinal, self._said.partition)
 
     def _read_changelog(self) -> RecordedTask:
-        """Return what the task had decided after the commit, as far as the inputs in the file go."""
+        """Return the decisions of the task after the commit, as far as the inputs in the file go."""
         data = MemoryLogData(lambda: 0)
         log = UntrimmedLog(data)
         log.create_topic(self.wiring.changelog.topic, self._said.partition + 1)
@@ -237,7 +237,7 @@ class IncidentRun:
         return kept
 
     def _decided_ends(self, decisions: Sequence[InputDecision | IdleNote]) -> dict[TopicPartition, int]:
-        """Return where the inputs from outside end with these decisions, if others follow that the file cuts."""
+        """Return the ends of the inputs from outside with these decisions, if others follow that the file cuts."""
         if len(decisions) == len(self._recorded.decisions) and not self._said.changelog.cut:
             return {}
         self._decided_t = max((each.last_t for each in decisions), default=0)

@@ -148,7 +148,7 @@ def _publish(
 
 
 def outputs_of(stages: Stages, wanted: Wanted) -> Iterator[ExternalRecord]:
-    """Yield what the tasks have sent outside, task by task, in their order. Raises ConfigError if it is too much."""
+    """Yield the outputs of the tasks to the outside, task by task, in their order. Raises ConfigError: too much."""
     size, topology = 0, stages.job.topology()
     for stage in stages.job.live:
         if not writes_outside(stage, topology):

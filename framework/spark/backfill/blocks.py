@@ -21,7 +21,7 @@ _PLACE = ("_path", "_block")
 
 
 def cutter(partitions: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return what makes blocks of a split's rows: ``_path`` and ``_block``, then the columns that a task takes."""
+    """Return the function that makes blocks of a split's rows: ``_path`` and ``_block``, then a task's columns."""
 
     def cut(batches: Iterable[Any]) -> Iterator[Any]:
         held: list[Any] = []

@@ -73,7 +73,7 @@ def tell_reports(
 
 
 def taken_of(reports: Iterable[BackfilledTask]) -> list[FileRows]:
-    """Return what the tasks have taken from files."""
+    """Return the input that the tasks have taken from files."""
     return [taken for report in reports for taken in report.taken]
 
 
@@ -181,7 +181,7 @@ class Covered(msgspec.Struct, frozen=True):
 
 
 def covered_by(job: Job, taken: Iterable[FileRows], cover: Cover, ends: Ends) -> Covered:
-    """Return how many records a history has."""
+    """Return the number of records of a history."""
     found: Counter[TopicPartition] = Counter({source: each.records for source, each in by_partition(taken).items()})
     found.update({partition: tail.end - tail.begin for (_, partition), tail in cover.tails.items()})
     plain = {each: offset for each, offset in cover.resume.items() if ends.get(each.topic, {}) is None}
@@ -190,7 +190,7 @@ def covered_by(job: Job, taken: Iterable[FileRows], cover: Cover, ends: Ends) ->
 
 
 def read_covered(path: Path) -> Covered | None:
-    """Return what the last backfill has left, None if there is nothing. Raises ConfigError: the file is damaged."""
+    """Return the remains of the last backfill, None if there are none. Raises ConfigError: the file is damaged."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Covered)
     except FileNotFoundError:

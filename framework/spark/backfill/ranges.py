@@ -43,7 +43,7 @@ Ends = Mapping[str, Mapping[int, int] | None]  # external topic from files → w
 
 
 def parse_until(text: str | None, job: Job) -> Until:
-    """Return what ``now`` or ``[TOPIC:]PARTITION=OFFSET,…`` says. Raises ConfigError."""
+    """Return the ends that ``now`` or ``[TOPIC:]PARTITION=OFFSET,…`` names. Raises ConfigError."""
     if text is None or text == NOW:
         return Until(text == NOW, {})
     known = [partition for wiring in all_wirings(job) for partition in wiring.external]

@@ -134,7 +134,7 @@ class Recorded:
                 del self._found[_META]
 
     def reached(self, *, is_live: bool) -> LiveTime:
-        """Return how far the task was, as far as its inputs do not tell; ``is_live``: they have their logical times."""
+        """Return the task's position, as far as inputs do not tell it; ``is_live``: they have their logical times."""
         event_time_ms, logical_us = self._reached
         return LiveTime(None, logical_us) if is_live else LiveTime(event_time_ms)
 

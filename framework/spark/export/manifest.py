@@ -42,7 +42,7 @@ class ExportManifest(msgspec.Struct, frozen=True):
 
 
 def read_manifest(directory: Path) -> ExportManifest | None:
-    """Return what a directory holds, None if nothing. Raises ConfigError: it is no export, or of a newer build."""
+    """Return the manifest of a directory, None if it is empty. Raises ConfigError: no export, or of a newer build."""
     try:
         data = (directory / NAME).read_bytes()
     except FileNotFoundError:

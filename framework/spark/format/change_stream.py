@@ -63,7 +63,7 @@ class ChangeStreamReader(FollowingReader):
         self._target: Position | None = None  # of a query that reads what is available now
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return where a new query begins. Raises ConfigError: no such checkpoint."""
+        """Return the offset at which a new query begins. Raises ConfigError: no such checkpoint."""
         if self._start == _SNAPSHOT:
             return BEGINNING.encode() | {_SNAPSHOT: True}
         with self.log() as log:

@@ -66,7 +66,7 @@ class Options(NamedTuple):
 
 
 def read_options(options: Mapping[str, str], form: str, known: set[str]) -> Options:
-    """Return what the options say; Spark gives their names in lower case. Raises ConfigError."""
+    """Return the parsed options; Spark gives their names in lower case. Raises ConfigError."""
     own = {name.lower(): value for name, value in options.items()}
     unknown = sorted(own.keys() - _COMMON - known - {"path"})
     if unknown:
@@ -106,7 +106,7 @@ def checkpoint_of(text: str | None) -> int | None:
 
 
 def starting_offsets(options: Options) -> str | dict[int, int]:
-    """Return where a query begins in a topic: earliest, latest, or offsets by partition. Raises ConfigError."""
+    """Return the start of a query in a topic: earliest, latest, or offsets by partition. Raises ConfigError."""
     text = options.own.get("startingoffsets", "earliest")
     if text in ("earliest", "latest"):
         return text
@@ -119,7 +119,7 @@ def starting_offsets(options: Options) -> str | dict[int, int]:
 
 
 def batch_limit(options: Options, name: str) -> int | None:
-    """Return how much a batch holds at most, None: all that is there. Raises ConfigError."""
+    """Return the most that a batch may hold, None: all that is there. Raises ConfigError."""
     text = options.own.get(name.lower())
     if text is None:
         return None

@@ -58,7 +58,7 @@ class ChangelogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``format`` takes."""
+        """Return the name that ``format`` takes."""
         return "changelog"
 
     def schema(self) -> str:
@@ -75,7 +75,7 @@ class ChangelogSource(DataSource):
         return _StateReader(read_options(self.options, self.name(), {"store", "checkpoint"}), "checkpoint_id")
 
     def streamReader(self, schema: Any) -> ChangeStreamReader:  # noqa: N802  # Spark's name
-        """Return what reads changes (grete.spark.format.change_stream)."""
+        """Return the reader of changes (grete.spark.format.change_stream)."""
         return ChangeStreamReader(read_options(self.options, self.name(), {"store"} | STREAM_OPTIONS))
 
     def writer(self, schema: Any, overwrite: bool) -> StateWriter:
@@ -127,7 +127,7 @@ class CommitsSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``format`` takes."""
+        """Return the name that ``format`` takes."""
         return "commits"
 
     def schema(self) -> str:
@@ -174,7 +174,7 @@ class StreamSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``format`` takes."""
+        """Return the name that ``format`` takes."""
         return "stream"
 
     def schema(self) -> str:
@@ -190,7 +190,7 @@ class StreamSource(DataSource):
         return _StreamReader(read_options(self.options, self.name(), {"topic"}))
 
     def streamReader(self, schema: Any) -> StreamFollower:  # noqa: N802  # Spark's name
-        """Return what reads what is committed from now on (grete.spark.format.stream_follower)."""
+        """Return the reader of what is committed from now on (grete.spark.format.stream_follower)."""
         options = read_options(self.options, self.name(), {"topic", "startingoffsets"})
         return StreamFollower(options, *_topic_columns(options))
 

@@ -52,7 +52,7 @@ class StreamFollower(FollowingReader):
         self._target: dict[str, Any] | None = None  # of a query that reads what is available now
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return where a new query begins. Raises ConfigError: the job is at least once."""
+        """Return the offset at which a new query begins. Raises ConfigError: the job is at least once."""
         with self.log() as log:
             producers, seqs = self._committed(log)
             if self._start == "earliest":
@@ -185,7 +185,7 @@ def _encode(producers: Mapping[int, Producer], seqs: NextSeqs) -> dict[str, Any]
 
 
 def _decode(stored: dict[str, Any]) -> NextSeqs:
-    """Return what an offset holds. Raises ConfigError: of a newer build."""
+    """Return the parsed offset. Raises ConfigError: of a newer build."""
     if stored.get("format") != 1:
         raise ConfigError(f"an offset of format {stored.get('format')}, this build reads 1: upgrade before reading")
     return dict(stored["next_seqs"])

@@ -57,7 +57,7 @@ class TopicSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``format`` takes."""
+        """Return the name that ``format`` takes."""
         return "topic"
 
     def schema(self) -> str:
@@ -124,7 +124,7 @@ class _TopicFollower(FollowingReader):
         self._target: dict[int, int] | None = None  # of a query that reads what is available now
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return where a new query begins. Raises ConfigError: the topic does not reach there."""
+        """Return the offset at which a new query begins. Raises ConfigError: the topic does not reach there."""
         with self.log() as log:
             bounds = _bounds(log, self._topic.name)
         given = self._start if isinstance(self._start, dict) else {}
@@ -197,7 +197,7 @@ def _encode(offsets: dict[int, int]) -> dict[str, Any]:
 
 
 def _decode(stored: dict[str, Any]) -> dict[int, int]:
-    """Return what an offset holds. Raises ConfigError: of a newer build."""
+    """Return the parsed offset. Raises ConfigError: of a newer build."""
     if stored.get("format") != 1:
         raise ConfigError(f"an offset of format {stored.get('format')}, this build reads 1: upgrade before reading")
     return {int(number): offset for number, offset in stored["offsets"].items()}

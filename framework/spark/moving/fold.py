@@ -99,7 +99,7 @@ class _Fold:
         return self._with_times(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
 
     def rest(self) -> pa.RecordBatch:
-        """Return what is to be written behind all rows."""
+        """Return the entries to write behind all rows."""
         left, self._begin = self._begin, []
         return _of_meta(left)
 
@@ -185,7 +185,7 @@ class _Fold:
 
 
 def _last_of(rows: pa.RecordBatch, *names: str) -> Any:
-    """Return which of sorted rows are the last with their values in these columns."""
+    """Return the sorted rows that are the last with their values in these columns."""
     if not len(rows):
         return pa.array([], pa.bool_())
     differs = np.zeros(len(rows), bool)

@@ -106,7 +106,7 @@ class SparkMover:
             leave_files(job_directory, name, route.stores, position, report.built, report.files, self._telling)
 
     def writer(self, plan: WritePlan) -> Callable[[Arrow], Iterator[Any]]:
-        """Return what writes a task in an executor; a test may let something befall it."""
+        """Return the writer of a task in an executor; a test may let something befall it."""
         return _writer(plan)
 
     def _fold(self, routes: Sequence[Route]) -> None:

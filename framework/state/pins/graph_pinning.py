@@ -122,7 +122,7 @@ def pin_graph(job: Job, metadata: JobMetadata) -> None:
 
 
 def graph_entry(job: Job, metadata: MetadataReader) -> dict[str, bytes]:
-    """Return what pins the graph of a job that was checked, empty if that is there."""
+    """Return the pins of the checked graph of a job, empty if they are there."""
     raw, ours = metadata.meta_get(GRAPH), job.topology()
     pinned = None if raw is None else decode_graph(job.name, raw)
     if pinned is not None and _same_counts(pinned, ours) and len(pinned.stages) >= len(ours.stages):

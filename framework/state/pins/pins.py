@@ -39,7 +39,7 @@ def put_in_place(log: JobLogReader, job: str, metadata: JobMetadata) -> None:
 
 
 def _applied(log: JobLogReader, job: str, metadata: MetadataReader) -> dict[str, bytes]:
-    """Return what an apply is to pin that counts and has not put it into place; empty: there is none."""
+    """Return the pins of an apply that counts and has not put them into place; empty: there are none."""
     raw = metadata.meta_get(APPLYING)
     if raw is None:
         return {}

@@ -141,7 +141,7 @@ def rewires(rows: Sequence[Planned]) -> bool:
 
 
 def _keeps_graph(pinned: Topology, job: Job, log: JobLogReader) -> str:
-    """Return why a job cannot change its graph but by stages that are added last; empty: it can."""
+    """Return the reason why a job cannot change its graph but by stages that are added last; empty: it can."""
     if pinned.deterministic or "deterministic" in job.modes:
         return (
             "a deterministic stage keeps its graph: what it makes again after a crash must be what it sent before; "
@@ -307,7 +307,7 @@ def _others(kept: Definition, job: Job) -> Iterator[Planned]:
 
 
 def _guarantee(job: Job, log: JobLogReader, settings: Settings) -> Iterator[Planned]:
-    """Yield what a start says of the guarantee, where nothing else has changed: the modes are part of it."""
+    """Yield the change of the guarantee as a start tells it, if nothing else has changed: the modes are part of it."""
     try:
         check_guarantee(log.read_metadata(job.name), job.name, settings, job.modes)
     except ConfigError as error:
@@ -315,7 +315,7 @@ def _guarantee(job: Job, log: JobLogReader, settings: Settings) -> Iterator[Plan
 
 
 def _serdes(definition: Definition, job: Job) -> Iterator[Planned]:
-    """Yield what the job goes on to write by an older version of the serdes than a new job does."""
+    """Yield the parts that the job writes by an older version of the serdes than a new job does."""
     version = serdes_of(definition)
     names = [name for stage in job.live for name in in_two_ways(stage)]
     if version < NEWEST and names:

@@ -221,7 +221,7 @@ def _cut(
 
 
 def changes(log: LogReader, part: ChangelogRange, store: int) -> Iterator[Changes]:
-    """Yield what each commit of a range has changed in a store, oldest first.
+    """Yield the changes of a store by each commit of a range, oldest first.
 
     A rescale changes nothing. Raises ConfigError: trimmed meanwhile; a bulk write has replaced the store; a commit of a
     release that does not tell what it has rewritten. Halted: a damaged changelog.

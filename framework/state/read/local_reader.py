@@ -73,7 +73,7 @@ class LocalReader:
         return next((decoded_row(store, *row)[1] for row in rows), None)
 
     def changelog_position(self, task: str) -> bytes | None:
-        """Return what the store of a task says now of the commit that it is the state of. Raises ConfigError: no store.
+        """Return the commit whose state a task's store has now, as the store tells it. Raises ConfigError: no store.
 
         Its worker may have written a part of the next commit by now, unless that commit is not in the changelog yet.
         """

@@ -74,7 +74,7 @@ class NewestReader:
         return self._scan(store, b"")
 
     def sizes(self, store: Store[Any, Any]) -> Iterator[StoreSize]:
-        """Yield how much each task's part of a store holds: every entry is looked at."""
+        """Yield the size of each task's part of a store: every entry is looked at."""
         stage, number = place_of(self._job, store)
         for partition in range(stage.partitions):
             task = f"{stage.name}-{partition}"
@@ -125,7 +125,7 @@ class NewestReader:
         return reason is None
 
     def _why_not(self, wiring: TaskWiring) -> str | None:
-        """Return why the local store of a task may not answer, None if it is the state of the last commit.
+        """Return the reason why the local store of a task may not answer, None if it is the state of the last commit.
 
         The store is looked at before the changelog: a worker writes no part of a commit that is not there yet.
         """

@@ -128,7 +128,7 @@ def _check_drained(log: JobLog, old: Sequence[TaskWiring], gone: Sequence[TaskWi
 
 
 def _new_inputs(job: Job, claimed: Mapping[TopicPartition, Commit | None]) -> dict[TopicPartition, int]:
-    """Return where the inputs from outside begin that no task has read yet."""
+    """Return the offsets at which inputs from outside begin that no task has read yet."""
     topology, begins = job.topology(), dict[TopicPartition, int]()
     for stage, number in job.tasks():
         base = claimed.get(TopicPartition(topology.changelog(stage.ordinal), number))

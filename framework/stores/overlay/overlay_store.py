@@ -260,7 +260,7 @@ def _bytes_of(write_batch: WriteBatch) -> int:
 
 
 def merged(upper: Iterable[Item], lower: Iterator[KeyAndValue], *, reverse: bool) -> Iterator[KeyAndValue]:
-    """Yield what is alive when ``upper`` hides ``lower``: both sorted by key, or both from the last on."""
+    """Yield the live entries when ``upper`` hides ``lower``: both sorted by key, or both from the last on."""
     row = next(lower, None)
     for key, value in upper:
         while row is not None and row[0] != key and (row[0] < key) is not reverse:

@@ -305,7 +305,7 @@ class RocksStore:
         self._closed = True
 
     def _failure(self, what: str, error: Exception, store: int | None = None) -> FrameworkError:
-        """Return what the caller must do about an error of rocksdict, which has one exception class for all of them."""
+        """Return the error that says what to do about one of rocksdict's, which all have one class."""
         text = str(error)
         where = (
             f"cannot {what} {self._directory.path}" + (f", store {store}" if store is not None else "") + f": {text}"

@@ -34,7 +34,7 @@ _given: set[int] = set()
 
 
 def answers(bootstrap: str, alive: Callable[[], bool]) -> None:
-    """Return when the broker does what it is asked. Raises ConfigError if it ends, or does not within three minutes."""
+    """Wait until the broker does what it is asked. Raises ConfigError if it ends, or does not within three minutes."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 

@@ -44,7 +44,7 @@ class SinkWorld:
 
 
 def entries(numbers: Iterable[int], task: str = "a") -> list[Entry]:
-    """Return what an outbox hands to a sink for these numbers."""
+    """Return the outputs that an outbox hands to a sink for these numbers."""
     return [("out", json.dumps({"task": task, "number": number}).encode()) for number in numbers]
 
 
@@ -174,7 +174,7 @@ NOTHING = Released(0, 0, 0)
 
 
 def released(seq: int) -> Released:
-    """Return what the tests write beside the outputs up to a seq: its time and its digest are made up."""
+    """Return the note that the tests write beside the outputs up to a seq: its time and digest are made up."""
     return Released(seq, 1_700_000_000_000_000 + seq, 0xFFFF0000 + seq)
 
 

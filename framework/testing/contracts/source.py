@@ -38,7 +38,7 @@ Read = list[tuple[list[SourceRecord[Any, Any]], str]]  # what each read returned
 
 
 def reads(source: ExternalSource[Any, Any]) -> Read:
-    """Return what each read gives, until there is nothing."""
+    """Return the result of each read, until there is nothing."""
     found: Read = []
     for _ in range(READS_MAX):
         records, position = source.read()

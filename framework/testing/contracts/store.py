@@ -32,7 +32,7 @@ class StoreContract(Contract):
 
     @pytest.fixture
     def open_store(self) -> Callable[[Mapping[int, str]], StateStore]:
-        """Return what opens a store. Your class overrides this fixture."""
+        """Return the function that opens a store. Your class overrides this fixture."""
         raise NotImplementedError(f"{type(self).__name__} needs a fixture `open_store` that returns a function")
 
     @pytest.fixture

@@ -19,7 +19,7 @@ class Request(NamedTuple):
 
 
 def decode(body: bytes) -> Request:
-    """Return what a request is, from its bytes behind the length."""
+    """Return the parsed request, from its bytes behind the length."""
     api, version, correlation = struct.unpack_from(">hhi", body)
     if api not in _FLEXIBLE:
         return Request(api, version, correlation)

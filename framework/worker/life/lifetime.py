@@ -68,7 +68,7 @@ def run_worker(make: Callable[[], Worker], whose: Whose, pipe: StatusPipe | None
 
 
 def _last_report(worker: Worker | None, error: Exception) -> WorkerReport:
-    """Return what was reported last, with the end."""
+    """Return the last report, with the end."""
     if worker is None:
         return WorkerReport(tasks=(), end=end_report(error, ()))
     return replace(worker.reported, end=end_report(error, (task.wiring for task in worker.hosting.tasks.values())))

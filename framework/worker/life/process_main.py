@@ -55,7 +55,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def spec_in(job_directory: JobDirectory, reference: str, settings: Settings) -> WorkerSpec:
-    """Return what all processes of a supervisor have in common; each has a number, partitions and an output besides."""
+    """Return the arguments that all processes of a supervisor share; each also has a number, partitions, an output."""
     address = job_directory.address
     return WorkerSpec(
         job=reference,

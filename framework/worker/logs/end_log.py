@@ -42,7 +42,7 @@ def log_end(error: Exception) -> None:
 
 
 def end_report(error: Exception, tasks: Iterable[TaskWiring]) -> EndReport:
-    """Return why the process ends, for its supervisor; ``tasks``: those that were here."""
+    """Return the reason of the process's end, for its supervisor; ``tasks``: those that were here."""
     failed = _cause_of_giving_up(error) or error
     trace = user_traceback(failed.__cause__) if isinstance(failed, TaskError) or failed is not error else None
     match error:

@@ -76,7 +76,7 @@ def decoded(data: bytes) -> MembersMessage | None:
 
 
 def _news(held: HeldPartition) -> tuple[int, str, bool]:
-    """Return what others wait for: that a partition runs, has stopped, or is ready to be moved."""
+    """Return the news that others wait for: a partition runs, has stopped, or is ready to be moved."""
     return held.partition, held.state, caught_up(held)
 
 
@@ -102,7 +102,7 @@ class MembersClient:
         self._thread.start()
 
     def duties(self) -> Duties:
-        """Return what to host from now on; call ``hold`` once that is under way."""
+        """Return the partitions to host from now on; call ``hold`` once that is under way."""
         with self._lock:
             if self._duties is None or self._core.has_news:
                 found = self._core.duties()

@@ -46,7 +46,7 @@ class _NeverFails(io.FileIO):
 
 
 def printed_to(handle: int) -> TextIO:
-    """Return what takes the text that is printed to a handle, line by line, and never fails."""
+    """Return the writer of the text that is printed to a handle, line by line; it never fails."""
     raw = io.BufferedWriter(_NeverFails(handle, "w", closefd=False))
     return io.TextIOWrapper(raw, encoding="utf-8", errors="replace", line_buffering=True, write_through=True)
 

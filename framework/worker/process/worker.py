@@ -106,7 +106,7 @@ class Worker:
         return self.drivers[0] if len(self.hosting.tasks) == len(self.drivers) == 1 else self._loop.turn_of
 
     def watchdog(self) -> Watchdog:
-        """Return what ends the process, within a ``with`` block, if this worker hangs or does not stop in time."""
+        """Return the watchdog that ends the process, in a ``with`` block, if this worker hangs or stops too late."""
         settings = self._settings
         bounds_s = settings.liveness_timeout_ms / 1000, settings.shutdown_timeout_ms / 1000
         watchdog = Watchdog(*bounds_s, self._progress, self.show_life)
@@ -114,7 +114,7 @@ class Worker:
         return watchdog
 
     def blocking_watch(self) -> BlockingWatch:
-        """Return what logs, within a ``with`` block, that user code blocks."""
+        """Return the watch that logs, within a ``with`` block, that user code blocks."""
         return BlockingWatch(self._progress, self._report_within)
 
     def _progress(self) -> tuple[int, object]:

@@ -29,7 +29,7 @@ _LINE = msgspec.json.Decoder(LogLine)
 
 
 def end_in_log(log: Path) -> EndReport | None:
-    """Return what the last life of a process has left in its log: the stacks of one that hung, or its last error.
+    """Return the last words of a process in its log: the stacks of one that hung, or its last error.
 
     None: something good came behind that, or nothing was written.
     """
@@ -66,7 +66,7 @@ def _line_of(text: str) -> LogLine:
 
 
 def _hung(seconds: str, stacks: list[str]) -> EndReport:
-    """Return what the stacks of all threads say, the main thread's last, the innermost call of each first."""
+    """Return the stacks of all threads, the main thread's last, the innermost call of each first."""
     main: list[str] = []
     for line in stacks:
         if line.startswith(("Thread ", "Current thread ")):

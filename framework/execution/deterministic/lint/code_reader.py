@@ -35,7 +35,7 @@ class CodeReader:
         self._missing: list[str] = []  # what is known to be None where the reader is
 
     def read(self) -> CodeReading:
-        """Return what is found."""
+        """Return the findings."""
         node = self.code.node
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             self._all(node.body)

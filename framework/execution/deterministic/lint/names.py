@@ -102,7 +102,7 @@ CHANGING = ("add_", "set_", "register", "setlocale", "seed")  # functions of lib
 
 @functools.lru_cache(maxsize=1)
 def _objects(_modules: int) -> dict[object, tuple[str, str]]:
-    """Return what is suspicious as an object, whatever the name it has; ``_modules``: how many are imported."""
+    """Return the suspicion about an object, whatever its name; ``_modules``: how many are imported."""
     found: dict[object, tuple[str, str]] = {}
     shared = random.random.__self__  # type: ignore[attr-defined]  # the generator behind the module's functions
     for name, value in vars(random).items():

@@ -42,7 +42,7 @@ class Project:
         self._function(task.init, task, lives=True, runs=False)
 
     def findings(self) -> list[LintFinding]:
-        """Return what is suspicious, in order, but for lines that say why they are deterministic."""
+        """Return the suspicions in order, but for lines that say why they are deterministic."""
         while self._waiting:
             code = self._waiting.pop()
             types = {} if code.owner is None else self._attribute_types(code.owner)

@@ -111,7 +111,7 @@ def mutable_defaults(code: Code) -> set[str]:
 
 
 def effect_of_item(code: Code, target: ast.Subscript, value: ast.expr) -> Effect:
-    """Return what ``target = value`` means: nothing, if the value is computed from the key alone, as in a cache."""
+    """Return the finding about ``target = value``: none, if the value is computed from the key alone, as in a cache."""
     made_of = set(_depends(code, value))
     return Effect.NOTHING if made_of and made_of <= set(_depends(code, target.slice)) else Effect.STATE
 

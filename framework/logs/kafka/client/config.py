@@ -175,7 +175,7 @@ def _refuse_contradiction(name: str, plain: str, value: object) -> bool:
 
 
 def scrubber(options: ClientOptions) -> Callable[[str], str]:
-    """Return what hides the values of secret options in a text."""
+    """Return the function that hides the values of secret options in a text."""
     secrets = sorted((str(value) for name, value in options.items() if _SECRET.search(name)), key=len, reverse=True)
 
     def scrub(text: str) -> str:

@@ -52,7 +52,7 @@ def guilty(code: int, sent: Sequence[ExternalRecord]) -> ExternalRecord | None:
 
 
 def told(record: ExternalRecord) -> str:
-    """Return what is said of a record."""
+    """Return the text about a record."""
     size = len(record.key or b"") + len(record.value or b"")
     key = "" if record.key is None else f", key {record.key[:100]!r}"
     return f"{size} bytes to {record.partition}{key}{_when(record.timestamp_ms)}"

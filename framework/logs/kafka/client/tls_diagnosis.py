@@ -26,7 +26,7 @@ def _text(config: ClientOptions, name: str) -> str | None:
 
 
 def diagnosis(bootstrap: str, config: ClientOptions) -> str:
-    """Return what is wrong between the options and the first broker that takes a connection; "" if nothing is seen."""
+    """Return the mismatch of the options with the first broker that takes a connection; "" if none is seen."""
     for address in bootstrap.split(","):
         host, _, port = address.rpartition(":")
         try:

@@ -132,7 +132,7 @@ class Reader:
             self._consumer.incremental_unassign([KafkaPartition(*partition)])
 
     def wait(self, seconds: float) -> None:
-        """Return when a message has come, at the latest after ``seconds``."""
+        """Wait for a message, for ``seconds`` at most."""
         message = self._consumer.poll(seconds)
         if message is not None:  # and what came with it, so that no thread is woken for each
             self._take((message, *self._consumer.consume(BATCH, 0)))

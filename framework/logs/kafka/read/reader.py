@@ -75,7 +75,7 @@ class KafkaReader:
         return self.fetches.all_bounds(asked)
 
     def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
-        """Return what lies behind the bounds: two round trips more, by connections of its own."""
+        """Return the open transactions behind the bounds: two round trips more, by connections of its own."""
         asked = tuple(dict.fromkeys(partitions))
         for partition in asked:
             self.connection.check(partition)
@@ -104,7 +104,7 @@ class KafkaReader:
         return self.fetches.read(partition, offset, max_bytes)
 
     def read_metadata(self, job: str) -> KafkaMetadataReader:
-        """Return what the cluster keeps beside a job's topics, to be read; nothing where nothing is kept yet."""
+        """Return the metadata of a job in the cluster, to be read; nothing where nothing is kept yet."""
         return KafkaMetadataReader(self, job)
 
     def share(self, partitions: Collection[TopicPartition]) -> None:

@@ -34,7 +34,7 @@ class Uncommitted:
     def behind(
         self, partitions: Sequence[TopicPartition], stable: Callable[[Sequence[TopicPartition]], PartitionBounds]
     ) -> dict[TopicPartition, OpenTransaction]:
-        """Return what each partition has behind the end that ``stable`` tells, where there is something.
+        """Return the open transaction behind the end that ``stable`` tells, of each partition that has one.
 
         The end of all messages is asked for first: what comes between the two questions is not told.
         """

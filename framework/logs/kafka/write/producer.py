@@ -262,6 +262,6 @@ def unknown_offset(partition: TopicPartition) -> TransientError:
 
 
 def append_time(message: Message) -> int:
-    """Return when the log appended it; a topic of the user's may keep the record's own time instead: then, now."""
+    """Return the time at which the log appended it; now, if the topic keeps the record's own time instead."""
     kind, time_ms = message.timestamp()
     return time_ms if kind == TIMESTAMP_LOG_APPEND_TIME else time.time_ns() // 1_000_000

@@ -248,7 +248,7 @@ class Transactions:
                 return [Delivery(owner, token, at.offset, at.append_time_ms) for (owner, token, _), at in pairs]
 
     def _tail(self, own: Sequence[bytes], seconds: float = 0.0) -> list[TailRow]:
-        """Return what is behind the last transaction and tells anything, after that long at most."""
+        """Return the messages behind the last transaction that tell anything, after that long at most."""
         assert self._end is not None
         rows = read_tail(self._reading, self._troubles, self.partition, self._end, seconds, self._stop_if_closing)
         return [row for row in rows if tells(own, row.value)]
@@ -267,7 +267,7 @@ class Transactions:
                 raise self._failed(error, what) from error
 
     def _flush(self) -> None:
-        """Return when the broker has all that was handed over, or will not get it: the end must be timed alone."""
+        """Wait until the broker has all that was handed over, or will not get it: the end must be timed alone."""
         while True:
             try:
                 if not self._producer.flush(FLUSH_S):
@@ -293,7 +293,7 @@ class Transactions:
             raise failed(KafkaException(self._troubles.refused), f"waiting for the broker, for {self.id}")
 
     def _failed(self, exception: KafkaException, doing: str) -> Exception:
-        """Return what to raise: _Unknown where it passes by itself, else what a person must see."""
+        """Return the error to raise: _Unknown where it passes by itself, else one that a person must see."""
         error: KafkaError = exception.args[0]
         if error.code() == KafkaError.INVALID_TXN_STATE:
             return split(self.id, self.partition)

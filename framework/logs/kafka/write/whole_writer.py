@@ -42,7 +42,7 @@ class WholeWriter:
         self._call(self._producer.init_transactions, "taking over")
 
     def write(self, records: Sequence[ExternalRecord]) -> None:
-        """Return when all records are committed. Raises Fenced, or what they were refused with: none is there.
+        """Wait until all records are committed. Raises Fenced, or the error of their refusal: none is there.
 
         The last record has a key by which another holder of the id would be known: up to a slash it is that of all
         its last records.

@@ -119,7 +119,7 @@ def _job_of(reference: str, definition: bytes, broadcast: tuple[tuple[str, int],
 
 
 def _order_of(plan: StagePlan, job: Job, partition: int) -> LogicalOrder:
-    """Return what a deterministic task knows of logical time: all its history is before the checkpoint of a backfill.
+    """Return a deterministic task's logical times: all its history is before the checkpoint of a backfill.
 
     An audit knows it from the changelog, and if that does not have it, from the records' times alone.
     """
@@ -185,7 +185,7 @@ def _read_pieces(
 def _sent(
     plan: StagePlan, job: Job, report: BackfilledTask, parts: Iterable[list[Frame] | list[ExternalRecord]]
 ) -> Iterator[Any]:
-    """Yield what a task sends as batches, and count it."""
+    """Yield the records that a task sends as batches, and count them."""
     letters = {topic.name for topic in job.stages[plan.stage].dead_letters()}
     for sent in parts:
         if isinstance(sent[0], Frame):

@@ -65,7 +65,7 @@ class Stages(NamedTuple):
         return reports
 
     def path(self, stage: StageGraph) -> str:
-        """Return where a stage's rows are."""
+        """Return the place of a stage's rows."""
         return f"{self.work}/{stage.name}"
 
     def rows(self, stage: StageGraph, kind: int) -> "DataFrame":
@@ -84,7 +84,7 @@ class Stages(NamedTuple):
         return reports
 
     def _input(self, stage: StageGraph, plan: StagePlan) -> "DataFrame":
-        """Return what the tasks of a stage read from Spark: a partition each, in order."""
+        """Return the rows that the tasks of a stage read from Spark: a partition each, in order."""
         from pyspark.sql import functions as f
 
         job, histories, number = self.job, self.histories.get(stage.ordinal, {}), stage.partitions
@@ -152,7 +152,7 @@ def _runner(plan: StagePlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
 
 
 def _cutter(plan: StagePlan, topic: str, task: int | None) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return what cuts a partition's rows for a task; None: the one of the same number."""
+    """Return the cut of a partition's rows for a task; None: the one of the same number."""
 
     def cut(batches: Iterable[Any]) -> Iterator[Any]:
         from pyspark import TaskContext

@@ -47,7 +47,7 @@ def last_at_most(log: LogReader, wiring: TaskWiring, checkpoint_id: int | None) 
 
 
 def at_most(log: LogReader, wiring: TaskWiring, checkpoint_id: int | None) -> CommittedAt:
-    """Return what ``last_at_most`` does. Raises ConfigError if there is none."""
+    """Return the commit that ``last_at_most`` finds. Raises ConfigError if there is none."""
     found = last_at_most(log, wiring, checkpoint_id)
     if found is None:
         raise ConfigError(
@@ -68,7 +68,7 @@ def first_from(log: LogReader, wiring: TaskWiring, checkpoint_id: int) -> Commit
 
 
 def first_at_least(log: LogReader, wiring: TaskWiring, checkpoint_id: int) -> CommittedAt:
-    """Return what ``first_from`` does, of a source. Raises ConfigError if there is none."""
+    """Return the commit that ``first_from`` finds, of a source. Raises ConfigError if there is none."""
     found = first_from(log, wiring, checkpoint_id)
     if found is None:
         raise ConfigError(

@@ -168,7 +168,7 @@ def end_of(log: LogReader, changelog: TopicPartition) -> tuple[CommittedAt | Non
 
 
 def latest_of(log: LogReader, changelog: TopicPartition, bounds: tuple[int, int] | None = None) -> Latest:
-    """Return what the end of a changelog tells, as far back as the commit before the last valid one.
+    """Return the fold of a changelog's end, as far back as the commit before the last valid one.
 
     A message tells its validity only to a reader that has seen what is between it and a valid commit (C2).
     """

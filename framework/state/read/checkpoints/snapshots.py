@@ -168,7 +168,7 @@ def id_of_all(found: Sequence[Snapshot]) -> int:
 
 
 def segments(log: LogReader, snapshot: Snapshot) -> Iterator[Segment]:
-    """Yield what the valid commits up to a snapshot wrote, oldest first: all of its state, and what it overwrote (R1).
+    """Yield the writes of the valid commits up to a snapshot, oldest first: its state, and what it overwrote (R1).
 
     Raises ConfigError at the end if the snapshot's commit turns out invalid, or has been trimmed; Halted if it is
     damaged.

@@ -61,7 +61,7 @@ def _least(keys: Iterable[bytes]) -> list[bytes]:
 
 
 def _not_read(log: JobLogReader, topics: Iterable[str], streams: set[str], keys: set[bytes]) -> set[bytes]:
-    """Return which of these keys no record has. Reads until all are found. ``streams``: those with frames."""
+    """Return the keys that no record has. Reads until all are found. ``streams``: those with frames."""
     left = keys.copy()
     for topic in topics:
         for number in range(log.partitions(topic) or 0):

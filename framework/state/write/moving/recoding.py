@@ -90,7 +90,7 @@ class Recoding(NamedTuple):
 
 
 def recoding_of(old: StageGraph, new: StageGraph, streams: Collection[str]) -> Recoding:
-    """Return how entries change from one version of a stage to another. ``streams``: topics that it reads by key.
+    """Return the change of entries from one version of a stage to another. ``streams``: topics that it reads by key.
 
     Raises ConfigError: its records get other keys, and it has a store whose keys are of another kind.
     """
@@ -158,7 +158,7 @@ def _differs(key: Serde[object]) -> bool:
 
 
 def _recode(before: Serde[object], now: Serde[object]) -> Recode | None:
-    """Return what makes bytes of one serde those of another; None: they are the same."""
+    """Return the function from bytes of one serde to those of another; None: they are the same."""
     if functions_of(before) == functions_of(now):
         return None
 

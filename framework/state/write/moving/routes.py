@@ -113,7 +113,7 @@ def routes_of(
 
 
 def times_to_begin_with(route: Route, stream_times: Mapping[int, bytes]) -> list[tuple[bytes, bytes]]:
-    """Return what the tasks of a rescaled stage begin with in META, in the order of keys, as (key, value).
+    """Return the entries of META with which the tasks of a rescaled stage begin, in the order of keys, as (key, value).
 
     ``stream_times``: old partition → the event time that its task has saved. The tasks begin with the least: no timer
     of a slower partition may be taken for late. For the keys of the others a floor says how far time was (0079).
