@@ -115,7 +115,7 @@ class Outage:
                 code = job.wait()
         ends = self._ends()
         self._tell(f"grete up ended with {code}, and said:\n{said.read_text()}")
-        self._tell(f"{given.away} for {given.seconds:.0f} s, {given.processes} processes; errors of workers: {ends}")
+        self._tell(f"{given.away} for {given.seconds:.0f} s, {given.processes} processes; workers that ended: {ends}")
         return went_on and self._right() and code == 0 and not ends
 
     def _feed(self) -> None:
@@ -159,16 +159,20 @@ class Outage:
         return True
 
     def _ends(self) -> Counter[str]:
-        """Return the errors that workers have logged, and what libraries have written as they ended one."""
-        found = Counter[str]()
+        """Return what shows that a worker has ended: errors, lines of libraries, and starts after the first.
+
+        One that gave up waiting or was ended by a signal has started again.
+        """
+        found, starts = Counter[str](), Counter[str]()
         for path in sorted((self._folder / "job" / "logs").glob("worker-*.log")):
             for line in path.read_text().splitlines():
                 said = json.loads(line) if line.startswith("{") else {"level": "ERROR", "event": line}
+                starts[path.stem] += said.get("id") == "worker-started"
                 ours = "id" in said or not line.startswith(("{", "%"))
                 ours = ours and said.get("id") != "kafka-client"  # the client tells of its connections
                 if ours and said["level"] in ("ERROR", "CRITICAL"):
                     found[f"{path.stem}: {said['event']} {said.get('error', '')}"[:LINE_MAX]] += 1
-        return found
+        return found + Counter({f"{name}: started again": count - 1 for name, count in starts.items()})
 
     def _tell(self, line: str) -> None:
         sys.stdout.write(f"[{time.monotonic() - self._started:6.1f} s] {line}\n")
