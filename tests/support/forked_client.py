@@ -19,7 +19,7 @@ def main(server: str, program: str, *arguments: str) -> None:
     directory = os.getcwd()  # noqa: PTH109 - pathlib takes longer than all the rest
     request = program, arguments, dict(os.environ), directory, [0, 1, 2], os.getpgid(0), False, True
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.connect("\0" + server)
+    connection.connect(server)
     socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
     pid = int(connection.recv(BYTES_MAX))
     for number in PASSED_ON:

@@ -3,8 +3,8 @@
 While it is installed, ``subprocess.Popen([sys.executable, "-m", PROGRAM, …])``, with or without ``-P``, asks a fork
 server: a process of one thread that has imported what the PROGRAMS import, and has opened nothing. What it forks is a
 process with an id of its own and with the arguments, the environment, the directory, the files and the session that
-were asked for. It is killed for real, and it ends as the interpreter ends, up to the last flush. Other programs, and
-options that are not known here, start as ever.
+were asked for, and it is where it was asked for: in a network namespace, too. It is killed for real, and it ends as the
+interpreter ends, up to the last flush. Other programs, and options that are not known here, start as ever.
 
 A start by exec differs in five things: the parent is the test's process, ``/proc`` shows the program's command line, a
 stack has no calls of the server below it, each process draws a seed for its hashes, and at the end the interpreter
@@ -13,55 +13,46 @@ servers, one has PYTHONHASHSEED=0, and one a seed that it drew as it started. A 
 fixture ``started_by_exec``. Linux only.
 """
 
-import atexit
 import contextlib
+import ctypes
 import functools
-import gc
-import importlib
 import json
 import os
-import runpy
 import select
-import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("grete.cli", "grete.worker.life.process_main", "tests.sinks.killed_worker")
-# What they import as they start, and what that imports when it is first used: a command line, its options, its help.
-IMPORTED = (
-    "grete.logs.kafka",
-    "typer._adapters",
-    "typer.rich_utils",
-    *(f"grete.cli.commands.{path.stem}" for path in sorted((ROOT / "framework/cli/commands").glob("[!_]*.py"))),
-    *PROGRAMS[1:],
-)
 SEEDS = ("0", "random")  # values of PYTHONHASHSEED
 MESSAGE_BYTES_MAX, FILES_MAX = 1 << 17, 64
-SERVE = "import json, sys; from tests.support import forking; forking.serve(*json.loads(sys.argv[1]))"
+SERVE = "import json, sys; from tests.support import fork_server; fork_server.serve(*json.loads(sys.argv[1]))"
 
-_USUAL = (None, None, True, False, None, None, None, -1, -1)  # what no program of ours is started with
+_USUAL = (None, None, True, False, None, None, None, -1)  # what no program of ours is started with
+OWN_SESSION, OWN_GROUP = 0, -1  # instead of a group
+NETWORK = Path("/proc/thread-self/ns/net")
+CLONE_NEWNET = 0x40000000
 _READ_AT_START = ("PYTHON", "LC_", "LANG")  # variables that begin so are read as the interpreter starts
 BY_EXEC = subprocess.Popen
-_served: dict[str, "_Served"] = {}  # by seed
+served_by_seed: dict[str, "Served"] = {}
 _starting: list[Callable[[], None]] = []  # what starts the servers, before the first program
 
 
-class _Served(NamedTuple):
-    """The address of a server, the environment that it was started with, and its session."""
+class Served(NamedTuple):
+    """The path of a server's socket, the environment that it was started with, its session and its network."""
 
     name: str
     environment: dict[str, str]
     session: int
+    network: int
 
 
-class _Request(NamedTuple):
+class Request(NamedTuple):
     """A request to start a program. ``targets``: the numbers of the sent files in the new process, in their order."""
 
     program: str
@@ -69,48 +60,69 @@ class _Request(NamedTuple):
     environment: dict[str, str]
     directory: str
     targets: list[int]
-    group: int  # of processes; 0: a session of its own
+    group: int  # of processes, or OWN_SESSION, or OWN_GROUP
     safe: bool  # by -P: nothing is imported from the directory
     bound: bool = False  # it is killed if who asked ends before it
-
-
-# --- Who starts programs ---
+    enters: bool = False  # the last two files are a network namespace, and a pipe that is closed once it is there
 
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
     """Fork PROGRAMS within the block. At its end, what is left of them is killed."""
     with contextlib.ExitStack() as servers:
-        _starting.append(functools.partial(_start_servers, dict(os.environ), servers))
+        home = os.open(NETWORK, os.O_RDONLY)
+        servers.callback(os.close, home)
+        _starting.append(functools.partial(_start_servers, dict(os.environ), home, servers))
         subprocess.Popen = ForkingPopen  # type: ignore[misc]  # for all who start processes
         try:
             yield
         finally:
             subprocess.Popen = BY_EXEC  # type: ignore[misc]  # as it was
             _starting.clear()
-            _served.clear()
+            served_by_seed.clear()
 
 
-def _start_servers(environment: dict[str, str], running: contextlib.ExitStack) -> None:
+def _start_servers(environment: dict[str, str], home: int, running: contextlib.ExitStack) -> None:
     alive_read, alive_write = os.pipe()  # the kernel closes its ends with this process, however that ends
     environment.pop("PYTHONPATH", None)
+    folder = tempfile.mkdtemp(prefix="grete-fork-")  # a path is the same in each network; a server deletes its own
     listeners = {seed: socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for seed in SEEDS}
     for seed, listener in listeners.items():
-        listener.bind("")  # the kernel finds a name
+        listener.bind(f"{folder}/{seed}")
         listener.listen(FILES_MAX)
-        _served[seed] = _Served(listener.getsockname()[1:].decode(), environment, os.getsid(0))
+        served_by_seed[seed] = Served(listener.getsockname(), environment, os.getsid(0), os.fstat(home).st_ino)
     for seed, listener in listeners.items():
-        process = BY_EXEC(
-            [sys.executable, "-c", SERVE, json.dumps([listener.fileno(), alive_read, _served])],
-            cwd=ROOT,
-            env=environment | {"PYTHONHASHSEED": seed},
-            pass_fds=[listener.fileno(), alive_read],
-            stdin=subprocess.DEVNULL,
-        )
+        with _at(home):  # in a network of a test's own it would end with that
+            process = BY_EXEC(
+                [sys.executable, "-c", SERVE, json.dumps([listener.fileno(), alive_read, served_by_seed])],
+                cwd=ROOT,
+                env=environment | {"PYTHONHASHSEED": seed},
+                pass_fds=[listener.fileno(), alive_read],
+                stdin=subprocess.DEVNULL,
+            )
         running.callback(process.wait)
         listener.close()
     os.close(alive_read)
     running.callback(os.close, alive_write)
+
+
+@contextlib.contextmanager
+def _at(home: int) -> Iterator[None]:
+    """Be in that network."""
+    with NETWORK.open("rb") as here:
+        if moves := os.fstat(here.fileno()).st_ino != os.fstat(home).st_ino:
+            enter(home)
+        try:
+            yield
+        finally:
+            if moves:
+                enter(here.fileno())
+
+
+def enter(namespace: int) -> None:
+    """Bring this thread into a network namespace."""
+    libc = ctypes.CDLL(None, use_errno=True)  # os.setns is there from Python 3.12 on
+    assert libc.setns(namespace, CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
 
 
 class ForkingPopen(subprocess.Popen[Any]):
@@ -121,23 +133,27 @@ class ForkingPopen(subprocess.Popen[Any]):
     def _execute_child(self, *options: Any) -> None:
         args, executable, preexec_fn, close_fds, pass_fds, cwd, env, _, _, shell, *pipes = options[:16]
         _, gid, gids, uid, umask, new_session, group = options[16:]
-        asked = (executable, preexec_fn, close_fds, shell, gid, gids, uid, umask, group)
+        asked = (executable, preexec_fn, close_fds, shell, gid, gids, uid, umask)
         environment = dict(os.environ if env is None else env)
         directory = Path.cwd() / (cwd or "")
-        if asked != _USUAL or not _is_known(args, environment, directory, new_session=new_session):
+        usual = asked == _USUAL and group in (-1, 0)  # as its parent has it, or its own
+        if not usual or not _is_known(args, environment, directory, new_session=new_session):
             super()._execute_child(*options)  # type: ignore[misc]  # private, and the only seam
             return
         stdin, _, _, stdout, _, stderr = pipes
         files = {0: stdin, 1: stdout, 2: stderr} | {number: number for number in pass_fds}
-        group = 0 if new_session else os.getpgid(0)
+        group = OWN_SESSION if new_session else OWN_GROUP if group == 0 else os.getpgid(0)
         safe, (program, *arguments) = args[1] == "-P", args[args.index("-m") + 1 :]
         given = [os.fspath(arg) for arg in arguments]
-        request = _Request(program, given, environment, str(directory), [*files], group, safe)
+        served = served_by_seed[_seed(environment)]
+        enters = NETWORK.stat().st_ino != served.network
+        request = Request(program, given, environment, str(directory), [*files], group, safe, enters=enters)
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._server.connect("\0" + _served[_seed(environment)].name)
+        self._server.connect(served.name)
         sent = [target if number < 0 else number for target, number in files.items()]  # none given: as in this process
-        socket.send_fds(self._server, [json.dumps(request).encode()], sent)
-        self.pid = self._answer()
+        with _entering() if enters else contextlib.nullcontext(list[int]()) as entering:
+            socket.send_fds(self._server, [json.dumps(request).encode()], [*sent, *entering])
+            self.pid = self._answer()
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]  # likewise
 
@@ -167,6 +183,20 @@ class ForkingPopen(subprocess.Popen[Any]):
         return int(data)
 
 
+@contextlib.contextmanager
+def _entering() -> Iterator[list[int]]:
+    """Within it, send these files: the namespace of this thread, and a pipe; it ends when the process is there."""
+    read, write = os.pipe()
+    namespace = os.open(NETWORK, os.O_RDONLY)
+    try:
+        yield [namespace, write]
+    finally:
+        os.close(namespace)
+        os.close(write)
+        os.read(read, 1)
+        os.close(read)
+
+
 def _is_known(args: Any, environment: dict[str, str], directory: Path, *, new_session: bool) -> bool:
     """Whether a fork would do as a start by exec does."""
     if not isinstance(args, list):
@@ -176,7 +206,7 @@ def _is_known(args: Any, environment: dict[str, str], directory: Path, *, new_se
         return False
     while _starting:
         _starting.pop()()
-    served = _served.get(_seed(environment))
+    served = served_by_seed.get(_seed(environment))
     if served is None:
         return False
     same = _at_start(environment) == _at_start(served.environment)
@@ -186,7 +216,7 @@ def _is_known(args: Any, environment: dict[str, str], directory: Path, *, new_se
 def server_for(environment: dict[str, str], directory: Path) -> str | None:
     """Return the name of the server that forks PROGRAMS for a shell, if a fork would do as a start by exec does."""
     known = _is_known([sys.executable, "-m", PROGRAMS[0]], environment, directory, new_session=False)
-    return _served[_seed(environment)].name if known else None
+    return served_by_seed[_seed(environment)].name if known else None
 
 
 def _seed(environment: dict[str, str]) -> str:
@@ -196,149 +226,3 @@ def _seed(environment: dict[str, str]) -> str:
 def _at_start(environment: dict[str, str]) -> dict[str, str]:
     apart = ("PYTHONPATH", "PYTHONHASHSEED")
     return {name: text for name, text in environment.items() if name.startswith(_READ_AT_START) and name not in apart}
-
-
-# --- The server ---
-
-
-def serve(listener: int, alive: int, served: dict[str, list[Any]]) -> None:
-    """Fork on request until the other end of ``alive`` is closed. A forked process runs its program and returns."""
-    _served.update((seed, _Served(*values)) for seed, values in served.items())
-    subprocess.Popen = ForkingPopen  # type: ignore[misc]  # what is forked starts workers
-    for name in IMPORTED:
-        importlib.import_module(name)
-    assert len([*Path("/proc/self/task").iterdir()]) == 1, "a fork has no threads but one"
-    gc.collect()
-    gc.freeze()
-    with _Server(socket.socket(fileno=listener), alive) as server:
-        request, files = server.until_forked()
-    _be(request, files)
-
-
-class _Server:
-    """The processes that it has forked, each with the connection of its starter: None if that is closed."""
-
-    def __init__(self, listener: socket.socket, alive: int) -> None:
-        self._listener, self._alive = listener, alive
-        self._wake, wake = os.pipe()
-        for end in (self._wake, wake):
-            os.set_blocking(end, False)
-        self._at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        self._asking: list[socket.socket] = []
-        self._forked: dict[int, socket.socket | None] = {}
-        self._told: set[int] = set()  # processes of whose end the starter knows: their ids are still taken
-        self._bound: set[int] = set()  # processes that end with their starters
-
-    def until_forked(self) -> tuple[_Request, list[int]]:
-        """Serve. Return in a new process, with what it shall be; the server itself exits in here."""
-        while True:
-            starters = {connection: pid for pid, connection in self._forked.items() if connection is not None}
-            watched: list[int | socket.socket] = [self._listener, self._alive, self._wake, *self._asking, *starters]
-            ready, _, _ = select.select(watched, [], [])
-            if self._alive in ready:
-                self._end()
-            if self._wake in ready:
-                os.read(self._wake, FILES_MAX)
-            for connection in starters.keys() & {*ready}:
-                connection.close()  # it never says anything more
-                self._forked[pid := starters[connection]] = None
-                if pid in self._bound - self._told:
-                    os.kill(pid, signal.SIGKILL)
-                self._bound.discard(pid)
-            self._look_for_ends()
-            for connection in [connection for connection in self._asking if connection in ready]:
-                self._asking.remove(connection)
-                data, files, _, _ = socket.recv_fds(connection, MESSAGE_BYTES_MAX, FILES_MAX)
-                if not data:
-                    connection.close()
-                    continue
-                request = _Request(*json.loads(data))
-                if (pid := os.fork()) == 0:
-                    return request, files
-                self._forked[pid] = connection
-                if request.bound:
-                    self._bound.add(pid)
-                connection.send(b"%d" % pid)
-                for file in files:
-                    os.close(file)
-            if self._listener in ready:
-                self._asking.append(self._listener.accept()[0])
-
-    def _look_for_ends(self) -> None:
-        for pid, connection in [*self._forked.items()]:
-            if connection is None:
-                if os.waitpid(pid, os.WNOHANG)[0]:
-                    del self._forked[pid]
-                    self._told.discard(pid)
-            elif pid not in self._told:
-                found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-                if found is not None:
-                    self._told.add(pid)
-                    exited = found.si_code == os.CLD_EXITED
-                    with contextlib.suppress(BrokenPipeError):  # the starter has just ended
-                        connection.send(b"%d" % (found.si_status << 8 if exited else found.si_status))
-
-    def _end(self) -> None:
-        for pid in self._forked:  # not reaped: no other process has their ids
-            os.kill(pid, signal.SIGKILL)
-        os._exit(0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Forget the server in a process that it forked, whose files are closed by their numbers."""
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, self._at_interrupt)
-        for connection in (self._listener, *self._asking, *filter(None, self._forked.values())):
-            connection.detach()
-
-
-def _be(request: _Request, files: list[int]) -> None:
-    """Become the program: what a start by exec gives it, then its code as ``__main__``."""
-    opened = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
-    above = max(*opened, *request.targets) + 1
-    high = [os.dup2(file, above + number) for number, file in enumerate(files)]
-    os.closerange(0, above)
-    for target, file in zip(request.targets, high, strict=True):
-        os.dup2(file, target)
-        os.close(file)
-    if request.group == 0:
-        os.setsid()
-    elif request.group != os.getpgid(0):
-        os.setpgid(0, request.group)
-    os.chdir(request.directory)
-    os.environ.clear()
-    os.environ.update(request.environment)
-    time.tzset()
-    given = filter(None, request.environment.get("PYTHONPATH", "").split(os.pathsep))
-    first = [] if request.safe else [str(Path.cwd())]
-    sys.path[:] = [*first, *(str(Path(path).absolute()) for path in given), *sys.path[1:]]
-    for name in [*sys.modules]:
-        if name.partition(".")[0] == "tests" or (
-            name == request.program and not hasattr(sys.modules[name], "__path__")
-        ):
-            del sys.modules[name]  # of the server, or what is now __main__
-    sys.argv[1:] = request.arguments
-    try:
-        runpy.run_module(request.program, run_name="__main__", alter_sys=True)
-    except SystemExit as end:
-        if not isinstance(end.code, int | None):
-            raise  # a text: the interpreter prints it
-        _end(end.code or 0)
-    _end(0)
-
-
-def _end(code: int) -> None:
-    """End as the interpreter does, but for its objects: nothing of ours waits for one to be dropped."""
-    threading._shutdown()  # type: ignore[attr-defined]  # private: what the interpreter itself calls
-    atexit._run_exitfuncs()
-    try:
-        for stream in filter(None, (sys.stdout, sys.stderr)):
-            stream.flush()
-    except (OSError, ValueError):
-        sys.exit(code)  # the interpreter says what it cannot write
-    os._exit(code & 0xFF)

@@ -64,6 +64,7 @@ def start(folder: Path, pipe: tuple[int, int], **variables: str) -> "subprocess.
         stderr=subprocess.PIPE,
         text=True,
         start_new_session="SESSION" in variables,
+        process_group=0 if "GROUP" in variables else None,
     )
 
 
@@ -75,7 +76,7 @@ def told(folder: Path, pipe: tuple[int, int], **variables: str) -> dict[str, Any
     found: dict[str, Any] = json.loads(line)
     assert found.pop("pid") == process.pid
     assert found.pop("session") == (process.pid if "SESSION" in variables else os.getsid(0))
-    assert found.pop("group") == (process.pid if "SESSION" in variables else os.getpgid(0))
+    assert found.pop("group") == (process.pid if variables.keys() & {"SESSION", "GROUP"} else os.getpgid(0))
     assert os.read(pipe[0], 100) == b"through the pipe"
     return {**found, "code": process.returncode, "rest": rest, "error": err}
 
@@ -86,7 +87,7 @@ def until_gone(pid: int) -> None:
         pass
 
 
-@pytest.mark.parametrize("variables", [{"PYTHONHASHSEED": "0"}, {"PYTHONHASHSEED": "0", "SESSION": "its own"}])
+@pytest.mark.parametrize("variables", [{"PYTHONHASHSEED": "0"} | own for own in ({}, {"SESSION": ""}, {"GROUP": ""})])
 def test_it_gets_what_a_start_by_exec_gives(
     folder: Path, pipe: tuple[int, int], variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

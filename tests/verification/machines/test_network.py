@@ -119,6 +119,20 @@ def test_what_a_line_loses(network: Network, talk: Talk) -> None:
     machine.heal()
 
 
+def test_a_program_that_is_forked_is_on_its_machine(network: Network) -> None:
+    """As soon as its number is known: a machine that is killed then takes it along."""
+    machine, namespace = network.machines["one"], NAMESPACES / network.machines["one"].namespace
+    (machine.directory / "job.py").write_text("import signal\nsignal.pause()\n")
+    command = [sys.executable, "-m", "grete.cli", "checkpoints", "job.py"]
+    process = machine.start(command, machine.directory / "command.log")
+    assert pids_in(namespace) == [process.pid]
+    assert os.getpgid(process.pid) == process.pid
+    parent = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[1]
+    assert int(parent) != os.getpid()  # it was forked
+    machine.kill()
+    assert process.wait(LIMIT_S) == -signal.SIGKILL
+
+
 def test_a_frozen_machine_and_a_dead_one(network: Network, talk: Talk) -> None:
     """Frozen processes live and do nothing until they go on; the dead are dead, with all that they have started."""
     machine, namespace = network.machines["one"], NAMESPACES / network.machines["one"].namespace
