@@ -166,8 +166,16 @@ class CommitPipeline:
         for output in last.outputs if last is not None else ():  # a later seq is made, or made again
             at = output.topic, output.partition
             assert next_seq[at] >= output.next_seq, (next_seq, output)  # type: ignore[index]  # it equals its partition
+        assert self._data_count >= 0, self._data_count
+        if last is not None:
+            assert last.previous < last.checkpoint_id, (last.previous, last.checkpoint_id)
+            assert last.generation <= self._ownership.generation or not self._ownership.generation, last.generation
+            assert self.began is not None and self.began.checkpoint_id <= last.checkpoint_id, (self.began, last)
         if pending is None:
             return
+        if pending.commit is not None:
+            named = pending.commit.checkpoint_id, pending.commit.generation
+            assert named == (pending.checkpoint_id, self._ownership.generation), (named, pending.checkpoint_id)
         assert pending.last_token <= self._sender.token, pending
         assert pending.step is CommitStep.OUTPUTS or self._sender.acked >= pending.last_token, pending
         assert (pending.commit is not None) == (pending.step not in (CommitStep.OUTPUTS, CommitStep.DATA)), pending

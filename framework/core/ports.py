@@ -58,6 +58,10 @@ class Core(Protocol):
         """The channels into the task."""
         ...
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless the state is one that there may be between two steps."""
+        ...
+
     @property
     def generation(self) -> int:
         """The generation that this process has claimed."""

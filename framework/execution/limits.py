@@ -56,3 +56,12 @@ CLEAN_KEYS = 128  # looked at by it, four for each new key: so by reckoning a th
 KEPT = 4_096  # records made again that are kept to name the one that differs
 CHECKS_MAX = 1_024  # digests of one partition that a commit holds: 12 KiB of a message that a broker takes up to 1 MiB
 ROWS_MAX = 100_000  # from the end of a partition that are searched for the record that differs
+
+# --- what these have to be to one another ---
+
+assert CALLS_MS < WAIT_MS_MAX  # a sink that takes long does not hold up the calls of records
+assert REWRITE_SHARE > 1 < DELETE_SHARE  # a round of the rewrite ends, however much is written meanwhile
+assert MESSAGE_BYTES_MAX <= STANDBY_WRITE_BYTES <= STANDBY_LOAD_BYTES  # a message is a part of a write, that of a load
+assert SLICE_TIMERS < AGAIN_TIMERS < FOLLOWING_TIMERS  # a slice comes to its end before a row is called endless
+assert CLEAN_KEYS > CLEAN_ONE_IN  # more old ids go than new ones come
+assert 12 * CHECKS_MAX < MESSAGE_BYTES_MAX  # the digests of a partition fit into a commit message

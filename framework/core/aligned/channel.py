@@ -78,3 +78,7 @@ class Channel:
         """Raise AssertionError unless this holds between any two steps of a task that has frozen ``frozen``."""
         assert self.skip_checkpoint is None or self.skip_checkpoint > frozen, self
         assert not self.future or min(self.future)[0] > frozen, self
+        assert self.skip_checkpoint is None or self.marker < self.skip_checkpoint, self  # it proves what is below it
+        assert self.next_seq >= 1 and self.included >= 0 <= self.generation, self
+        offsets = [offset for _, offset in self.future]
+        assert offsets == sorted(offsets), self.future  # as they were read

@@ -282,6 +282,7 @@ class Merge:
         for channel in self.channels:
             for head in channel.queue:
                 size += head.size
+            assert 0 <= channel.processed <= channel.received, channel
             assert (channel.processed < channel.received) == bool(channel.queue), channel
             assert channel.skip_offset is None or channel.skip_offset < self.position[channel.partition], channel
         assert self.bytes >= size, self.bytes

@@ -337,10 +337,10 @@ class DeterministicCore:
         self._become(TaskStatus.STOPPED)
         return [do.Exit(f"stopped at checkpoint {self.frozen}")]
 
-    # --- for tests and the simulator ---
+    # --- at each commit, and in tests and the simulator behind each step ---
 
     def check_invariants(self) -> None:
-        """Raise AssertionError unless this holds between any two steps: cheap, but not for production."""
+        """Raise AssertionError unless this holds between any two steps."""
         self.sender.check_invariants()
         self.changelog.check_invariants(self.status, self.frozen)
         self.merge.check_invariants()

@@ -117,6 +117,15 @@ class Standbys:
             self.by_partition[partition] = SupervisedStandby(partition)
         return [action for each in self._unwanted() for action in self._end(each, now_s)]
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two calls."""
+        assert self.wanted <= self.by_partition.keys(), (self.wanted, self.by_partition.keys())
+        for partition, each in self.by_partition.items():
+            assert each.state not in (ProcessState.ABSENT, ProcessState.ENDED), (partition, each.state)
+            assert each.live or not each.tasks, f"partition {partition} reports without a process"
+            assert each.live or partition in self.wanted, f"partition {partition} waits for a start, and is not wanted"
+            assert each.starts >= 1 or not each.live, (partition, each.state)
+
     def tick(self, now_s: float, busy: Collection[int]) -> list[SupervisionAction]:
         """Let time pass. ``busy``: the partitions whose stores a worker has open; they do not start yet."""
         actions = [action for each in self._unwanted() for action in self._end(each, now_s)]

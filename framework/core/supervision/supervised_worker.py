@@ -44,6 +44,16 @@ class SupervisedWorker:
         self.killed_for: KilledFor | None = None
         self.silent_s = 0.0  # since it said something, once it had begun to
 
+    def check_invariants(self, restarts_max: int) -> None:
+        """Raise AssertionError unless this holds between any two calls of Supervision."""
+        assert (self.exit_code is not None) == (self.state is ProcessState.ENDED), (self.state, self.exit_code)
+        assert self.state is not ProcessState.STOPPING or self.kill_at_s is not None, self.number
+        assert self.state is not ProcessState.KILLED or self.killed_for is not None, self.number
+        assert self.starts >= 1 or not self.running, (self.state, self.starts)
+        assert {*self.ended} <= {*self.partitions}, (self.ended, self.partitions)
+        assert self.restarts.crashes <= restarts_max + 1, self.restarts.crashes
+        assert self.silent_s >= 0.0, self.silent_s
+
     def become(self, state: ProcessState) -> None:
         """Change the state of its process. Raises AssertionError if it cannot follow the one before."""
         self.state = WORKER_PROCESS.change(f"worker {self.number}", self.state, state)

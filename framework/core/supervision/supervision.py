@@ -184,6 +184,20 @@ class Supervision:
         there = worker.running and worker.state is not ProcessState.KILLED
         return self._kill(worker, KilledFor.REQUEST) if there else []
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two calls: each store is open in one process."""
+        self.standbys.check_invariants()
+        for number, worker in self.workers.items():
+            assert worker.number == number, (worker.number, number)
+            worker.check_invariants(self._policy.restarts_max)
+        assert not (self._gone.keys() & self.workers.keys()), self._gone.keys() & self.workers.keys()
+        assert not any(worker.running for worker in self._gone.values()), self._gone.keys()
+        wanted = [partition for worker in self.workers.values() for partition in worker.wanted]
+        assert len(wanted) == len({*wanted}), f"two workers are to host one partition: {sorted(wanted)}"
+        assert {*wanted} <= self.assignment.active, (wanted, self.assignment.active)
+        taken = {p for worker in self.workers.values() if worker.running for p in worker.partitions}
+        assert not taken & self.standbys.held, f"a standby and a worker have one store: {taken & self.standbys.held}"
+
     def _host(self, again: Collection[int], now_s: float) -> list[SupervisionAction]:
         """Let workers host what is active, but for that of which a standby has the store."""
         self.changes += 1

@@ -215,6 +215,7 @@ class TaskDriver:
                 self._trim(action)
             case do.Committed():
                 self.counters["commits"] += 1
+                self.core.check_invariants()  # once a checkpoint: what follows would build on a broken state
             case do.Exit():
                 return self._end(action)
             case _:

@@ -26,6 +26,7 @@ class PendingSends:
 
     def sent_other(self, token: int, mono_ms: float, size: int = 0) -> None:
         """Note a send that the mark does not count: a claim, a commit, plain records. Its token is below 0."""
+        assert token < 0, token
         self._others.append((token, size, mono_ms))
         self.bytes += size
 
@@ -45,6 +46,7 @@ class PendingSends:
         is_oldest = token == next(iter(self._pending))
         size, _ = self._pending.pop(token)
         self.bytes -= size
+        assert self.bytes >= 0, f"{self.name}: more bytes are delivered than were sent: {self.bytes}"
         return is_oldest
 
     def answered(self, token: int) -> None:

@@ -213,6 +213,7 @@ class Machine:
         return StandbyReport(tasks=(task,))
 
     def _do(self, actions: Collection[SupervisionAction]) -> None:
+        self.core.check_invariants()
         for action in actions:
             match action:
                 case Spawn(number=number, partitions=partitions):
