@@ -20,8 +20,8 @@ from grete.settings import Settings
 from grete.state.read.local_reader import LocalReader
 from grete.testing.broker import Broker
 from grete.worker.supervisor.local_job import LocalJob
+from tests.support import waiting
 from tests.support.http_server import NO_ANSWER, CountingServer, serving
-from tests.worker.workers import LIMIT_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -118,10 +118,7 @@ def asking(directory: Path, broker: Broker, mode: str, server: CountingServer) -
 
 def until(scene: Asking, happened: Callable[[], object]) -> None:
     """Let the supervisor work until ``happened`` returns something true."""
-    deadline = time.monotonic() + LIMIT_S
-    while not happened():
-        assert time.monotonic() < deadline, scene.local.committed()
-        scene.local.poll(5)
+    waiting.until(happened, step=lambda: scene.local.poll(5), saw=scene.local.committed)
 
 
 def in_the_middle(server: CountingServer, asked: int) -> bool:

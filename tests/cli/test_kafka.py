@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from grete.testing.broker import Broker
 from grete.testing.broker.settings import free_port
 from tests.cli.test_run import grete, start
 from tests.support.kafka_topics import create
+from tests.support.waiting import Patience
 from tests.worker.workers import LIMIT_S
 
 pytestmark = pytest.mark.kafka
@@ -77,9 +77,9 @@ class Cluster:
         consumer.assign([KafkaPartition(self.totals, number, 0) for number in range(2)])
         found: dict[str, list[int]] = {}
         ended: set[int] = set()
-        deadline = time.monotonic() + LIMIT_S
+        patience = Patience(f"{count} records", lambda: found)
         while sum(map(len, found.values())) < count or len(ended) < 2:
-            assert time.monotonic() < deadline, found
+            patience.check()
             message = consumer.poll(1.0)
             if message is None:
                 continue

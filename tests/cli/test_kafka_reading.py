@@ -2,7 +2,6 @@
 
 import logging
 import re
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -28,6 +27,7 @@ from grete.testing.broker import Broker
 from grete.worker.supervisor.local_job import LocalJob
 from tests.cli.test_kafka import Cluster, Shell
 from tests.cli.test_run import grete
+from tests.support import waiting
 from tests.worker.workers import LIMIT_S
 
 pytestmark = pytest.mark.kafka
@@ -146,10 +146,8 @@ def test_a_table_is_whole_and_a_lag_ends_at_0_where_others_write_in_transactions
         named = f"{prices}: an open transaction begins at offset 1 with key 'eve'"
 
         def until(condition: Callable[[], bool]) -> None:
-            deadline = time.monotonic() + LIMIT_S
-            while not condition():
-                assert time.monotonic() < deadline, (local.supervisor.news, local.reports)
-                local.poll(50)
+            said = lambda: (local.supervisor.news, local.reports)  # noqa: E731  # in one place
+            waiting.until(condition, step=lambda: local.poll(50), saw=said)
 
         until(lambda: local.drained(local.ends()) or any(named in news for news in local.supervisor.news))
         assert not local.drained(local.ends())

@@ -5,7 +5,6 @@ workers, killed by SIGKILL.
 """
 
 import signal
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -17,7 +16,8 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from tests.cli.test_plan import plan
 from tests.cli.test_state_commands import grete
-from tests.worker.workers import LIMIT_S, WorkerUnderTest
+from tests.support.waiting import until
+from tests.worker.workers import WorkerUnderTest
 
 OLD = """
 from dataclasses import dataclass, replace
@@ -114,11 +114,10 @@ class Deployed:
         """Start code, and kill it when that number of outputs are visible; None: when it has begun."""
         with WorkerUnderTest(self.directory, SLOW, reference=reference, task="add-up-0") as worker:
             worker.running()
-            deadline = time.monotonic() + LIMIT_S
             with closing(EmbeddedLog(self.directory / "log.db")) as log:
-                while outputs is not None and log.bounds(TopicPartition("totals", 0))[1] < outputs:
-                    assert time.monotonic() < deadline
-                    log.wait(100)
+                if outputs is not None:
+                    totals = TopicPartition("totals", 0)
+                    until(lambda: log.bounds(totals)[1] >= outputs, step=lambda: log.wait(100))
             worker.signal(signal.SIGKILL)
             worker.ends()
 

@@ -1,7 +1,6 @@
 """The members' topic on a real broker."""
 
 import os
-import time
 from contextlib import closing
 
 import pytest
@@ -13,8 +12,7 @@ from grete.logs.kafka.members_topic import KafkaMembersTopic
 from grete.logs.patience import Patience
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker
-
-LIMIT_S = 60.0
+from tests.support.waiting import until
 
 
 @pytest.mark.kafka
@@ -35,10 +33,7 @@ def test_a_reader_whose_place_is_gone_begins_again_though_the_log_is_away_at_fir
         monkeypatch.setattr(topic._metadata_client, "bounds", away_at_first)
         topic._consumer.assign([KafkaPartition(topic.topic, 0, 1_000)])  # as if it had read so far in an older topic
         topic.write(b"x")
-        found, deadline = list[bytes](), time.monotonic() + LIMIT_S
-        while not found:
-            assert time.monotonic() < deadline
-            found += [data for _, _, data in topic.read(0.1)]
+        found = until(lambda: [data for _, _, data in topic.read(0.1)])
         assert (found, len(asked), topic.failure) == ([b"x"], 3, None)
 
 
@@ -53,9 +48,6 @@ def test_a_client_that_fetches_nothing_of_what_is_there_is_replaced(
         stuck = topic._consumer
         stuck.pause([KafkaPartition(topic.topic, 0)])  # what a client does that has forgotten a partition
         topic.write(b"x")
-        found, deadline = list[bytes](), time.monotonic() + LIMIT_S
-        while not found:
-            assert time.monotonic() < deadline
-            found += [data for _, _, data in topic.read(0.1)]
+        found = until(lambda: [data for _, _, data in topic.read(0.1)])
         assert found == [b"x"]
         assert topic._consumer is not stuck

@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from tests.sinks.killed_worker import (
     settings_of,
 )
 from tests.support.stopping import stop_without_locks
+from tests.support.waiting import Patience, until
 
 pytestmark = pytest.mark.chaos
 
@@ -83,20 +83,22 @@ class Story:
 
     def until_committed(self) -> None:
         """Wait until everything fed is part of a commit."""
-        deadline = time.monotonic() + LIMIT_S
+        patience = Patience("a commit of all that was fed", self._output.read_text)
         while True:
             last = last_commit(self.log, TopicPartition("job.export.changelog", 0))
             if last is not None and last.commit.external and last.commit.external[0].offset >= self.fed:
                 return
-            assert time.monotonic() < deadline, self._output.read_text()
+            patience.check()
             self.log.wait(100)
 
     def until_shown(self) -> None:
         """Wait until everything fed is in the sink."""
-        deadline = time.monotonic() + LIMIT_S
-        while self.world.content() != {"a": list(range(self.fed))}:
-            assert time.monotonic() < deadline, (self.world.content(), self._output.read_text())
-            self.log.wait(20)
+        shown = {"a": list(range(self.fed))}
+        until(
+            lambda: self.world.content() == shown,
+            step=lambda: self.log.wait(20),
+            saw=lambda: (self.world.content(), self._output.read_text()),
+        )
 
     def ends(self, life: "subprocess.Popen[bytes]") -> int:
         """Wait for the end of a life; return its exit code."""

@@ -4,9 +4,9 @@ An administrator's answer comes when the controller has decided. A broker that i
 heard of it yet, and calls the topic unknown.
 """
 
-import time
-
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from tests.support.waiting import until
 
 LIMIT_S = 30.0
 
@@ -35,9 +35,8 @@ def widen(client: AdminClient, name: str, partitions: int) -> None:
 
 def _show(client: AdminClient, name: str, led: int | None) -> None:
     """Return when the broker shows a leader for that number of partitions, or None: no such topic."""
-    deadline_s = time.monotonic() + LIMIT_S
-    while (shown := _led(client, name)) != led:
-        assert time.monotonic() < deadline_s, f"the broker shows {shown} partitions of topic {name}, not {led}"
+    what = f"topic {name} with {led} partitions"
+    until(lambda: _led(client, name) == led, what, saw=lambda: f"{_led(client, name)} partitions")
 
 
 def _led(client: AdminClient, name: str) -> int | None:

@@ -38,7 +38,6 @@ SLEEPS = {
     "tests/verification/machines/members.py": (1, TOOL),
     "tests/verification/machines/takeovers.py": (2, TOOL),
     "tests/worker/outage_prove.py": (1, PACE),
-    "tests/worker/test_members.py": (1, "machines that join, one after another, take minutes"),
     "tests/worker/test_members_client.py": (1, "a broker that is played waits for messages as the real one does"),
 }
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -19,11 +18,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from grete.testing.broker.find import Broker
 from tests.support.kafka_topics import create
+from tests.support.waiting import Patience, pause, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
 PARTITIONS = 4
 LIMIT_S = 120.0  # of any wait: far beyond what a slow machine needs
+ASK_S = 0.2  # between two questions: each is a command, which takes as long
 KEYS = [f"key-{number}" for number in range(24)]
 CODE = """
 import os
@@ -113,9 +114,14 @@ class Machines:
 
     def until(self, condition: Callable[[dict[str, list[int]]], bool]) -> dict[str, list[int]]:
         """Wait until the members say something."""
-        deadline = time.monotonic() + LIMIT_S
-        while not condition(found := self.running()):
-            assert time.monotonic() < deadline, f"{found}\n{self.logs()}"
+        found = dict[str, list[int]]()
+
+        def is_so() -> bool:
+            nonlocal found
+            found = self.running()
+            return condition(found)
+
+        until(is_so, "what the members say", step=lambda: pause(ASK_S), saw=lambda: f"{found}\n{self.logs()}")
         return found
 
     def shared_by(self, *machines: str) -> Callable[[dict[str, list[int]]], bool]:
@@ -130,10 +136,8 @@ class Machines:
 
     def until_said(self, machine: str, words: str) -> None:
         """Wait until a machine has printed something."""
-        deadline = time.monotonic() + LIMIT_S
-        while words not in (self.directory / f"{machine}.log").read_text():
-            assert time.monotonic() < deadline, self.logs()
-            time.sleep(0.05)
+        path = self.directory / f"{machine}.log"
+        until(lambda: words in path.read_text(), words, saw=self.logs)
 
     def logs(self) -> str:
         """Return what the machines have printed."""
@@ -146,12 +150,12 @@ class Machines:
         )
         consumer.assign([KafkaPartition(f"{self.name}-counts", number, 0) for number in range(PARTITIONS)])
         found: dict[str, list[int]] = defaultdict(list)
-        deadline = time.monotonic() + LIMIT_S
+        patience = Patience(f"{self.given} of each key", lambda: f"{dict(found)}\n{self.logs()}")
         while sum(map(len, found.values())) < self.given * len(KEYS):
             message = consumer.poll(0.5)
             if message is not None and message.error() is None:
                 found[(message.key() or b"").decode()].append(int.from_bytes(message.value() or b"", "big"))
-            assert time.monotonic() < deadline, f"{self.given} of each: {dict(found)}\n{self.logs()}"
+            patience.check()
         consumer.close()
         return dict(found)
 

@@ -1,7 +1,6 @@
 """The counts of `grete run` and `grete up`: records of this run, on a log whose offsets are not all records."""
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing.broker import Broker
 from grete.worker.supervisor.local_job import LocalJob
+from tests.support import waiting
 from tests.support.kafka_topics import create
 from tests.worker.workers import LIMIT_S
 
@@ -60,10 +60,7 @@ class Ticks:
 
 def until(local: LocalJob, condition: Callable[[], bool]) -> None:
     """Look after the workers until the condition holds."""
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, (local.supervisor.workers, local.supervisor.news)
-        local.poll(20)
+    waiting.until(condition, step=lambda: local.poll(20), saw=lambda: (local.supervisor.workers, local.supervisor.news))
 
 
 @pytest.mark.kafka

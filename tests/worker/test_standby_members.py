@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from grete.testing.broker.find import Broker
+from tests.support.waiting import until
 from tests.worker.test_members import KEYS, LIMIT_S, PARTITIONS, Machines
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
@@ -57,9 +57,9 @@ class Pair(Machines):
         found = self.until(self.shared_by("a", "b"))
         self.give()
         self.counted()
-        deadline = time.monotonic() + LIMIT_S
-        while self.standby_replicas and (self.ready("a"), self.ready("b")) != (set(found["b"]), set(found["a"])):
-            assert time.monotonic() < deadline, self.logs()
+        if self.standby_replicas:
+            others = set(found["b"]), set(found["a"])
+            until(lambda: (self.ready("a"), self.ready("b")) == others, saw=self.logs)
         return set(found["a"]), set(found["b"])
 
     def pids(self, machine: str) -> list[int]:
@@ -142,9 +142,8 @@ def test_a_standby_that_fails_stops_no_machine(pair: Pair) -> None:
     for path in blocked.values():
         path.write_text("no directory")
     pair.start("b")
-    deadline = time.monotonic() + LIMIT_S
-    while not re.search("standby of partition . has ended, as the last time; restart in", pair.logs()):
-        assert time.monotonic() < deadline, pair.logs()
+    again = "standby of partition . has ended, as the last time; restart in"
+    until(lambda: re.search(again, pair.logs()), again, saw=pair.logs)
     pair.give()
     pair.require_exact()
     for path in blocked.values():
