@@ -7,6 +7,8 @@ import pytest
 
 from docs.hooks import modules
 from tests.verification.model.counterexamples import COUNTEREXAMPLES
+from tests.verification.outside.mutants import mutants as outside_mutants
+from tests.verification.simulation.counters import SOMETIMES
 from tests.verification.simulation.mutants import MUTANTS
 from tests.verification.simulation.rules import INVARIANTS
 
@@ -101,6 +103,25 @@ def test_every_rule_is_told() -> None:
     ]
     assert [rule for rule in rules if f"\n| {rule} |" not in page] == []
     assert set(COUNTEREXAMPLES) - named(page, "counterexample") == set()
+
+
+def test_each_row_of_the_border_with_kafka_is_held() -> None:
+    """Each has a rule of the page, a test, an event of the simulator and a mistake that dies, or says why it has none.
+
+    A row without tests holds nothing, so each has some.
+    """
+    page = PAGES["PROTOCOL.md"]
+    section = page.partition("## The border with Kafka\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 15
+    assert {len(row) for row in rows} == {6}
+    held = {3: known_tests(), 4: set(SOMETIMES), 5: {*MUTANTS, *outside_mutants()}}
+    assert [row[1] for row in rows if f"\n| {row[1]} | " not in page.replace(section, "")] == []
+    for cells in rows:
+        for column, there in held.items():
+            named_here = {each for each in re.findall(r"`([^`]+)`", cells[column]) if "/" not in each}
+            assert named_here <= there, (cells[0], named_here - there)
+            assert named_here or (column > 3 and cells[column].startswith("none: ")), cells[0]
 
 
 def test_the_table_of_counterexamples_is_that_of_the_code() -> None:

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from grete.errors import ConfigError, Halted, OffsetOutOfRange, TransientError
+from grete.errors import Halted, OffsetOutOfRange, TransientError
 from grete.logs.kafka import KafkaLog
 from grete.logs.kafka.client.errors import Troubles
 from grete.logs.kafka.read import consumer
@@ -317,34 +317,3 @@ def test_a_message_too_large_halts(kafka_broker: Broker, connect: Connect, topic
         log.produce(0, 0, [ExternalRecord(partition, None, b"x" * size, 1)])
         with pytest.raises(Halted, match=rf"{size} bytes to {topic}\[0\].*max\.message\.bytes.*frame_bytes_max"):
             settle(log, 1)
-
-
-# --- topics ---
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("cleanup.policy", "compact"),
-        ("cleanup.policy", "compact,delete"),
-        ("retention.ms", "604800000"),
-        ("retention.bytes", "1000000"),
-        ("message.timestamp.type", "CreateTime"),
-        ("max.message.bytes", "100000"),
-        ("unclean.leader.election.enable", "true"),
-        ("min.insync.replicas", "2"),
-    ],
-)
-def test_unfit_topics_are_refused(kafka_broker: Broker, connect: Connect, topic: str, name: str, value: str) -> None:
-    """K1: an existing stream or changelog with a setting that would lose data is refused; a plain topic is not ours."""
-    fit = {
-        "cleanup.policy": "delete",
-        "retention.ms": "-1",
-        "retention.bytes": "-1",
-        "message.timestamp.type": "LogAppendTime",
-    }
-    make(kafka_broker, topic, **(fit | {name: value}))
-    log = connect()
-    with pytest.raises(ConfigError, match=rf"topic {topic} has {name} = {value}"):
-        log.create_topic(topic, 1)
-    log.create_topic(topic, 1, plain=True)

@@ -1,5 +1,6 @@
 """A broker that answers later than a process may be deaf to signals is asked all the same."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,12 @@ from confluent_kafka import KafkaError, KafkaException
 
 from grete.errors import LogAway
 from grete.logs.kafka.client.metadata_client import ANSWER_S, SLICE_S, SLICES, MetadataClient
+from grete.logs.kafka.write import tail
 from grete.logs.patience import ANSWER_S_MAX, CONNECT_S_MAX, Patience
+from grete.protocol.ids import TopicPartition
 
 LIMIT_S = 60.0
+LOOKS_MAX = 20  # of half a second at most
 
 
 class FarBroker:
@@ -142,6 +146,37 @@ def test_a_connection_waits_for_a_broker_that_is_far() -> None:
     assert not broker.closed.is_set()
     broker.answers.set()
     assert broker.closed.wait(LIMIT_S)
+
+
+class DeadLeader(FarBroker):
+    """Of a partition. The client asks it where the partition ends until it is asked who leads the topic."""
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        """Find the leader out."""
+        self.answers.set()
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=[0], error=None)})
+
+    def get_watermark_offsets(self, _partition: object, timeout: float, cached: bool = False) -> tuple[int, int]:
+        """Return the bounds, once the leader is another one."""
+        assert not cached
+        if not self.answers.is_set():
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return 0, 7
+
+
+def test_a_leader_that_is_dead_is_not_asked_for_ever() -> None:
+    """A client that reads nothing keeps its leader: who asks for bounds, or for a tail, lets it find another one."""
+    at, looks = TopicPartition("words", 0), itertools.count()
+
+    def go_on() -> None:
+        assert next(looks) < LOOKS_MAX
+
+    patience = Patience()
+    patience.meanwhile = go_on
+    client = asking(DeadLeader(), patience)
+    assert client.bounds(at) == (0, 7)
+    client.close()
+    assert tail._end(DeadLeader(), at, 7, go_on) == 7  # type: ignore[arg-type]  # a client is given
 
 
 def test_a_probe_and_a_question_wait_for_each_other() -> None:

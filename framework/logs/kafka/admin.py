@@ -34,9 +34,11 @@ ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well wi
 LIMITS_S_MAX = 5.0  # tasks wait meanwhile; without an answer the broker judges a record itself
 WATCH_S = 10.0  # topics are looked at again this often: one that was created again must not be read for long
 
+_POLICY = "cleanup.policy"
+
 # Setting of a stream or changelog → (its value, why).
 _REQUIRED = {
-    "cleanup.policy": (
+    _POLICY: (
         "delete",
         "compaction keeps the newest value of a key, committed or not",
     ),
@@ -101,7 +103,9 @@ class Topics:
         found = self._settings(topic)
         for name, (needed, why) in _REQUIRED.items():
             value = found[name]
-            if value != needed:
+            if name == _POLICY and not value:
+                self._require_trims(topic)
+            elif value != needed:
                 raise ConfigError(
                     f"topic {topic} has {name} = {value}, not {needed}: {why}. If it is this job's and holds nothing "
                     f"that was compacted or expired, set it: kafka-configs.sh --alter --topic {topic} --add-config "
@@ -120,6 +124,24 @@ class Topics:
                 topic=topic,
             )
         self._check_replicas(topic, int(found[_IN_SYNC]))
+
+    def _require_trims(self, topic: str) -> None:
+        """Raise ConfigError if a broker does not trim a topic with an empty cleanup.policy: Kafka does from 4.2 on.
+
+        It is asked to trim what is before the first offset, which changes nothing.
+        """
+        asked = self.client.delete_records([KafkaPartition(topic, 0, 0)], request_timeout=ANSWER_S_MAX)
+        for answer in asked.values():
+            try:
+                answer.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.POLICY_VIOLATION:
+                    raise failed(error, f"trimming {topic}", f"Delete on topic {topic}") from error
+                raise ConfigError(
+                    f"topic {topic} has an empty {_POLICY}, and its broker trims no such topic: Kafka before 4.2. Set "
+                    f"it: kafka-configs.sh --alter --topic {topic} --add-config {_POLICY}=delete",
+                    topic=topic,
+                ) from error
 
     def refuse_compacted(self, topic: str, stage: str) -> None:
         """Raise ConfigError if the broker compacts an input of a deterministic stage (D2).

@@ -1,0 +1,60 @@
+"""Topics that exist with other settings than a stream or changelog needs: refused, or taken where they do no harm."""
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
+from grete.errors import ConfigError
+from grete.logs.kafka.admin import STREAM
+from grete.protocol.ids import TopicPartition
+from grete.testing.broker import Broker
+from tests.logs.test_kafka import Connect, connect, filled, make, topic
+
+__all__ = ["connect", "topic"]  # fixtures
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "compact,delete"),
+        ("retention.ms", "604800000"),
+        ("retention.bytes", "1000000"),
+        ("message.timestamp.type", "CreateTime"),
+        ("max.message.bytes", "100000"),
+        ("unclean.leader.election.enable", "true"),
+        ("min.insync.replicas", "2"),
+    ],
+)
+def test_unfit_topics_are_refused(kafka_broker: Broker, connect: Connect, topic: str, name: str, value: str) -> None:
+    """K1: an existing stream or changelog with a setting that would lose data is refused; a plain topic is not ours."""
+    fit = {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "message.timestamp.type": "LogAppendTime",
+    }
+    make(kafka_broker, topic, **(fit | {name: value}))
+    log = connect()
+    with pytest.raises(ConfigError, match=rf"topic {topic} has {name} = {value}"):
+        log.create_topic(topic, 1)
+    log.create_topic(topic, 1, plain=True)
+
+
+def test_a_topic_without_a_cleanup_policy_is_taken_where_it_can_be_trimmed(
+    kafka_broker: Broker, connect: Connect, topic: str
+) -> None:
+    """K1: it is neither compacted nor expires. Brokers before 4.2 take the empty setting, and then refuse each trim."""
+    make(kafka_broker, topic, **(STREAM | {"cleanup.policy": ""}))
+    partition, log = TopicPartition(topic, 0), connect()
+    client = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
+    (trimmed,) = client.delete_records([KafkaPartition(topic, 0, 0)]).values()
+    if trimmed.exception() is None:
+        filled(log, topic, 3)
+        log.trim(partition, 2)
+        assert log.bounds(partition) == (2, 3)
+    else:
+        with pytest.raises(ConfigError, match=f"topic {topic} has an empty cleanup.policy, .* Kafka before 4.2"):
+            log.create_topic(topic, 1)
