@@ -20,6 +20,8 @@ from grete.protocol.changelog import (
 from grete.protocol.errors import DecodeError, UnsupportedFormat
 from grete.protocol.ids import RollbackEntry
 
+AvroRecord = dict[str, Any]  # as fastavro takes and gives it
+
 SCHEMA_VERSION = 1
 
 _VERSION = struct.Struct(">h")
@@ -176,7 +178,7 @@ def decode_commit(message: bytes) -> Commit:
     return commit
 
 
-def _to_avro(commit: Commit) -> dict[str, Any]:  # Any: what fastavro takes
+def _to_avro(commit: Commit) -> AvroRecord:
     """Return plain dicts in the schema's field names."""
     record = _fields(commit)
     record["lineage"] = _rollback_history_to_avro(commit.rollback_history)
@@ -193,12 +195,12 @@ def _to_avro(commit: Commit) -> dict[str, Any]:  # Any: what fastavro takes
     return record
 
 
-def _fields(value: Any) -> dict[str, Any]:
+def _fields(value: Any) -> AvroRecord:
     """Return the fields of a record under the schema's names, not of those inside it."""
     return {SCHEMA_NAMES.get(name, name): getattr(value, name) for name in value.__struct_fields__}
 
 
-def _values(record: dict[str, Any]) -> dict[str, Any]:
+def _values(record: AvroRecord) -> AvroRecord:
     """Return a record of the schema under the names of its class."""
     return {_FIELD_NAMES.get(name, name): value for name, value in record.items()}
 

@@ -27,11 +27,10 @@ from grete.errors import ConfigError
 FORMAT = 3  # of a stored definition: a reader refuses a higher one
 
 Definition = dict[str, Any]  # the JSON value: docs/decisions/0026 has its keys
-DefinitionEntry = dict[
-    str, Any
-    # of a store or a window: id, name, key, value; of a store with ttl_ms also expires; of a window kind, its sizes,
-    # grace_ms; of others see _composed
-]
+DefinedStage = dict[str, Any]  # one of its "stages"
+# Of a store or a window: id, name, key, value; of a store with ttl_ms also expires; of a window kind, its sizes,
+# grace_ms; of others see _composed.
+DefinitionEntry = dict[str, Any]
 
 _SIZES = ("size_ms", "advance_ms", "difference_ms", "gap_ms", "before_ms", "after_ms", "grace_ms")  # a kind has some
 _OPEN = {
@@ -66,7 +65,7 @@ def define(job: Job, counts: Mapping[str, int]) -> Definition:
     } | (serdes | gone | ({} if job.migrated is None else {"migrated": job.migrated}))
 
 
-def _define_stage(stage: StageGraph) -> dict[str, Any]:
+def _define_stage(stage: StageGraph) -> DefinedStage:
     ids = stage.store_ids()
     stores = [
         {"id": ids[s.name], "name": s.name, "key": describe_serde(s.key), "value": describe_serde(s.value)}
@@ -88,14 +87,14 @@ def _define_stage(stage: StageGraph) -> dict[str, Any]:
     ]
     composed = [_composed(each, ids) for each in stage.stateful.values() if isinstance(each, (Join, VersionedStore))]
     inputs = sorted(topic.name for topic in stage.topics_read())
-    described: dict[str, Any] = {"name": stage.name, "inputs": inputs, "stores": stores, "windows": windows}
-    optional: dict[str, Any] = {
+    optional: DefinedStage = {
         "shown": "" if stage.shown == stage.name else stage.shown,
         "broadcast": sorted(stage.topics_broadcast()),
         "times": stage.topics_timed(),
         "timers": sorted(stage.timers),
         "composed": composed,
     }
+    described = {"name": stage.name, "inputs": inputs, "stores": stores, "windows": windows}
     return described | {name: found for name, found in optional.items() if found}
 
 
@@ -246,7 +245,7 @@ def changes_of_state(definition: Definition, job: Job) -> list[Change]:
     return changes
 
 
-def _entries(stage: dict[str, Any]) -> list[DefinitionEntry]:
+def _entries(stage: DefinedStage) -> list[DefinitionEntry]:
     return [*stage["stores"], *stage["windows"], *stage.get("composed", ())]
 
 

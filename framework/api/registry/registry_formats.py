@@ -11,7 +11,7 @@ import fastavro
 import msgspec
 from msgspec import inspect
 
-from grete.api.serdes.avro_serde import avro
+from grete.api.serdes.avro_serde import Schema, avro
 from grete.api.serdes.avro_unions import BRANCH, Branches
 from grete.api.serdes.protobuf_serde import has_maps, protobuf
 from grete.api.serdes.pydantic_models import functions, holds_model, parts_of
@@ -36,7 +36,7 @@ class Format:
     message: Any = None  # the class of a protobuf message
 
 
-def avro_format(schema: Mapping[str, Any] | str, type_: Any) -> Format:
+def avro_format(schema: Schema, type_: Any) -> Format:
     """Return the format of Avro records; values are of ``type_``, None: dicts. Raises ConfigError: no Avro schema."""
     name = avro(schema).name
     text = schema if isinstance(schema, str) else msgspec.json.encode(schema).decode()
@@ -158,7 +158,7 @@ def _checked(value: Any, type_: Any) -> Any:
     return value
 
 
-def _json_schema(schema: Mapping[str, Any] | str) -> str:
+def _json_schema(schema: Schema) -> str:
     try:
         return schema if isinstance(schema, str) and msgspec.json.decode(schema) else encode_json(schema).decode()
     except msgspec.DecodeError as error:

@@ -14,6 +14,7 @@ from grete.api.serdes.serde import Codec, Serde, shortened
 from grete.errors import ConfigError
 
 Schema = Mapping[str, Any] | str  # a parsed schema, or its JSON text
+NamedTypes = dict[str, Any]  # full name → the type that a schema gives it
 
 SINGLE_OBJECT = b"\xc3\x01"  # Avro's own encoding of one object: this mark, the schema's fingerprint, the record
 _TAG_BYTES = 10  # the mark and the 8 bytes of the fingerprint
@@ -227,7 +228,7 @@ class _Resolving:
         return texts
 
 
-def _collect(schema: Any, names: dict[str, Any]) -> None:
+def _collect(schema: Any, names: NamedTypes) -> None:
     """Find the named types of a schema, under their full and their short names."""
     if isinstance(schema, list | tuple):
         for each in schema:

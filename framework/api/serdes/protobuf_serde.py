@@ -11,6 +11,7 @@ from grete.errors import ConfigError
 
 M = TypeVar("M")
 DescribedMessage = dict[str, Any]
+DescribedMessages = dict[str, DescribedMessage]  # by name
 
 RESERVE = "reserve the number in the message type"  # the way to take a field out
 _TYPES = (  # by the numbers of FieldDescriptorProto.Type
@@ -72,17 +73,17 @@ def has_maps(descriptor: Any, seen: frozenset[str] = frozenset()) -> bool:
 
 def describe_message(descriptor: Any) -> DescribedMessage:
     """Return a message type and all that it is made of, as JSON values that every process writes alike."""
-    messages: dict[str, Any] = {}
+    messages: DescribedMessages = {}
     _describe(descriptor, messages)
     return {"root": descriptor.full_name, "messages": messages}
 
 
-def _describe(descriptor: Any, messages: dict[str, Any]) -> None:
+def _describe(descriptor: Any, messages: DescribedMessages) -> None:
     if descriptor.full_name in messages:
         return
     from google.protobuf import descriptor_pb2
 
-    described: dict[str, Any] = {"fields": {}, "reserved": []}
+    described: DescribedMessage = {"fields": {}, "reserved": []}
     messages[descriptor.full_name] = described
     raw = descriptor_pb2.DescriptorProto()
     descriptor.CopyToProto(raw)

@@ -17,6 +17,7 @@ from grete.api.serdes.serde import Codec, Serde
 
 Shape = Any  # str | list | {"struct": int}
 Described = dict[str, Any]  # {"name": …} and, where the serde has one, "schema"
+DescribedPart = dict[str, Any]  # a struct, with its "fields", or one of those
 
 _JSON = "json("
 _PROTOBUF = "protobuf("
@@ -90,7 +91,7 @@ class _Describing:
     """Collects the classes with fields that a type is made of, in the order in which they are met."""
 
     def __init__(self) -> None:
-        self.structs: list[dict[str, Any]] = []
+        self.structs: list[DescribedPart] = []
         self._known: dict[type, int] = {}
 
     def shape(self, info: Any) -> Shape:
@@ -120,7 +121,7 @@ class _Describing:
             return self._known[info.cls]
         number = self._known[info.cls] = len(self.structs)
         options = getattr(info.cls, "__struct_config__", None)
-        struct: dict[str, Any] = {
+        struct: DescribedPart = {
             "name": info.cls.__name__,
             "as": "list" if getattr(info, "array_like", isinstance(info, inspect.NamedTupleType)) else "object",
             "tag": None if getattr(info, "tag", None) is None else [info.tag_field, info.tag],
@@ -135,18 +136,18 @@ class _Describing:
         if model in self._known:
             return self._known[model]
         number = self._known[model] = len(self.structs)
-        struct: dict[str, Any] = {"name": model.__name__, "as": "object", "tag": None, "omits": False}
+        struct: DescribedPart = {"name": model.__name__, "as": "object", "tag": None, "omits": False}
         struct["extra"] = config_of(model).get("extra") or "ignore"
         self.structs.append(struct)
         struct["fields"] = [self._model_field(field) for field in fields_of(model)]
         return number
 
-    def _model_field(self, field: Any) -> dict[str, Any]:
+    def _model_field(self, field: Any) -> DescribedPart:
         info = type_of(field)
         shape = str(field[1].annotation) if info is None else self.shape(info)
         return {"name": field[0], "type": shape, "bounds": bounds_of(field), **_default(*default_of(field))}
 
-    def _field(self, field: inspect.Field) -> dict[str, Any]:
+    def _field(self, field: inspect.Field) -> DescribedPart:
         default = _default(field.default, field.default_factory)
         if not default and not field.required:
             default = {"default": "none"}
@@ -191,7 +192,7 @@ def shown(described: Described) -> str:
     return f"json({_shown(schema['type'], schema['structs'], frozenset())})"
 
 
-def _shown(shape: Shape, structs: list[dict[str, Any]], open_: frozenset[int]) -> str:
+def _shown(shape: Shape, structs: list[DescribedPart], open_: frozenset[int]) -> str:
     if isinstance(shape, str):
         return shape
     if isinstance(shape, dict):
@@ -207,7 +208,7 @@ def _shown(shape: Shape, structs: list[dict[str, Any]], open_: frozenset[int]) -
     return " | ".join(texts) if kind == "one of" else f"{kind}[{', '.join(texts)}]"
 
 
-def _shown_field(field: dict[str, Any], structs: list[dict[str, Any]], open_: frozenset[int]) -> str:
+def _shown_field(field: DescribedPart, structs: list[DescribedPart], open_: frozenset[int]) -> str:
     default = f" = {field['default']}" if "default" in field else ""
     return f"{field['name']}: {_shown(field['type'], structs, open_)}{default}"
 
@@ -310,6 +311,6 @@ class _Comparing:
         ]
 
 
-def _written_as(struct: dict[str, Any]) -> str:
+def _written_as(struct: DescribedPart) -> str:
     tag = "" if struct["tag"] is None else f" with {struct['tag'][0]} = {struct['tag'][1]}"
     return f"as a JSON {struct['as']}{tag}"

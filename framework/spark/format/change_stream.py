@@ -20,7 +20,7 @@ from grete.errors import ConfigError
 from grete.ports import JobLogReader
 from grete.spark.format.change_rows import StoreColumns, change_rows
 from grete.spark.format.columns import column
-from grete.spark.format.following import FollowingReader
+from grete.spark.format.following import FollowingReader, StoredOffset
 from grete.spark.format.options import Options, batch_limit, find_store
 from grete.spark.format.parts import Part
 from grete.spark.format.reader import StatePlan, state
@@ -62,7 +62,7 @@ class ChangeStreamReader(FollowingReader):
         self._limit = batch_limit(options, "maxCheckpointsPerBatch")
         self._target: Position | None = None  # of a query that reads what is available now
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+    def initialOffset(self) -> StoredOffset:  # noqa: N802  # Spark's name
         """Return the offset at which a new query begins. Raises ConfigError: no such checkpoint."""
         if self._start == _SNAPSHOT:
             return BEGINNING.encode() | {_SNAPSHOT: True}
@@ -84,7 +84,7 @@ class ChangeStreamReader(FollowingReader):
         with self.log() as log:
             self._target = self._newest(log)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
+    def latestOffset(self, start: StoredOffset, limit: ReadLimit) -> StoredOffset:  # noqa: N802  # Spark's name
         """Return the end of the next batch: a checkpoint that all tasks have committed."""
         at = decode_position(start)
         with self.log() as log:
@@ -96,7 +96,7 @@ class ChangeStreamReader(FollowingReader):
                 newest = later(log, self.options.job, stage, at, newest, limit.max_files, aligned=aligned)
         return newest.encode()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Part]:
+    def partitions(self, start: StoredOffset, end: StoredOffset) -> Sequence[Part]:
         """Plan a batch: every task of the store's stage. Raises ConfigError: trimmed, and how to go on."""
         options, last = self.options, decode_position(end)
         with self.log() as log:

@@ -10,6 +10,8 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from grete.ports import JobLogReader
 from grete.spark.format.options import Options
 
+StoredOffset = dict[str, Any]  # of a query: Spark keeps it as JSON, and gives it back
+
 
 class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The driver asks it again and again what is new; on Kafka a connection for each look would cost more than that."""

@@ -18,7 +18,7 @@ from grete.logs.partition_reader import rows_left
 from grete.ports import JobLogReader
 from grete.protocol.ids import TopicPartition, producer_id
 from grete.spark.format.columns import Column
-from grete.spark.format.following import FollowingReader
+from grete.spark.format.following import FollowingReader, StoredOffset
 from grete.spark.format.options import Options, starting_offsets
 from grete.spark.format.parts import Part, wait_for_end
 from grete.spark.format.reader import FrameReader, Producer, StreamPlan
@@ -49,9 +49,9 @@ class StreamFollower(FollowingReader):
         self._start = starting_offsets(options)
         if isinstance(self._start, dict):
             raise ConfigError("option startingOffsets: of a stream it is earliest or latest")
-        self._target: dict[str, Any] | None = None  # of a query that reads what is available now
+        self._target: StoredOffset | None = None  # of a query that reads what is available now
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+    def initialOffset(self) -> StoredOffset:  # noqa: N802  # Spark's name
         """Return the offset at which a new query begins. Raises ConfigError: the job is at least once."""
         with self.log() as log:
             producers, seqs = self._committed(log)
@@ -65,14 +65,14 @@ class StreamFollower(FollowingReader):
         with self.log() as log:
             self._target = _encode(*self._committed(log))
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
+    def latestOffset(self, start: StoredOffset, limit: ReadLimit) -> StoredOffset:  # noqa: N802  # Spark's name
         """Return the end of the next batch: what the producers have committed."""
         if (newest := self._target) is None:
             with self.log() as log:
                 newest = _encode(*self._committed(log))
         return start if _decode(newest) == _decode(start) else newest
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Part]:
+    def partitions(self, start: StoredOffset, end: StoredOffset) -> Sequence[Part]:
         """Plan a batch: every partition that has new records. Raises ConfigError: the log of another job."""
         known, last, parts = _decode(start), _decode(end), list[Part]()
         with self.log() as log:
@@ -178,13 +178,13 @@ def _begin(
     return first
 
 
-def _encode(producers: Mapping[int, Producer], seqs: NextSeqs) -> dict[str, Any]:
+def _encode(producers: Mapping[int, Producer], seqs: NextSeqs) -> StoredOffset:
     """Return an offset: ``checkpoint_id`` is one that all producers have, a hint where the next batch begins."""
     checkpoint_id = min((each.checkpoint_id for each in producers.values()), default=-1)
     return {"format": 1, "checkpoint_id": checkpoint_id, "next_seqs": seqs}
 
 
-def _decode(stored: dict[str, Any]) -> NextSeqs:
+def _decode(stored: StoredOffset) -> NextSeqs:
     """Return the parsed offset. Raises ConfigError: of a newer build."""
     if stored.get("format") != 1:
         raise ConfigError(f"an offset of format {stored.get('format')}, this build reads 1: upgrade before reading")

@@ -23,7 +23,7 @@ from grete.logs.partition_reader import rows
 from grete.ports import JobLogReader, LogRow
 from grete.protocol.ids import TopicPartition
 from grete.spark.format.columns import Column, column
-from grete.spark.format.following import FollowingReader
+from grete.spark.format.following import FollowingReader, StoredOffset
 from grete.spark.format.options import Options, Where, batch_limit, read_options, starting_offsets
 from grete.spark.format.parts import Part, wait_for_end
 from grete.state.read.shown import external_topics
@@ -123,7 +123,7 @@ class _TopicFollower(FollowingReader):
         self._limit = batch_limit(options, "maxRecordsPerBatch")
         self._target: dict[int, int] | None = None  # of a query that reads what is available now
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+    def initialOffset(self) -> StoredOffset:  # noqa: N802  # Spark's name
         """Return the offset at which a new query begins. Raises ConfigError: the topic does not reach there."""
         with self.log() as log:
             bounds = _bounds(log, self._topic.name)
@@ -146,7 +146,7 @@ class _TopicFollower(FollowingReader):
         """Note where the query is to end."""
         self._target = self._newest()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
+    def latestOffset(self, start: StoredOffset, limit: ReadLimit) -> StoredOffset:  # noqa: N802  # Spark's name
         """Return the end of the next batch. Raises ConfigError: the topic has become shorter."""
         known, newest = _decode(start), self._newest() if self._target is None else self._target
         for number, offset in known.items():
@@ -159,7 +159,7 @@ class _TopicFollower(FollowingReader):
             newest = _limited(known, newest, limit.max_rows)
         return _encode(newest)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Part]:
+    def partitions(self, start: StoredOffset, end: StoredOffset) -> Sequence[Part]:
         """Plan a batch: every partition that has more. Raises ConfigError: trimmed, and how to go on."""
         known, last = _decode(start), _decode(end)
         parts = _parts(self.options.where, self._topic, known, last)
@@ -192,11 +192,11 @@ def _ends(bounds: dict[int, tuple[int, int]]) -> dict[int, int]:
     return {number: end for number, (_, end) in bounds.items()}
 
 
-def _encode(offsets: dict[int, int]) -> dict[str, Any]:
+def _encode(offsets: dict[int, int]) -> StoredOffset:
     return {"format": 1, "offsets": {str(number): offset for number, offset in sorted(offsets.items())}}
 
 
-def _decode(stored: dict[str, Any]) -> dict[int, int]:
+def _decode(stored: StoredOffset) -> dict[int, int]:
     """Return the parsed offset. Raises ConfigError: of a newer build."""
     if stored.get("format") != 1:
         raise ConfigError(f"an offset of format {stored.get('format')}, this build reads 1: upgrade before reading")

@@ -19,6 +19,8 @@ from grete.protocol.ids import TopicPartition
 from grete.state.pins.pinning import DEFINED
 from grete.state.read.checkpoints.commits import ends_of, last_commit
 
+PinnedStart = dict[str, Any]  # "format", "start" and "offsets", as JSON has them
+
 _FORMAT = 1  # of a stored entry: a reader refuses another one
 _GIVEN = "given"  # in an entry: a command line said so, and not the code
 
@@ -72,7 +74,7 @@ def pin_starts(job: Job, log: JobLog, metadata: JobMetadata, given: Mapping[str,
         for topic in topology.externals_of(stage.ordinal):
             partitions = [TopicPartition(topic, number) for number in range(log.partitions(topic) or 0)]
             key, table = _start_key(stage.name, topic), _table_key(stage.name, topic)
-            new: dict[str, dict[str, Any]] = {}
+            new: dict[str, PinnedStart] = {}
             if topic in declared and metadata.meta_get(key) is None:
                 offsets = _offsets(log, partitions, declared[topic])
                 mark = {_GIVEN: True} if topic in given else {}
@@ -124,12 +126,12 @@ def _table_key(stage: str, topic: str) -> str:
     return f"table {stage}/{topic}"
 
 
-def _entry(metadata: MetadataReader, key: str) -> dict[str, Any]:
+def _entry(metadata: MetadataReader, key: str) -> PinnedStart:
     return _decoded(key, metadata.meta_get(key))
 
 
-def _decoded(key: str, raw: bytes | None) -> dict[str, Any]:
-    entry: dict[str, Any] = {"format": _FORMAT, "start": "earliest", "offsets": []}
+def _decoded(key: str, raw: bytes | None) -> PinnedStart:
+    entry: PinnedStart = {"format": _FORMAT, "start": "earliest", "offsets": []}
     with reading(key):
         entry |= {} if raw is None else json.loads(raw)
         if entry["format"] != _FORMAT:
