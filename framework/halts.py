@@ -112,8 +112,9 @@ class HaltCode(Enum):
         "GRETE-H013",
         "a changelog has no state to restore",
         (
-            "A task's changelog was deleted or trimmed by someone else: its inputs are not at their beginning any "
-            "more, and there is no complete state in it."
+            "A task's changelog was deleted, trimmed or cut by someone else, or lost with a broker's disk: its inputs "
+            "are not at their beginning any more, or its consumers know what it has sent, and there is no complete "
+            "state in it."
         ),
         "Inputs and outputs. A worker that still has its local store may have the state.",
         "Restore the topic, or make the state from the history in a job of another name: `grete backfill`.",

@@ -3,7 +3,15 @@
 from benchmarks.results import read
 from docs.hooks.markdown import code, one_line, summary, table
 from tests.verification.simulation.counters import SOMETIMES
-from tests.verification.simulation.fault_plan import DAMAGES, HOURS, KINDS, LOGICAL_DAMAGES, UNKIND, UNKIND_SHARE
+from tests.verification.simulation.fault_plan import (
+    DAMAGES,
+    EMPTIED,
+    HOURS,
+    KINDS,
+    LOGICAL_DAMAGES,
+    UNKIND,
+    UNKIND_SHARE,
+)
 from tests.verification.simulation.faults import FAULTS
 from tests.verification.simulation.kinder import UNKINDNESSES
 from tests.verification.simulation.mutants import MUTANTS
@@ -21,9 +29,10 @@ def faults() -> str:
     shares = {name: f"{100 * weight / whole:.0f} %" for name, weight in KINDS.items()}
     shares |= dict.fromkeys(UNKIND, f"more, in {100 * UNKIND_SHARE:.0f} % of the worlds")
     shares[HOURS] = "more, in worlds whose checkpoints are minutes apart"
+    shares[EMPTIED] = "a damage, in worlds of its own test"
     rows = [
         (name, summary(FAULTS[name].__doc__), shares.get(name, "a damage"))
-        for name in (*KINDS, *UNKIND, HOURS, *DAMAGES, *LOGICAL_DAMAGES)
+        for name in (*KINDS, *UNKIND, HOURS, *DAMAGES, *LOGICAL_DAMAGES, EMPTIED)
     ]
     return table(("fault", "what it does", "share"), rows)
 

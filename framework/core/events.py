@@ -12,7 +12,11 @@ from grete.protocol.notes import CallsNote
 
 
 class Start(Struct, frozen=True):
-    """The process is up. ``nonce``: 16 random bytes; ``bounds``: (start, end) offsets of each partition it touches."""
+    """The process is up. ``nonce``: 16 random bytes; ``bounds``: (start, end) offsets of each partition it touches.
+
+    ``sent``: a stream into which the task has sent before the changelog's bounds were asked, looked for if that seemed
+    to be empty.
+    """
 
     mono_ms: int
     nonce: bytes
@@ -21,6 +25,7 @@ class Start(Struct, frozen=True):
     wall_ms: int
     changelog_position: ChangelogPosition | None
     bounds: dict[TopicPartition, tuple[int, int]]
+    sent: TopicPartition | None = None
 
 
 class ChangelogRow(Struct, frozen=True):

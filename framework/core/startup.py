@@ -59,7 +59,7 @@ class StartUp:
         """Return the first actions: redo from a changelog position that the log still holds, else restore.
 
         Raises Halted for a log that ends before what it has acknowledged: to go on would take committed checkpoints
-        back.
+        back. Before the genesis commit nothing is sent, so who has sent has a changelog (A2).
         """
         self.ownership.claim = Claim(event.nonce, event.host, event.pid, event.wall_ms)
         self.bounds = event.bounds
@@ -67,6 +67,8 @@ class StartUp:
         changelog_position = self._changelog_position = event.changelog_position
         if changelog_position is not None and changelog_position.offset >= self._log_end:
             raise position_beyond_end(self.name, self._changelog, changelog_position, self._log_end)
+        if event.sent is not None and self._log_end == 0:
+            raise changelog_emptied(self.name, self._changelog, event.sent)
         if changelog_position is not None and self._log_start <= changelog_position.offset < self._log_end:
             self._become(StartupPhase.READING)
             self.fold = ChangelogFold(self._changelog, changelog_position.offset)
@@ -266,4 +268,17 @@ def position_beyond_end(
         f"the state directory of {task}",
         task=task,
         code=HaltCode.LOG_LOST,
+    )
+
+
+def changelog_emptied(task: str, changelog: TopicPartition, sent: TopicPartition) -> Halted:
+    """Return the error for a task that has sent, and whose changelog has nothing: it would begin again."""
+    return Halted(
+        f"{task}: {changelog} is empty, but {sent} has messages that the task has sent: its changelog was cut, or put "
+        "back from a backup of before. To begin again would lose records, since consumers drop what they know by its "
+        "number. Restore the changelog; or start the task where its store still is; or start the job under another "
+        "name",
+        task=task,
+        partition=changelog,
+        code=HaltCode.CHANGELOG_GONE,
     )

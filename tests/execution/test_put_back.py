@@ -15,6 +15,7 @@ from grete.testing.job_host import JobHost
 LINES = TopicPartition("lines", 0)
 STREAM = TopicPartition("twice.split.words.count", 0)
 CHANGELOG = TopicPartition("twice.count.changelog", 0)
+PRODUCER = TopicPartition("twice.split.changelog", 0)
 WORDS = Topic("words", key=utf8, value=utf8)
 FIRST, THEN = "abcdefghij", "klmno"
 Damage = Callable[[JobHost], None]
@@ -71,6 +72,17 @@ def trim(place: TopicPartition) -> Damage:
     return damage
 
 
+def empty(place: TopicPartition, *trimmed: TopicPartition) -> Damage:
+    """Return what makes a partition as if nothing had ever been in it, when all of others has been trimmed."""
+
+    def damage(host: JobHost) -> None:
+        host.data.partition(place).start, host.data.partition(place).rows = 0, []
+        for each in trimmed:
+            trim(each)(host)
+
+    return damage
+
+
 def strange(place: TopicPartition) -> Damage:
     """Return what puts a message of somebody else behind the others."""
 
@@ -90,6 +102,8 @@ WAYS: list[tuple[HaltCode, Damage]] = [
     (HaltCode.LOG_WENT_BACK, cut(LINES, 10)),
     (HaltCode.CHANGELOG_DAMAGED, strange(CHANGELOG)),
     (HaltCode.CHANGELOG_GONE, trim(CHANGELOG)),
+    (HaltCode.CHANGELOG_GONE, empty(PRODUCER)),
+    (HaltCode.CHANGELOG_GONE, empty(PRODUCER, STREAM)),
     (HaltCode.STREAM_DAMAGED, strange(STREAM)),
     (HaltCode.INPUT_GONE, trim(LINES)),
     (HaltCode.INPUT_CHANGED, thin),

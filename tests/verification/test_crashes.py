@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from grete.execution.engine import driver
 from tests.verification.simulation.boundary import CALLS, EARLY_CALLS, LOGICAL_CALLS, SIDES, Ambush
-from tests.verification.simulation.fault_plan import DAMAGES, Fault
+from tests.verification.simulation.fault_plan import DAMAGES, EMPTIED, Fault
 from tests.verification.simulation.forms import with_early_sinks
 from tests.verification.simulation.mutants.registry import unchanged
-from tests.verification.simulation.plan import Cut, Plan, with_settings
+from tests.verification.simulation.oracle import Violation
+from tests.verification.simulation.plan import WORLDS, Cut, Plan, World, with_settings
 from tests.verification.simulation.run import small_world
 from tests.verification.simulation.scheduler import Simulation
 from tests.verification.simulation.world import make_plan
@@ -110,3 +112,21 @@ def test_a_damage_halts_and_never_corrupts(kind: str) -> None:
         if simulation.seen["halts after a damage"]:
             return
     pytest.fail(f"no world in which a {kind} stops a task")
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_changelog_that_was_emptied_halts_its_task(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its consumers know what it has sent, and would drop what it sends then; unless it looks, it goes on."""
+    for seed in range(60):
+        plan = replace(make_plan(seed, SMALL, world), faults=(Fault(0, 0.4, EMPTIED, seed),), damaged=True)
+        simulation = Simulation(plan)
+        with small_world(plan.knobs):
+            simulation.run()
+            if not simulation.must_halt:
+                continue
+            monkeypatch.setattr(driver, "sent_before", lambda *_, **__: None)
+            monkeypatch.setattr(Simulation, "rest", 10)
+            with pytest.raises(Violation):
+                Simulation(plan).run()
+        return
+    pytest.fail("no world in which a changelog can be emptied")

@@ -74,6 +74,12 @@ class Channel:
             text = f"expected seq {self.next_seq}: a record before the {what} was lost"
             raise halted(self.task, self.partition, offset, header, text)
 
+    def check_grown(self, offset: int, header: Header, frozen: int) -> None:
+        """Raise Halted if the marker of an open checkpoint says fewer records than are in the state (A6)."""
+        if header.generation == self.generation and header.checkpoint_id > frozen and header.seq <= self.included:
+            text = f"ends checkpoint {header.checkpoint_id} before seq {header.seq}, but {self.included} is processed"
+            raise halted(self.task, self.partition, offset, header, f"{text}: its producer's changelog was cut")
+
     def check_invariants(self, frozen: int) -> None:
         """Raise AssertionError unless this holds between any two steps of a task that has frozen ``frozen``."""
         assert self.skip_checkpoint is None or self.skip_checkpoint > frozen, self

@@ -29,7 +29,7 @@ from grete.protocol.control import (
 from grete.protocol.envelope import Header, MessageType, decode_header
 from grete.protocol.errors import DecodeError
 from grete.protocol.frames import frame_count
-from grete.protocol.ids import RollbackEntry, TopicPartition
+from grete.protocol.ids import TopicPartition
 
 
 class Inputs:
@@ -182,6 +182,7 @@ class Inputs:
             return
         channel.check_announced(offset, marker.header)
         channel.check_complete(offset, marker.header, "marker")
+        channel.check_grown(offset, marker.header, frozen)
         self.seen["duplicate markers"] += marker.header.checkpoint_id <= channel.marker
         self.greatest_marker = max(self.greatest_marker, marker.header.checkpoint_id)
         self._totals.ends(channel, marker, offset)
@@ -195,9 +196,8 @@ class Inputs:
         header = marker.header
         producer, generation, restored = header.producer, header.generation, header.checkpoint_id
         channel = self._channel(header, partition, offset)
-        if marker.rollback_history[-1:] != (RollbackEntry(generation, restored),):
-            text = f"its rollback history {marker.rollback_history[-3:]} does not end with itself"
-            raise self._halted(partition, offset, header, text)
+        if (wrong := self.rollbacks.contradiction(marker)) is not None:
+            raise self._halted(partition, offset, header, wrong)
         if generation <= channel.generation:
             self.seen["stale rollback markers"] += 1
             if generation == channel.generation and self.aligned:

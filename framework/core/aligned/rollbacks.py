@@ -30,6 +30,19 @@ class Rollbacks:
         history = self.known[producer]
         return any(u == producer and is_rolled_back(history, g, checkpoint) for (u, g), checkpoint in included.items())
 
+    def contradiction(self, marker: RollbackMarker) -> str | None:
+        """Return the error text for a marker that contradicts itself, or what its generation has said before."""
+        said = RollbackEntry(marker.header.generation, marker.header.checkpoint_id)
+        if marker.rollback_history[-1:] != (said,):
+            return f"its rollback history {marker.rollback_history[-3:]} does not end with itself"
+        known = {each.generation: each.checkpoint_id for each in self.known[marker.header.producer]}
+        if known.get(said.generation, said.checkpoint_id) == said.checkpoint_id:
+            return None
+        return (
+            f"went back to checkpoint {said.checkpoint_id}, but generation {said.generation} has said "
+            f"{known[said.generation]} before: its changelog was cut"
+        )
+
     def other_graph(self, marker: RollbackMarker) -> str | None:
         """Return the error text for a producer that ran with a graph that is none of ours (1.2); None: it is."""
         if marker.fingerprint in self.fingerprints:

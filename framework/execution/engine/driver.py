@@ -9,6 +9,7 @@ from grete.core.lifecycle import TaskStatus
 from grete.execution.changelog.changelog_writer import DataSlices, RewriteBudget
 from grete.execution.changelog.own_changelog import OwnChangelog
 from grete.execution.changelog.restorer import Restorer
+from grete.execution.changelog.sent_before import sent_before
 from grete.execution.changelog.stream_trims import StreamTrims
 from grete.execution.engine.modes import TaskMode
 from grete.execution.engine.pending_sends import CHANGELOG, PRODUCED
@@ -49,6 +50,10 @@ class TaskDriver:
         parts = self.parts
         partitions = (*parts.inputs.partitions, self.wiring.changelog)
         changelog_position = self._store.changelog_position()
+        bounds, sent = parts.inputs.awaited.bounds(partitions, self.wiring.bootstrap), None
+        if changelog_position is None and bounds[self.wiring.changelog] == (0, 0):
+            sent = sent_before(parts.io.log, self.wiring, aligned=parts.io.settings.aligned)
+            bounds = parts.inputs.awaited.bounds(partitions, self.wiring.bootstrap)  # a twin may have begun meanwhile
         self._early.clear()
         parts.tell(
             on.Start(
@@ -58,7 +63,8 @@ class TaskDriver:
                 pid,
                 wall_ms,
                 None if changelog_position is None else decode_changelog_position(changelog_position),
-                parts.inputs.awaited.bounds(partitions, self.wiring.bootstrap),
+                bounds,
+                sent,
             )
         )
 

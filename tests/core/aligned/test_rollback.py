@@ -192,6 +192,31 @@ def test_a_rollback_marker_below_what_is_committed_halts() -> None:
         task.read()
 
 
+def test_a_generation_that_goes_back_to_another_checkpoint_than_before_halts() -> None:
+    """Its claim was in the changelog once, so that was cut: what follows may have known numbers and other content."""
+    task, a0, a1 = running()
+    task.commit(1, a0, a1)
+    a0.rollback_marker(1)
+    task.read()
+    again = Producer(task.log, A0)
+    again.rollback_marker(0, generation=a0.generation)
+    with pytest.raises(Halted, match="went back to checkpoint 0, but generation 2 has said 1 before: its changelog"):
+        task.read()
+
+
+def test_a_marker_of_an_open_checkpoint_with_fewer_records_than_are_processed_halts() -> None:
+    """Its producer has begun again with the generation that it had, and its records are dropped as known (A6)."""
+    task, a0, a1 = running()
+    a0.send(1, "x", "y")
+    task.commit(1, a0, a1)
+    again = Producer(task.log, A0)
+    again.rollback_marker(0, generation=a0.generation)
+    again.send(1, "z")
+    again.mark(2)
+    with pytest.raises(Halted, match="ends checkpoint 2 before seq 2, but 2 is processed: its producer's changelog"):
+        task.read()
+
+
 def test_a_stale_rollback_marker_is_ignored() -> None:
     """Re-read, or late from a zombie: g' is not above the last generation announced in this channel (R4)."""
     task, a0, _ = running(generations=(3, 1))

@@ -5,8 +5,9 @@ What the log's own checksums hold (headers, markers, commits) is left alone: Kaf
 
 from grete.protocol.changelog import ChangelogType, InputDecision
 from grete.protocol.changelog_position import decode_changelog_position
-from grete.protocol.envelope import HEADER_SIZE, MessageType
+from grete.protocol.envelope import HEADER_SIZE, MessageType, decode_header
 from grete.protocol.ids import TopicPartition
+from grete.stores.memory import MemoryDisk
 from tests.verification.simulation.faulty_world import FaultyWorld, Rand
 from tests.verification.simulation.logical_checks import LogicalChecker
 from tests.verification.simulation.process import Process
@@ -55,6 +56,26 @@ def truncated_changelog(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     if rand() < 0.5:
         sim.population.kill(target, "dies with it")
     return f"{target.wiring.changelog} loses {count} messages"
+
+
+def emptied_changelog(sim: FaultyWorld, target: Process, _rand: Rand) -> str:
+    """Lose all of a changelog, as a new disk of a broker does, and all stores made of it; its streams know of it."""
+    wiring = target.wiring
+    into = sim.log.partition(wiring.changelog)
+    sent = [row for p in wiring.outputs for row in sim.log.partition(p).rows if _is_of(wiring.producer, row.value)]
+    if into.start > 0 or not sent:
+        return ""
+    _kill_all(sim, target)
+    for host in sim.population.hosts[target.task]:
+        host.replace(MemoryDisk())
+        host.backup = None
+    sim.checker.cut.add(target.task)
+    sim.must_halt.add(target.task)
+    return f"{wiring.changelog} loses all {sim.log.truncate(wiring.changelog, 0)} messages"
+
+
+def _is_of(producer: int, message: bytes | None) -> bool:
+    return decode_header(message or b"").producer == producer
 
 
 def flipped_bit_in_frame(sim: FaultyWorld, _target: Process, rand: Rand) -> str:

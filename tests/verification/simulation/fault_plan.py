@@ -33,6 +33,7 @@ HOURS = "idle hours"  # in worlds whose checkpoints are minutes apart
 DAMAGED = 0.06  # of the worlds
 DAMAGES = ("truncated stream", "truncated changelog", "flipped bit in a frame", "flipped bit in data")
 LOGICAL_DAMAGES = ("thinned input", "other outputs")  # of deterministic worlds
+EMPTIED = "emptied changelog"  # a damage that no seed draws: the other faults of all would be others
 # may follow a damage: what is read again is seen
 REVEALING = ("crash", "crash in a restore", "stale or wiped store")
 

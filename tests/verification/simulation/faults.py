@@ -9,6 +9,7 @@ from collections.abc import Callable
 from grete.stores.memory import MemoryDisk
 from tests.verification.simulation.boundary import CALLS, EARLY_CALLS, LOGICAL_CALLS, SIDES
 from tests.verification.simulation.damage import (
+    emptied_changelog,
     flipped_bit_in_data,
     flipped_bit_in_frame,
     other_outputs,
@@ -17,7 +18,7 @@ from tests.verification.simulation.damage import (
     truncated_stream,
 )
 from tests.verification.simulation.disk import copy_of
-from tests.verification.simulation.fault_plan import DAMAGES, HOURS, KINDS, LOGICAL_DAMAGES, UNKIND
+from tests.verification.simulation.fault_plan import DAMAGES, EMPTIED, HOURS, KINDS, LOGICAL_DAMAGES, UNKIND
 from tests.verification.simulation.faulty_world import FaultyWorld, Rand
 from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.process import Process
@@ -249,5 +250,6 @@ FAULTS: dict[str, Fault] = {
     "flipped bit in data": flipped_bit_in_data,
     "thinned input": thinned_input,
     "other outputs": other_outputs,
+    EMPTIED: emptied_changelog,
 }
-assert set(FAULTS) == {*KINDS, *UNKIND, HOURS, *DAMAGES, *LOGICAL_DAMAGES}
+assert set(FAULTS) == {*KINDS, *UNKIND, HOURS, *DAMAGES, *LOGICAL_DAMAGES, EMPTIED}

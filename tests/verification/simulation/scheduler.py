@@ -17,7 +17,7 @@ from tests.verification.simulation.builds import Builds, check_refused, is_refus
 from tests.verification.simulation.disk import copy_of
 from tests.verification.simulation.drain_checks import all_ended, all_read, check_drained
 from tests.verification.simulation.end_checks import AsksForTheEnd
-from tests.verification.simulation.fault_plan import DAMAGES, DRAIN, FAULTY, LOGICAL_DAMAGES, REVEALING, Fault
+from tests.verification.simulation.fault_plan import DAMAGES, DRAIN, EMPTIED, FAULTY, LOGICAL_DAMAGES, REVEALING, Fault
 from tests.verification.simulation.faults import FAULTS, WAITING, own_rand
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
@@ -332,7 +332,7 @@ class Simulation:
             return
         if target.host.disk.changelog_position is not None and rand() < 0.5:
             target.host.backup = copy_of(target.host.disk)  # may come back with a later fault
-        self.damaged = self.checker.damaged = self.damaged or fault.kind in {*DAMAGES, *LOGICAL_DAMAGES}
+        self.damaged = self.checker.damaged = self.damaged or fault.kind in {*DAMAGES, *LOGICAL_DAMAGES, EMPTIED}
         if fault.kind not in WAITING:
             self._hit()
         text = f"{fault.number}. {fault.kind} at step {self.time.step}: {what}"
