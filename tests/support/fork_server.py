@@ -22,7 +22,6 @@ from tests.support.forking import (
     MESSAGE_BYTES_MAX,
     OWN_GROUP,
     OWN_SESSION,
-    PROGRAMS,
     ROOT,
     ForkingPopen,
     Request,
@@ -37,7 +36,8 @@ IMPORTED = (
     "typer._adapters",
     "typer.rich_utils",
     *(f"grete.cli.commands.{path.stem}" for path in sorted((ROOT / "framework/cli/commands").glob("[!_]*.py"))),
-    *PROGRAMS[1:],
+    "grete.worker.life.process_main",
+    "tests.sinks.killed_worker",
 )
 
 

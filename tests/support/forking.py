@@ -28,7 +28,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = ("grete.cli", "grete.worker.life.process_main", "tests.sinks.killed_worker")
+PROGRAMS = (
+    "grete.cli",
+    "grete.worker.life.process_main",
+    "tests.calls.killed_calls",
+    "tests.cli.killed_applies",
+    "tests.client.spooling",
+    "tests.execution.killed_ingests",
+    "tests.execution.killed_snapshots",
+    "tests.feeds.killed_feeds",
+    "tests.sinks.killed_worker",
+    "tests.verification.chaos.zygote",
+)
 SEEDS = ("0", "random")  # values of PYTHONHASHSEED
 MESSAGE_BYTES_MAX, FILES_MAX = 1 << 17, 64
 SERVE = "import json, sys; from tests.support import fork_server; fork_server.serve(*json.loads(sys.argv[1]))"
