@@ -25,8 +25,9 @@ from grete.settings import Settings, with_texts
 from grete.state.read.checkpoints.commits import last_commit
 from grete.stores.store_directory import wipe_directory
 from grete.worker.process.worker import Worker
-from grete.worker.supervisor.completion import all_committed, reached
+from grete.worker.supervisor.completion import reached
 from grete.worker.supervisor.supervisor import Supervisor
+from tests.support.committed import all_committed
 
 LINES, WORDS, TOTALS = (TopicPartition(name, 0) for name in ("lines", "words", "totals"))
 WORDS_A_LINE = 8

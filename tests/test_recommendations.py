@@ -17,8 +17,9 @@ from grete.settings import Settings
 from grete.state.read.checkpoints.snapshots import snapshots
 from grete.state.read.snapshot_reader import SnapshotReader
 from grete.testing import Kit
-from grete.worker.supervisor.completion import all_committed, reached
+from grete.worker.supervisor.completion import reached
 from grete.worker.supervisor.local_job import LocalJob
+from tests.support.committed import all_committed
 from tests.support.recommendations import (
     END,
     WAIT_MS,

@@ -9,7 +9,7 @@ from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.replay.task_host import Faults, HostedTask, work_all
 from grete.settings import Settings
 from grete.state.read.checkpoints.commits import external_ends
-from grete.worker.supervisor.completion import passed
+from grete.worker.supervisor.completion import have_committed, idle_in, passed
 from grete.worker.supervisor.progress import CommitProgress
 
 START_MS = 1_700_000_000_000  # where virtual time begins: a moment in 2023
@@ -63,13 +63,13 @@ class JobHost:
         Not ``waits_for_idle``: they are about to end, and an input that has nothing more holds time back until then.
         Raises AssertionError if the job does not come to rest.
         """
-        idle_in: int | None = None
+        idle, inputs = None, len(external_ends(self.log, self.job))
         for _ in range(self._intervals() * self._steps_of_time()):
             self.process()
             if not self.faults.left and self._settled:
-                if idle_in is None:
-                    idle_in = self._idle_in(ending=ending) if ending or waits_for_idle else -1
-                if idle_in is not None and all(task.checkpoint_id >= idle_in for task in self.tasks.values()):
+                if idle is None:
+                    idle = idle_in(self.job, inputs, self.tasks.values(), ending=ending, waits_for_idle=waits_for_idle)
+                if idle is not None and have_committed(self.tasks.values(), idle):
                     return
             self.now_ms += self._until_due()
         restless = ", ".join(f"{task.name}: {task.status}" for task in self.tasks.values() if not task.settled)
@@ -128,16 +128,6 @@ class JobHost:
     @property
     def _waits_for_idle(self) -> bool:
         return len(external_ends(self.log, self.job)) > 1 and bool(self.job.topology().timed)
-
-    def _idle_in(self, *, ending: bool) -> int | None:
-        """Return a checkpoint that has what comes of it that all inputs are idle, or have ended; None: not yet.
-
-        Where only one partition is read, its last record has brought event time to where it ends.
-        """
-        if not (ending or self._waits_for_idle):
-            return -1
-        found = [task.ended_in if ending else task.idle_in for task in self.tasks.values()]
-        return None if None in found else max(each for each in found if each is not None)
 
     def _intervals(self) -> int:
         """Return the number of checkpoints after which a job that is not at rest never will be."""

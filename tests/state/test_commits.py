@@ -13,10 +13,11 @@ from grete.state.read.checkpoints.commits import (
     uncommitted_records,
 )
 from grete.testing import Kit
-from grete.worker.supervisor.completion import all_committed, reached, used_up
+from grete.worker.supervisor.completion import reached, used_up
 from grete.worker.supervisor.progress import CommitProgress
 from tasks.inverted_index import documents, job
 from tests.logs.lagging_log import LaggingLog
+from tests.support.committed import all_committed
 
 TEXTS = {f"doc-{number}": f"it goes on and on {number}" for number in range(8)}
 WORDS_PER_TEXT = 5  # different ones

@@ -12,7 +12,8 @@ from grete.settings import Settings
 from grete.state.read.checkpoints.commits import all_wirings, external_ends, last_commit
 from grete.state.read.checkpoints.snapshots import snapshots
 from grete.testing import Kit
-from grete.worker.supervisor.completion import all_committed, passed, reached
+from grete.worker.supervisor.completion import passed, reached
+from tests.support.committed import all_committed
 
 LINES = Topic("lines", key=utf8, value=utf8)
 SIDE = Topic("side", key=utf8, value=utf8)

@@ -1,8 +1,9 @@
 """Tells whether a job has processed its input: all before given offsets, and its outputs, is committed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
+from typing import Protocol
 
 from grete.api.jobs.job import Job
 from grete.core.deterministic.logical_watermarks import step_at
@@ -10,6 +11,43 @@ from grete.ports import LogReader
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
 from grete.state.read.checkpoints.commits import LastCommit, all_wirings, last_commit
+
+
+class TaskSaid(Protocol):
+    """The part of a task's report that tells how far it is; a task of the test kit has the same of itself."""
+
+    @property
+    def checkpoint_id(self) -> int:
+        """The last checkpoint that it has committed, or left out; -1: none is known."""
+        ...
+
+    @property
+    def idle_in(self) -> int | None:
+        """The checkpoint that says that all its inputs are idle."""
+        ...
+
+    @property
+    def ended_in(self) -> int | None:
+        """The checkpoint that says that all its inputs have ended."""
+        ...
+
+
+def idle_in(job: Job, inputs: int, tasks: Iterable[TaskSaid], *, ending: bool, waits_for_idle: bool) -> int | None:
+    """Return a checkpoint that has what comes of it that all inputs are idle (E4) or have ended (E7); None: not yet.
+
+    Where only one of ``inputs`` partitions is read, its last record has brought event time to where it ends.
+    ``ending``: the job is drained.
+    """
+    if not (ending or (waits_for_idle and inputs > 1 and job.topology().timed)):
+        return 0
+    found = [task.ended_in if ending else task.idle_in for task in tasks]
+    known = [checkpoint_id for checkpoint_id in found if checkpoint_id is not None]
+    return max(known, default=None) if len(known) == len(found) else None
+
+
+def have_committed(tasks: Iterable[TaskSaid], checkpoint_id: int) -> bool:
+    """Tell whether these have committed, or left out, a checkpoint not below this one, each in its present life."""
+    return all(task.checkpoint_id >= checkpoint_id for task in tasks)
 
 
 def used_up(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> bool:
@@ -39,7 +77,7 @@ def passed(
     For deterministic mode, where checkpoints are local (D4): all that came of it has the logical time of its sources,
     or of the end of the step that it lies in (E2), and each task's commit says up to which time it has everything of
     its channels (D1). So do commits of aligned tasks that read of deterministic ones; what is behind those, checkpoints
-    tell (``reached``, ``all_committed``). ``covered_t``: by task, the time up to which its last commit has everything,
+    tell (``reached``, ``have_committed``). ``covered_t``: by task, the time up to which its last commit has everything,
     if that is more than the commit says: nothing has come since.
     """
     last_t, frontiers = -1, []
@@ -76,9 +114,3 @@ def reached(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: Las
 
 def _has_read(commit: Commit, ends: dict[TopicPartition, int]) -> bool:
     return all(e.offset >= ends.get(TopicPartition(e.topic, e.partition), 0) for e in commit.external)
-
-
-def all_committed(log: LogReader, job: Job, checkpoint_id: int, last: LastCommit | None = None) -> bool:
-    """Tell whether every aligned task has committed a checkpoint not below ``checkpoint_id``, by its changelog."""
-    commits = ((last or partial(last_commit, log))(w.changelog) for w in all_wirings(job) if not w.deterministic)
-    return all(found is not None and found.commit.checkpoint_id >= checkpoint_id for found in commits)

@@ -13,7 +13,7 @@ from grete.ports import LogReader
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskReport
 from grete.state.read.checkpoints.commits import all_wirings, external_ends, readable_ends
-from grete.worker.supervisor.completion import passed, reached, used_up
+from grete.worker.supervisor.completion import have_committed, idle_in, passed, reached, used_up
 from grete.worker.supervisor.input_progress import InputProgress
 from grete.worker.supervisor.progress import CommitProgress
 
@@ -119,13 +119,11 @@ class Completion:
             return self._have_told(tasks) and used_up(self._log, self._job, ends, self.commits.last_commit)
         if self._reached is None or self._reached[0] != ends:
             checkpoint_id = reached(self._log, self._job, ends, self.commits.last_commit)
-            idle_in = self._idle_in(tasks)
-            self._reached = (
-                None if checkpoint_id is None or idle_in is None else (dict(ends), max(checkpoint_id, idle_in))
-            )
+            idle = self._idle_in(tasks)
+            self._reached = None if checkpoint_id is None or idle is None else (dict(ends), max(checkpoint_id, idle))
         # not below the checkpoint in which they got there: sources close checkpoints on and on, and are always ahead
-        names = [each.name for each in all_wirings(self._job) if not each.deterministic]
-        return self._reached is not None and _have_committed(tasks, names, self._reached[1])
+        aligned = (tasks[each.name] for each in all_wirings(self._job) if not each.deterministic)
+        return self._reached is not None and have_committed(aligned, self._reached[1])
 
     def _have_told(self, tasks: Mapping[str, TaskReport]) -> bool:
         """Tell whether no task has committed since its report: without a guarantee, what was read since may be held."""
@@ -135,24 +133,11 @@ class Completion:
     def _idle_is_committed(self, ends: EndOffsets, tasks: Mapping[str, TaskReport]) -> bool:
         """Tell whether all inputs are idle, or have ended, and the tasks that commit by their timer have done so."""
         if self._idle is None or self._idle[0] != ends:
-            idle_in = self._idle_in(tasks)
-            self._idle = None if idle_in is None else (dict(ends), idle_in)
-        names = [each.name for each in all_wirings(self._job) if each.deterministic or not self._aligned]
-        return self._idle is not None and _have_committed(tasks, names, self._idle[1])
+            idle = self._idle_in(tasks)
+            self._idle = None if idle is None else (dict(ends), idle)
+        timed = (tasks[each.name] for each in all_wirings(self._job) if each.deterministic or not self._aligned)
+        return self._idle is not None and have_committed(timed, self._idle[1])
 
     def _idle_in(self, tasks: Mapping[str, TaskReport]) -> int | None:
-        """Return a checkpoint that has what comes of it that all inputs are idle (E4) or ended (E7); None: not yet.
-
-        Where only one partition is read, its last record has brought event time to where it ends.
-        """
-        waits = self.waits_for_idle and len(self.inputs.committed) > 1 and bool(self._job.topology().timed)
-        if not (self.draining or waits):
-            return 0
-        idle = [task.ended_in if self.draining else task.idle_in for task in tasks.values()]
-        known = [checkpoint_id for checkpoint_id in idle if checkpoint_id is not None]
-        return max(known, default=None) if len(known) == len(idle) else None
-
-
-def _have_committed(tasks: Mapping[str, TaskReport], names: Sequence[str], checkpoint_id: int) -> bool:
-    """Tell whether these have committed, or left out, a checkpoint not below this one, each in its present life."""
-    return all(tasks[name].checkpoint_id >= checkpoint_id for name in names)
+        inputs, waits = len(self.inputs.committed), self.waits_for_idle
+        return idle_in(self._job, inputs, tasks.values(), ending=self.draining, waits_for_idle=waits)
