@@ -20,6 +20,7 @@ class LogFile:
         """``connect`` opens it; None: to read only. Raises as EmbeddedReader."""
         self.path, self.guard = path, Guard(path)
         self._numbers: dict[TopicPartition, int] = {}  # partitions are never deleted, so what is here stays right
+        self.ended: dict[int, tuple[int, int]] = {}  # partition → (its end when it was read last, data_version then)
         with self.guard, ExitStack() as opened:
             self.sql = self._read_only() if connect is None else connect(opened)
             opened.callback(self.sql.close)

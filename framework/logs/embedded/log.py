@@ -291,7 +291,7 @@ class EmbeddedLog(EmbeddedReader):
         moves = [(tail.next, tail.fence, tail.time_ms, number) for number, tail in tails.items()]
         self.file.sql.executemany(_MOVE, moves)
         for number in tails:
-            self._committed |= self.forget_end(number)
+            self._committed |= self.file.ended.pop(number, None) is not None
         self._written += sum(len(row[4]) for row in rows if row[4]) + PAGE_BYTES * (len(tails) + 1)
         return deliveries
 

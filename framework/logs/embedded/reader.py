@@ -34,7 +34,6 @@ class EmbeddedReader:
         """
         self.path = path
         self.file = LogFile(path, connect)
-        self._ended: dict[int, tuple[int, int]] = {}  # partition → (its end when it was read last, data_version then)
 
     def partitions(self, topic: str) -> int | None:
         """Return the number of partitions, or None if there is no such topic."""
@@ -78,7 +77,7 @@ class EmbeddedReader:
         with self.file.guard:
             number = self.file.number_of(partition)
             version = self.file.sql.execute(VERSION_SQL).fetchone()[0]
-            if self._ended.get(number) == (offset, version):
+            if self.file.ended.get(number) == (offset, version):
                 return []
             rows = self._rows(number, offset, max_bytes)
             if not _continues(rows, offset):  # at the end, out of range or damaged: look again, at one state of all
@@ -97,7 +96,7 @@ class EmbeddedReader:
                 if offset < end and not _continues(rows, offset):
                     raise corrupt(self.path, f"{partition}: messages are missing from offset {offset} on")
                 if not rows:
-                    self._ended[number] = offset, version
+                    self.file.ended[number] = offset, version
             return rows
 
     def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
@@ -130,10 +129,6 @@ class EmbeddedReader:
     def close(self) -> None:
         """Release the file. A second close does nothing."""
         self.file.close()
-
-    def forget_end(self, number: int) -> bool:
-        """Look again where a partition ends, as something was appended; return whether it was read to its end here."""
-        return self._ended.pop(number, None) is not None
 
     # --- inside ---
 
