@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from grete.errors import ConfigError, OffsetOutOfRange
+from grete.logs.topic_identity import no_partition
 from grete.open_transaction import OpenTransaction
 from grete.ports import Delivery, ExternalRecord, LogRow
 from grete.protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
@@ -60,7 +61,7 @@ class MemoryLogData:
         """Return the partition. Raises ConfigError if there is none."""
         found = self.partitions.get(partition)
         if found is None:
-            raise ConfigError(f"there is no partition {partition}: create the topic first", partition=partition)
+            raise no_partition(partition, self.partition_counts.get(partition.topic))
         return found
 
     def append(

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from grete.errors import Halted
+from grete.errors import ConfigError, Halted
 from grete.halts import HaltCode
 from grete.ports import JobLog, JobMetadata, MetadataReader
+from grete.protocol.ids import TopicPartition
 
 CREATED_AGAIN = (
     "offsets in it begin from 0, so the job cannot tell which records it has read. Bring the topic back, or "
@@ -18,6 +19,18 @@ OUTPUT_GONE = (
 METADATA_GONE = (
     "it held what the job's state is compared with at each start. Start the job again: it pins what the code says then"
 )
+
+
+def no_partition(asked: TopicPartition, count: int | None) -> ConfigError:
+    """Return the error for a partition that is not there, of a topic that has ``count``; None: no such topic."""
+    if count is None:
+        text = f"there is no partition {asked}: create the topic first"
+    else:
+        text = (
+            f"there is no partition {asked}: topic {asked.topic} has {count}. The code asks for more than the log has: "
+            "run it with as many partitions as the job was started with"
+        )
+    return ConfigError(text, partition=asked)
 
 
 def more_partitions(topic: str, found: int, before: int) -> str:

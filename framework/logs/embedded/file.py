@@ -8,6 +8,7 @@ from pathlib import Path
 from grete.errors import ConfigError
 from grete.logs.embedded.errors import Guard, corrupt
 from grete.logs.embedded.schema import open_to_read
+from grete.logs.topic_identity import no_partition
 from grete.protocol.ids import TopicPartition
 
 Connect = Callable[[ExitStack], sqlite3.Connection]
@@ -40,9 +41,9 @@ class LogFile:
                     "SELECT id FROM partition WHERE topic = ? AND partition = ?", tuple(partition)
                 ).fetchone()
             if row is None:
-                raise ConfigError(
-                    f"{self.path}: there is no partition {partition}: create the topic first", partition=partition
-                )
+                with self.guard:
+                    count = self.count(partition.topic)
+                raise no_partition(partition, count)
             number = self._numbers[partition] = int(row[0])
         return number
 

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable, Sequence
 
-from grete.errors import ConfigError
 from grete.logs.kafka.client.errors import Troubles
 from grete.logs.kafka.client.metadata_client import BEHIND_S, SPREAD_S_MAX, MetadataClient
 from grete.logs.kafka.client.tls_diagnosis import ClientConfig
 from grete.logs.patience import Patience
+from grete.logs.topic_identity import no_partition
 from grete.protocol.ids import TopicPartition
 
 
@@ -52,4 +52,4 @@ class Connection:
                 time.sleep(BEHIND_S)
                 count = self.partitions(partition.topic)
             if count is None or not 0 <= partition.partition < count:
-                raise ConfigError(f"there is no partition {partition}: create the topic first", partition=partition)
+                raise no_partition(partition, count)
