@@ -1,13 +1,21 @@
-"""Slices of timers in deterministic mode (E10): results are those of one call, and a replay of history makes them."""
+"""Slices of timers (E10): in deterministic mode results are those of one call, and a replay and an audit make them."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import cast
 
 import pytest
 
-from grete import Input, Job, Output, Record, Task, Timer, Timers, Topic, int64, utf8
+from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
 from grete.core.graph.task_topology import wire
-from grete.errors import TaskError
+from grete.errors import ConfigError, TaskError
 from grete.execution.task_code import firing
 from grete.execution.timing import timers
+from grete.ports import JobLogReader
 from grete.protocol.changelog import InputDecision
+from grete.replay.audit import followed
+from grete.replay.audit.followed import AuditBegun, FollowedAudit
+from grete.replay.audit.steps import AuditStep
 from grete.replay.replay import replay
 from grete.settings import Settings
 from grete.state.read.recorded_task import recorded_task
@@ -121,3 +129,76 @@ def test_a_row_that_never_ends_is_refused_across_slices(monkeypatch: pytest.Monk
     kit.feed(LINES, "b", step, timestamp=1 << 40)
     with pytest.raises(TaskError, match=said):
         kit.run()
+
+
+TOTALS = Topic("totals", key=utf8, value=int64)
+
+
+class Counts(Task):
+    """A record sets timers, a second apart; each counts those before it."""
+
+    lines = Input(LINES)
+    timers = Timers()
+    counts = Store("counts", key=utf8, value=int64)
+    out = Output(TOTALS)
+    added = 1  # by a timer
+
+    def process(self, record: Record[str, int]) -> None:
+        """Set them."""
+        for number in range(record.value):
+            self.timers.schedule(record.timestamp + number * SECOND, record.key)
+
+    def on_timer(self, timer: Timer) -> None:
+        """Count."""
+        count = self.counts.get(timer.key, 0) + self.added
+        self.counts.put(timer.key, count)
+        self.out.send(timer.key, count)
+
+
+def refused(audit: FollowedAudit) -> str:
+    """Return why the next step is refused; empty: it is not there yet."""
+    try:
+        assert audit.look() is None
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.usefixtures("slices")
+def test_an_audit_compares_around_a_commit_within_a_burst(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step from before a burst to behind it, and one that begins within it, find what is wrong and nothing else.
+
+    A step that ends within it is refused: a commit has no count of the timers that have fired.
+    """
+    monkeypatch.setattr(followed, "know_starts", lambda *_: None)  # a kit's log has no metadata
+    monkeypatch.setattr(followed, "output_counts", lambda *_: {"totals": 1})
+    job, settings = Job("counted", stages=[Counts]), Settings(checkpoint_interval_ms=100)
+
+    def begun(name: str) -> FollowedAudit:
+        log = cast(JobLogReader, kit._log)  # but for the metadata, which the two above have replaced
+        audit = audits.enter_context(FollowedAudit(job, log, settings, tmp_path / name, 1.0))
+        assert isinstance(audit.look(), AuditBegun)
+        return audit
+
+    with ExitStack() as audits, Kit(job, settings=settings) as kit:
+        kit.feed(LINES, "a", 20, timestamp=0)
+        kit.run()
+        kit.advance(200)
+        before = begun("before")
+        kit.feed(LINES, "b", 1, timestamp=100 * SECOND)
+        while not (why := refused(before)):
+            kit.step()
+            kit.now_ms += 40
+        assert "closed while many timers were due" in why
+        within, wrong = begun("within"), begun("wrong")
+        assert 0 < kit.state(Counts.counts)["a"] < 20
+        kit.run()
+        kit.advance(200)
+        for audit in (before, within):
+            step = audit.look()
+            assert isinstance(step, AuditStep)
+            assert (step.caught_up, step.keys > 20, step.differences) == (True, True, [])
+        monkeypatch.setattr(Counts, "added", 2)
+        step = wrong.look()
+        assert isinstance(step, AuditStep)
+        assert [each.key for each in step.differences] == [b"a", b"b"]
