@@ -23,7 +23,7 @@ def test_a_record_that_is_skipped_leaves_nothing_behind_in_any_stage() -> None:
     worlds = _run("at-most-once")
     assert len(worlds) >= 4
     assert sum(world.checker.seen["records skipped"] for world in worlds) > 10
-    assert sum(world.seen["slices of timers"] for world in worlds) > 100
+    assert sum(world.seen["slices of timers"] for world in worlds) > 50
     assert sum(world.seen["checkpoints closed with timers that are due"] for world in worlds) > 0
 
 
