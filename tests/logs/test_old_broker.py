@@ -10,6 +10,7 @@ import pytest
 from grete.errors import ConfigError
 from grete.logs import patience
 from grete.logs.kafka import KafkaLog
+from grete.logs.kafka.write.producer import KafkaWriter
 
 
 @pytest.fixture
@@ -56,7 +57,20 @@ def _metadata(port: int, version: int) -> bytes:
 
 
 def test_a_broker_that_is_too_old_is_named(old_broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker without idempotent producers is refused at once, with the version that is needed."""
+    """A broker without idempotent producers is refused with the version that is needed: at the first request, if not
+    before. Each client finds out alone, and which one is first to answer is the machine's business.
+    """
     monkeypatch.setattr(patience, "CONNECT_S_MAX", 5.0)
     with pytest.raises(ConfigError, match=r"too old: Grete needs Kafka 2\.5"):
-        KafkaLog(old_broker)
+        KafkaLog(old_broker).create_topic("guarded", 1)
+
+
+def test_an_old_broker_is_named_by_the_first_request(old_broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where the connection is there before the producer has found out."""
+    monkeypatch.setattr(KafkaWriter, "answers", lambda _: True)
+    log = KafkaLog(old_broker)
+    try:
+        with pytest.raises(ConfigError, match=r"too old: Grete needs Kafka 2\.5"):
+            log.create_topic("guarded", 1)
+    finally:
+        log.close()

@@ -80,7 +80,9 @@ class MetadataClient:
         return self._counted(listed, topic)
 
     def _counted(self, listed: Any, topic: str) -> int | None:
-        found = listed.topics[topic]
+        found = listed.topics.get(topic)
+        if found is None:  # an old broker may leave out what it does not know
+            return None
         if found.error is None:
             self._found.add(topic)
             return len(found.partitions)
