@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.suite.tiers import NEEDS, TIERS
+from tests.test_tidy import tracked
 
 ROOT = Path(__file__).parents[1]
 HACKING = (ROOT / "docs" / "hacking.md").read_text("utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+SINK_FILES_MAX = 8  # more would be dear: the sink to HTTP touched 36
 # question, thread, page, file, definition: from a question to a line in three steps
 ROW = re.compile(r"^\| ([^|]+\?) \| ([^|]+#\d[^|]*)? ?\| \[[^]]+\]\(([^)]+)\) \| `([^`]+)` `([^`]+)` \|$", re.MULTILINE)
 QUESTIONS = ROW.findall(HACKING)
@@ -75,6 +77,17 @@ def test_each_definition_that_is_named_is_there() -> None:
     named = re.findall(r"`([\w/]+\.py)`\s+`(\w[\w.]*)`", HACKING)
     assert len(named) > len(QUESTIONS)
     assert [f"{file}: {name}" for file, name in named if name not in defined(ROOT / file)] == []
+
+
+def test_a_new_sink_touches_eight_files_at_most() -> None:
+    """The worked example: the table of docs/hacking.md is complete, for no other file has the name of its system."""
+    listed = re.findall(r"^\| `([^`]+)` \|", HACKING.split("### A sink\n")[1].split("\n### ")[0], re.MULTILINE)
+    system = Path(listed[0]).stem.partition("_")[0]
+    tables = {"docs/TESTS.md", *(str(path.relative_to(ROOT)) for path in tracked("tests/suite/*.csv"))}  # measured
+    naming = [path for path in tracked() if system.encode() in path.name.encode() + path.read_bytes().lower()]
+    assert {str(path.relative_to(ROOT)) for path in naming} - tables <= set(listed)
+    assert len(naming) > 5
+    assert len(listed) <= SINK_FILES_MAX
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/hacking.md"])

@@ -1,5 +1,6 @@
 """The sinks under test that are no log: a declaration, and the content that a stranger finds there."""
 
+import importlib
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +9,8 @@ from typing import Any
 import msgspec
 import psycopg
 
-from grete import Files, Table, json
-from grete.execution.sinks.sink_targets import sinks_of
+from grete import External, Files, Table, json
+from grete.execution.sinks.sink_targets import SinkTarget, sinks_of
 from grete.testing.contracts import SinkWorld
 
 DDL = "CREATE TABLE numbers (task TEXT NOT NULL, number BIGINT NOT NULL)"
@@ -22,14 +23,28 @@ class Numbered(msgspec.Struct):
     number: int
 
 
-class DeclaredWorld(SinkWorld):
-    """A place that an output of a task is declared for: ``declared``."""
+def declared_for(target: str) -> SinkTarget:
+    """Return the declaration of a directory, of a table in a file or at a url, or of ``module:class:place``."""
+    if Path(target).is_dir():
+        return Files(target, json(Numbered))
+    if (own := own_sink(target)) is not None:
+        return External("own", json(Numbered), lambda: own(target.split(":", 2)[2]))
+    return Table(target, "numbers", json(Numbered))
 
-    def __init__(
-        self, declared: Files[Numbered] | Table[Numbered], content: Callable[[], dict[str, list[int]]]
-    ) -> None:
-        super().__init__(lambda: next(iter(sinks_of({"out": declared}).values())), content)
-        self.declared = declared
+
+def own_sink(target: str) -> type[Any] | None:
+    """Return the class that ``module:class:place`` names, a sink somebody wrote; None of any other target."""
+    module, _, rest = target.partition(":")
+    name, colon, _ = rest.partition(":")
+    return getattr(importlib.import_module(module), name) if colon and name.isidentifier() else None
+
+
+class DeclaredWorld(SinkWorld):
+    """A place that an output of a task is declared for, by a text that can be handed to another process: ``target``."""
+
+    def __init__(self, target: str, content: Callable[[], dict[str, list[int]]]) -> None:
+        super().__init__(lambda: next(iter(sinks_of({"out": declared_for(target)}).values())), content)
+        self.target = target
 
 
 def files_world(directory: Path) -> DeclaredWorld:
@@ -41,7 +56,7 @@ def files_world(directory: Path) -> DeclaredWorld:
         lines = [line for path in paths for line in path.read_bytes().splitlines()]
         return by_task([msgspec.json.decode(line, type=Numbered) for line in lines])
 
-    return DeclaredWorld(Files(str(directory), value=json(Numbered)), content)
+    return DeclaredWorld(str(directory), content)
 
 
 def place_of(stem: str) -> tuple[int, int]:
@@ -62,7 +77,7 @@ def sqlite_world(path: Path) -> DeclaredWorld:
 
     ask(DDL)
     content = lambda: by_task([Numbered(*row) for row in ask("SELECT * FROM numbers ORDER BY rowid")])  # noqa: E731  # one line
-    return DeclaredWorld(Table(str(path), "numbers", json(Numbered)), content)
+    return DeclaredWorld(str(path), content)
 
 
 def postgres_world(url: str) -> DeclaredWorld:
@@ -75,7 +90,7 @@ def postgres_world(url: str) -> DeclaredWorld:
             rows = connection.execute("SELECT task, number FROM numbers ORDER BY place").fetchall()
         return by_task([Numbered(*row) for row in rows])
 
-    return DeclaredWorld(Table(url, "numbers", json(Numbered)), content)
+    return DeclaredWorld(url, content)
 
 
 def by_task(rows: list[Numbered]) -> dict[str, list[int]]:

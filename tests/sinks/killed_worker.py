@@ -4,15 +4,17 @@ Run as a script: target of the sink, directory of the job, state directory, poin
 framework serves this: the sinks are wrapped here, in the worker's own process.
 """
 
+import itertools
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from grete import Files, Input, Job, Output, Record, Table, Task, Topic, int64, json, utf8
+from grete import Input, Job, Output, Record, Task, Topic, int64, utf8
 from grete.errors import FrameworkError
 from grete.job.directory import JobDirectory
 from grete.settings import Settings
@@ -21,7 +23,7 @@ from grete.sinks.sql import SqlSink
 from grete.worker.life.lifetime import run_worker
 from grete.worker.life.opening import open_worker
 from grete.worker.logs.worker_log import configure_logs
-from tests.contracts.sinks import Numbered
+from tests.contracts.sinks import Numbered, declared_for, own_sink
 
 COMMITTED, HALF, WRITTEN, INSIDE, SHOWN, APPLIED = "committed", "half written", "written", "inside", "shown", "applied"
 POINTS = (COMMITTED, HALF, WRITTEN, INSIDE, SHOWN, APPLIED)
@@ -42,15 +44,15 @@ NUMBERS = Topic("numbers", key=utf8, value=int64)
 
 def settings_of(sink_delivery: str) -> Settings:
     """Return the settings of a worker: of early releases most are ahead of any commit."""
+    stop_ms = int(LIMIT_S * 1000)  # on a loaded machine a sink takes longer than the default
     if sink_delivery == "early":
-        return Settings(sink_delivery="early", checkpoint_interval_ms=1_000)
-    return Settings(checkpoint_interval_ms=50)
+        return Settings(sink_delivery="early", checkpoint_interval_ms=1_000, shutdown_timeout_ms=stop_ms)
+    return Settings(checkpoint_interval_ms=50, shutdown_timeout_ms=stop_ms)
 
 
 def job_writing(target: str, sink_delivery: str) -> Job:
-    """Return a job that writes numbers to a directory or, if it is a file or url, to a table."""
-    value = json(Numbered)
-    sink: Any = Files(target, value) if Path(target).is_dir() else Table(target, "numbers", value)
+    """Return a job that writes numbers to a sink."""
+    sink: Any = declared_for(target)
 
     class Export(Task):
         numbers = Input(NUMBERS)
@@ -103,14 +105,41 @@ def around(point: Point, owner: Any, method: str, before: str | None, after: str
     setattr(owner, method, wrapped)
 
 
+def line_by_line(reached: Callable[[str], None], owner: type[Any]) -> None:
+    """Let ``commit`` say ``line 1``, ``line 2`` and so on before each line of the sink's own module that it runs."""
+    original: Callable[[Any], None] = owner.commit
+
+    def commit(self: Any) -> None:
+        lines = itertools.count(1)
+
+        def trace(frame: FrameType, event: str, _: Any) -> Any:
+            if frame.f_globals["__name__"] != owner.__module__:
+                return None
+            if event == "line":
+                reached(f"line {next(lines)}")
+            return trace
+
+        sys.settrace(trace)
+        try:
+            original(self)
+        finally:
+            sys.settrace(None)
+
+    owner.commit = commit
+
+
 def main() -> int:
     """Run the worker."""
     target, directory, state, name, act, sink_delivery = sys.argv[1:]
     point = Point(name, act)
-    for sink in (FilesSink, SqlSink):
+    own = own_sink(target)
+    if own is not None:
+        line_by_line(point.reached, own)
+    for sink in (FilesSink, SqlSink) if own is None else (own,):
         around(point, sink, "begin", COMMITTED, None)
         around(point, sink, "write", None, HALF)
         around(point, sink, "commit", WRITTEN, APPLIED)
+    for sink in (FilesSink, SqlSink):
         around(point, sink, "last_released", ASKED, ANSWERED)
         around(point, sink, "release", RELEASING, RELEASED)
     around(point, Path, "rename", INSIDE, SHOWN)

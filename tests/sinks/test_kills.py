@@ -5,13 +5,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from grete import Files
 from grete.errors import ExitCode
 from grete.job.directory import JobDirectory
 from grete.logs.embedded import EmbeddedLog
@@ -45,9 +44,8 @@ class Story:
     """A job with a sink, its lives one after another, and the numbers fed so far."""
 
     def __init__(self, world: DeclaredWorld, directory: Path, sink_delivery: str) -> None:
-        declared = world.declared
         self.world = world
-        self.target = declared.directory if isinstance(declared, Files) else declared.url
+        self.target = world.target
         self.directory, self.state = directory / "job", directory / "state"
         self.fed = 0
         self._lives: list[subprocess.Popen[bytes]] = []
@@ -107,6 +105,21 @@ class Story:
         except subprocess.TimeoutExpired:
             raise AssertionError(self._output.read_text()) from None
 
+    def survive(self, points: Iterable[str]) -> None:
+        """Kill a life at each point, every third one with its disk; two more lives, and each output is there once."""
+        for number, point in enumerate(points):
+            self.feed()
+            assert self.ends(self.live(point)) == -signal.SIGKILL, point
+            if number % 3 == 2:
+                shutil.rmtree(self.state)
+        for _ in range(2):
+            self.feed()
+            life = self.live()
+            self.until_committed()
+            life.send_signal(signal.SIGTERM)
+            assert self.ends(life) == ExitCode.DONE
+            assert self.world.content() == {"a": list(range(self.fed))}
+
     def close(self) -> None:
         """End what still lives."""
         for life in self._lives:
@@ -148,24 +161,13 @@ def early(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
 @pytest.mark.timeout(600)  # eight starts of a worker, one after another
 def test_killed_at_every_point_each_output_is_there_once(story: Story) -> None:
     """One life after another is killed at the next point, every third one loses its disk; two more repeat nothing."""
-    for number, point in enumerate(POINTS):
-        story.feed()
-        assert story.ends(story.live(point)) == -signal.SIGKILL, point
-        if number % 3 == 2:
-            shutil.rmtree(story.state)
-    for _ in range(2):
-        story.feed()
-        life = story.live()
-        story.until_committed()
-        life.send_signal(signal.SIGTERM)
-        assert story.ends(life) == ExitCode.DONE
-        assert story.world.content() == {"a": list(range(story.fed))}
+    story.survive(POINTS)
 
 
 def test_a_worker_that_sleeps_over_its_application_changes_nothing(story: Story) -> None:
     """It wakes up after a successor has applied its checkpoint and later ones; it gives way, and nothing is doubled."""
     story.feed()
-    point = SHOWN if isinstance(story.world.declared, Files) else POINTS[0]  # a database waits for one in the middle
+    point = SHOWN if Path(story.target).is_dir() else POINTS[0]  # a database waits for one in the middle
     zombie = story.live(point, HOLD)
     assert zombie.stdin is not None
     assert zombie.stdout is not None

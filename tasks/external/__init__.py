@@ -1,0 +1,1 @@
+"""Sinks to systems that Grete does not know, each in one file."""
