@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from docs.hooks import modules
+from tests.test_hacking import defined
 from tests.verification.model.counterexamples import COUNTEREXAMPLES
 from tests.verification.outside.mutants import mutants as outside_mutants
 from tests.verification.simulation.counters import SOMETIMES
@@ -15,6 +16,7 @@ from tests.verification.simulation.rules import INVARIANTS
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 LINE_MAX = 120
+CHAPTER_LINES_MAX = 45  # one screen
 NAMES = ("PROTOCOL.md", "TRACEABILITY.md", "SIMULATION.md", "guides/kafka.md")
 PAGES = {name: (DOCS / name).read_text("utf-8") for name in NAMES}
 KINDS = {"inv.": set(INVARIANTS), "mut.": set(MUTANTS), "counterexample": set(COUNTEREXAMPLES)}
@@ -206,6 +208,19 @@ def test_the_map_names_files_that_are_there() -> None:
             wrong += [] if path.exists() else [name]
             folder = path if name.endswith("/") else path.parent
     assert wrong == []
+
+
+def test_each_chapter_fits_on_a_screen_and_names_what_is_there() -> None:
+    """A life in the architecture has at most 45 lines; each file is there, and defines the name that follows it."""
+    page = (ROOT / "docs/ARCHITECTURE.md").read_text("utf-8")
+    chapters = re.findall(r"^## (Life of .*|Life after .*)\n((?:(?!## ).*\n)*)", page, re.MULTILINE)
+    assert len(chapters) == 6
+    assert {title: n for title, text in chapters if (n := len(text.splitlines()) + 1) > CHAPTER_LINES_MAX} == {}
+    named = [each for _, text in chapters for each in re.findall(r"`([\w/]+/\w+\.py)`(?:\s+`([\w.]+)`)?", text)]
+    files = {file: next(filter(Path.is_file, (ROOT / "framework" / file, ROOT / file)), None) for file, _ in named}
+    assert [file for file, path in files.items() if path is None] == []
+    assert len(named) > 30
+    assert [f"{file}: {name}" for file, name in named if name and name not in defined(files[file] or ROOT)] == []
 
 
 def test_every_decision_is_in_the_index() -> None:
