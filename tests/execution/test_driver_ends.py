@@ -94,6 +94,37 @@ def test_an_unacknowledged_commit_ends_the_process() -> None:
     assert after.core.frozen == 1
 
 
+# --- a state that must not be ----------------------------------------------------------------------------------------
+
+
+def test_a_fenced_task_names_a_violated_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that another has replaced says so first, and then that more was acknowledged than it has sent (C5)."""
+    task, a0, a1 = driven()
+    Driven(data=task.data, nonce=b"another process!").start()
+    verify_tail = task.core.ownership.verify_tail
+
+    def broken(offset: int, value: bytes) -> None:
+        task.core.sender.acked = 1 << 40
+        verify_tail(offset, value)
+
+    monkeypatch.setattr(task.core.ownership, "verify_tail", broken)
+    a0.mark(1)
+    a1.mark(1)
+    with pytest.raises(Fenced, match=r"another worker has taken over .*; besides, b-0 violates an invariant \(Sender"):
+        task.run()
+
+
+def test_a_rollback_of_a_state_that_must_not_be_ends_the_task() -> None:
+    """A producer takes a record back, and the task finds that its position counts what it has not read (C6)."""
+    task, a0, _ = driven()
+    a0.send(1, "rolled back")
+    task.run()
+    task.core.inputs.early.bytes = 7
+    a0.rollback_marker(0)
+    with pytest.raises(AssertionError):
+        task.run()
+
+
 # --- sinks ------------------------------------------------------------------------------------------------------------
 
 

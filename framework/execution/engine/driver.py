@@ -5,6 +5,7 @@
 
 from grete.core import actions as do
 from grete.core import events as on
+from grete.core.faults import names_violations
 from grete.core.lifecycle import TaskStatus
 from grete.execution.changelog.changelog_writer import DataSlices, RewriteBudget
 from grete.execution.changelog.own_changelog import OwnChangelog
@@ -45,6 +46,7 @@ class TaskDriver:
         self._trimmed: dict[TopicPartition, int] = {}
         self._stream_trims = StreamTrims(parts.io.settings.stream_retention_ms)
 
+    @names_violations
     def start(self, *, nonce: bytes, host: str, pid: int, wall_ms: int) -> None:
         """Begin: nothing is written before the claim (C1)."""
         parts = self.parts
@@ -76,6 +78,7 @@ class TaskDriver:
         """The job is drained: all inputs from outside have ended (E7). Again for each process until it has finished."""
         self.event_time.end_inputs()
 
+    @names_violations
     def delivered(self, *deliveries: Delivery) -> bool:
         """Take the log's answers to some of our sends; return whether a ``tick`` can do something now.
 
@@ -107,6 +110,7 @@ class TaskDriver:
         where = delivery.offset, delivery.append_time_ms, int(now), delivery.fenced, delivery.trailing
         parts.tell(on.ChangelogAppended(*where, mono_us=int(now * 1_000)))
 
+    @names_violations
     def tick(self) -> bool:
         """Do the next thing; False if there is nothing to do before a delivery, a new message or ``due_in_ms``."""
         parts, mode = self.parts, self.mode
@@ -213,6 +217,7 @@ class TaskDriver:
             case do.ClearSpill():
                 self._early.clear()
             case do.DropOpen():
+                self.core.check_invariants()  # a rollback goes on with what it keeps
                 parts.io.overlay.drop_open()
                 parts.inputs.holes.rolled_back()
                 parts.runner.reset()

@@ -12,16 +12,17 @@ from tests.verification.simulation.oracle import Violation
 
 
 def check_steps(core: TaskCore | DeterministicCore, process: str) -> None:
-    """Let a core check its state after each step. A state that must not be raises Violation."""
+    """Let a core check its state after each step, one that ends it included. What must not be raises Violation."""
     step = core.step
 
     def checked(event: Event) -> Sequence[Action]:
-        actions = step(event)
         try:
-            core.check_invariants()
-        except AssertionError as error:
-            raise Violation("core", f"{process}: after {event}: {error}") from error
-        return actions
+            return step(event)
+        finally:
+            try:
+                core.check_invariants()
+            except AssertionError as error:
+                raise Violation("core", f"{process}: after {event}: {error}") from error
 
     setattr(core, "step", checked)  # noqa: B010  # mypy does not let a method be assigned
 
