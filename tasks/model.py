@@ -36,7 +36,7 @@ def weights() -> dict[str, float]:
 
 
 def probability(of: dict[str, float], text: str) -> float:
-    """Return how likely the text is urgent, 0 to 1."""
+    """Return the probability that the text is urgent, 0 to 1."""
     return 1 / (1 + math.exp(-sum(of.get(word, 0.0) for word in text.lower().split())))
 
 

@@ -105,7 +105,7 @@ def demo(
 
 
 def _audit_on_spark() -> Callable[[JobTarget, LocalJob, Screen], bool]:
-    """Return what audits the job at the end. Raises ConfigError, before anything is done: Spark is not installed."""
+    """Return the audit at the end of the job. Raises ConfigError, before anything is done: Spark is not installed."""
     from grete.spark import require_extra
 
     require_extra()

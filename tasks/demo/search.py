@@ -24,7 +24,7 @@ class Lookup:
 
 
 def found(lookup: Lookup, query: str) -> str:
-    """Return what a search finds, in a line."""
+    """Return the results of a search, in a line."""
     started_s = time.perf_counter()
     hits = search(lookup, query)
     took_ms = (time.perf_counter() - started_s) * 1000
