@@ -39,7 +39,7 @@ def measured(name: str, mode: Mode, fed: list[Fed], log: str, kills: int) -> Fin
 
 
 def differing(expected: dict[str, Rows], found: dict[str, Rows]) -> int:
-    """Return how many rows one side has and the other lacks; print some of them."""
+    """Return the number of rows that one side has and the other lacks; print some of them."""
     count = 0
     for what, rows in expected.items():
         for said, only in (("missing", rows - found[what]), ("not in the batch", found[what] - rows)):

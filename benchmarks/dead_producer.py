@@ -120,7 +120,7 @@ class Seen:
         return any((topic, ALIVE, line) in self.latest for line in range(first, len(self.sent)))
 
     def waits(self, topic: str) -> list[float]:
-        """Return how long each line of the living source that counts took, in its own partition."""
+        """Return the time that each line of the living source took which counts, in its own partition."""
         return [self.latest[topic, ALIVE, line] - self.sent[line] for line in self._living]
 
     def shown(self, topic: str) -> float:
@@ -226,7 +226,7 @@ class Scene:
         return -1 if at is None else at.commit.checkpoint_id
 
     def due(self) -> set[tuple[str, int, int]]:
-        """Return what must have been seen in the end: each line by both tasks, and its copy."""
+        """Return the rows that must have been seen in the end: each line by both tasks, and its copy."""
         numbers = range(len(self.seen.sent))
         return {("numbered", partition, line) for line in numbers for partition in range(PARTITIONS)} | {
             ("copies", line % PARTITIONS, line) for line in numbers

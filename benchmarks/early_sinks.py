@@ -92,7 +92,7 @@ job = Job(f"bench-sinks-{RUN}", [Split, Count], partitions=PARTITIONS, mode="det
 
 
 def reader_of(kind: str, place: str, bootstrap: str, topic: str) -> Callable[[], list[int]]:
-    """Return what returns the line of each row that has become visible since it was last called."""
+    """Return a reader of the rows that have become visible since it was last called, by the line of each."""
     if kind == "topic":
         watcher = Watcher(bootstrap, topic, PARTITIONS)
         return lambda: [plain_json.loads(message.value() or b"")["line"] for message in watcher.take(0)]

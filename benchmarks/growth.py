@@ -119,7 +119,7 @@ def growing(directory: Path, keys: int, cores: int) -> dict[str, float]:
 
 
 def plan() -> dict[str, tuple[str, ...]]:
-    """Return what to run."""
+    """Return the runs by name, each with the arguments of its command."""
     return {f"{keys} {cores}": ("growing", str(keys), str(cores)) for cores in (1, 2) for keys in KEYS}
 
 

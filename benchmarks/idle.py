@@ -73,7 +73,7 @@ def running(bootstrap: str, directory: Path, partitions: int) -> Iterator[int]:
 
 
 def cpu_s(process: int) -> float:
-    """Return what a process has taken of the processor, without its children."""
+    """Return the seconds that a process has taken of the processor, without its children."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -51,7 +51,7 @@ def table(found: dict[Cell, list[tuple[float, float]]]) -> Table:
 
 
 def aligned(rounds: int) -> Table:
-    """Return how many words an aligned job takes a CPU second, and its commits, by interval: medians of the rounds."""
+    """Return the words of an aligned job a CPU second, and its commits, by interval: medians of the rounds."""
     options = {
         f"{interval:,} ms": ("stopped", f"words={WORDS}", f"checkpoint_interval_ms={interval}", *PATIENT)
         for interval in INTERVALS_MS

@@ -34,7 +34,7 @@ joined = Topic(f"bench-joins-{RUN}", key=utf8, value=utf8)
 
 
 def told(left: str | None, right: str | None) -> str:
-    """Return how a pair is told."""
+    """Return the text of a pair."""
     return f"{NONE if left is None else left[:DIGITS]}:{NONE if right is None else right[:DIGITS]}"
 
 

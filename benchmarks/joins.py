@@ -47,7 +47,7 @@ def make_input(bootstrap: str, messages: int, base_ms: int) -> None:
 
 
 def expected(kind: str, sides: dict[str, Sides], *, of_quixstreams: bool) -> list[str]:
-    """Return what must be told, sorted."""
+    """Return the results that must be told, sorted."""
     pairs_of = {"as of": _as_of, "tables": _tables}.get(kind)
     found = list[tuple[int | None, int | None]]()
     for both in sides.values():
@@ -99,7 +99,7 @@ def join(bootstrap: str, messages: int, base_ms: int, kind: str, form: str) -> R
 
 
 def _watch(watcher: Watcher, closing: Closing | None, wanted: list[str], running: Running) -> float:
-    """Return when the last pair was seen; check all of them."""
+    """Return the time at which the last pair was seen; check all of them."""
     found, seen = list[bytes](), 0.0
     while len(found) < len(wanted):
         if closing is not None:

@@ -57,7 +57,7 @@ def record_of(number: int) -> Record[Any, Any]:
 
 
 def tickers(options: Options) -> dict[str, int]:
-    """Return what RocksDB has counted, by name."""
+    """Return the counts of RocksDB, by name."""
     found = {}
     for line in (options.get_statistics() or "").splitlines():
         name, counted, value = line.partition(" COUNT : ")
@@ -67,7 +67,7 @@ def tickers(options: Options) -> dict[str, int]:
 
 
 def run(ids: int, rocksdb_bytes: int, folder: Path) -> Iterator[dict[str, object]]:
-    """Yield what was measured."""
+    """Yield the figures of each measurement."""
     memory = CountingMemory(rocksdb_bytes)
     store = RocksStore(folder / "store", {IDS: "seen-t", META: "_meta", TIMERS: "_timers"}, memory)
     overlay = Overlay(

@@ -51,11 +51,11 @@ class Watcher:
         self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
 
     def take(self, wait_s: float = 0.02) -> list[Message]:
-        """Return what has come, at the latest after ``wait_s``."""
+        """Return the messages that have come, at the latest after ``wait_s``."""
         return self._consumer.consume(5_000, wait_s)
 
     def one(self) -> tuple[float, float]:
-        """Return when the next message was appended and when it was seen, in s since 1970."""
+        """Return the times at which the next message was appended and seen, in s since 1970."""
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
             message = self._consumer.poll(1.0)
@@ -117,7 +117,7 @@ def make_events(bootstrap: str, messages: int) -> None:
 def spec(
     bootstrap: str, directory: Path, partition: int, job: str = "benchmarks.counting", /, **settings: int | str
 ) -> WorkerSpec:
-    """Return what a worker of a module's job is to do; the environment says which job that is."""
+    """Return the spec of a worker of a module's job; the environment says which job that is."""
     return WorkerSpec(
         job=job,
         number=partition,
@@ -188,7 +188,7 @@ def _peer(
 def _watch(
     watcher: Watcher, messages: int, processes: "Sequence[subprocess.Popen[bytes]]", directory: Path
 ) -> tuple[float, float, float]:
-    """Return when the first output was appended, the last one, and when all were seen; check that they are right."""
+    """Return the times of the first output, of the last one, and at which all were seen; check that they are right."""
     decode = msgspec.json.Decoder(Counted).decode
     counts: dict[str, int] = {}
     first, last, total = float("inf"), 0.0, 0

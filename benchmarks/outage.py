@@ -74,7 +74,7 @@ def recount(bootstrap: str) -> tuple[int, int, int]:
 
 
 def main(seconds: float, rate: int) -> dict[str, object]:
-    """Return what was measured."""
+    """Return the figures that were measured."""
     with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder) / "kafka") as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         admin.create_topics([NewTopic(NUMBERS.name, PARTITIONS)])[NUMBERS.name].result(60)

@@ -102,7 +102,7 @@ def keep(name: str, run: Run, tables: Sequence[Table]) -> None:
 
 
 def where(*packages: str) -> str:
-    """Return what belongs beside every figure: machine, load, versions, commit, command."""
+    """Return the text beside every figure: machine, load, versions, commit, command."""
     run = taken(*packages)
     versions = ", ".join(f"{name} {number}" for name, number in run.versions.items())
     return f"{run.machine}, {versions}, commit {run.commit}, {run.command}"

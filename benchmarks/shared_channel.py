@@ -206,7 +206,7 @@ def rows_of(found: dict[str, Found]) -> list[list[int | float | str | None]]:
 
 
 def computed(found: dict[str, Found]) -> list[list[int | float | str | None]]:
-    """Return what solutions 1 and 4 would cost, from the runs with a late source."""
+    """Return the cost that solutions 1 and 4 would have, from the runs with a late source."""
     kept = found["3: keep early records in memory"]
     hop_ms = found[AT_LEAST_ONCE].quantile(50) / 3  # input, stream, output: each appended and read
     stall_ms = statistics.mean(kept.spread_ms) + hop_ms

@@ -43,7 +43,7 @@ def make_events(bootstrap: str, messages: int, base_ms: int) -> None:
 
 
 def expected(kind: str, times: Times, *, of_quixstreams: bool) -> tuple[int, int]:
-    """Return how many counts there are, and their sum."""
+    """Return the number of counts, and their sum."""
     found = 0, 0
     for each in times.values():
         found = found[0] + len(counts := _counts(kind, each, of_quixstreams)), found[1] + sum(counts)
@@ -85,7 +85,7 @@ def count(bootstrap: str, messages: int, base_ms: int, kind: str, form: str) -> 
 
 
 def _watch(watcher: Watcher, closing: Closing, wanted: tuple[int, int], running: Running) -> tuple[float, float]:
-    """Return when the first result was appended and when the last one was seen; check how many there are."""
+    """Return the times at which the first result was appended and the last one was seen; check their number."""
     first, found, total = float("inf"), 0, 0
     while found < wanted[0]:
         closing.send()

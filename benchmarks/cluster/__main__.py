@@ -36,7 +36,7 @@ RATES = ["", "members", "messages/s"]
 
 
 def events(on: Scene) -> dict[str, Pause]:
-    """Return what each event cost."""
+    """Return the pauses that each event cost."""
     found = {}
     for name in ("m1", "m2"):
         on.start(name)
@@ -67,7 +67,7 @@ def rows(name: str, found: dict[str, Pause]) -> list[list[Cell]]:
 
 
 def rate(on: Scene, members: int) -> float:
-    """Return how many records a second that many members count."""
+    """Return the records a second that this number of members counts."""
     names = {f"m{number + 1}" for number in range(members)}
     for name in sorted(names):
         on.start(name)
@@ -78,7 +78,7 @@ def rate(on: Scene, members: int) -> float:
 
 
 def tried(*arguments: str) -> dict[str, Any] | None:
-    """Return what a measurement prints; None if it failed, which is told: the others are measured all the same."""
+    """Return the results of a measurement; None if it failed, which is told: the others are measured all the same."""
     try:
         return measure_any("benchmarks.cluster", *arguments)
     except SystemExit as error:

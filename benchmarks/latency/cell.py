@@ -115,7 +115,7 @@ class Stage:
         return self.directory / f"{module}.json"
 
     def start(self) -> None:
-        """Return when the job takes input."""
+        """Wait until the job takes input."""
         deadline = time.monotonic() + START_S_MAX
         while not self.job.started():
             self.job.supervise(time.monotonic() + 0.02)
@@ -123,7 +123,7 @@ class Stage:
                 raise SystemExit(f"the job does not start: {self.job.last_words()}")
 
     def observe(self, process: Child) -> None:
-        """Return when a child has written a line. Raises SystemExit if it ends instead, or it takes too long."""
+        """Wait until a child has written a line. Raises SystemExit if it ends instead, or it takes too long."""
         assert process.stdout is not None
         deadline = time.monotonic() + START_S_MAX
         while not select.select([process.stdout], [], [], 0)[0]:
@@ -199,7 +199,7 @@ def run(stage: Stage) -> Result:
 
 
 def allowed(plan: Plan, modes: Mapping[str, Mode]) -> str:
-    """Return what the reader lets pass."""
+    """Return the trouble that the reader allows: repeats, losses, or none."""
     if plan.kills and modes[plan.mode].repeats:
         return "repeats"
     return "losses" if plan.kills and modes[plan.mode].loses else "once"

@@ -27,7 +27,7 @@ class Sender(Protocol):
         ...
 
     def flush(self) -> None:
-        """Return when all are in the log. Raises SystemExit if one is not."""
+        """Wait until all are in the log. Raises SystemExit if one is not."""
         ...
 
     def close(self) -> None:
@@ -39,7 +39,7 @@ class Receiver(Protocol):
     """Reads changes."""
 
     def take(self, timeout_s: float) -> Sequence[tuple[int, bytes, bytes]]:
-        """Return what has come, as (partition, key, value); wait for something, but no longer than that."""
+        """Return the records that have come, as (partition, key, value); wait for one, no longer than this."""
         ...
 
     def close(self) -> None:
@@ -127,14 +127,14 @@ class _EmbeddedReceiver:
 
 
 def sender(log: str, topic: str) -> Sender:
-    """Return who writes to a topic."""
+    """Return a sender that writes to a topic."""
     if log.startswith(KAFKA):
         return _KafkaSender(log.removeprefix(KAFKA), topic)
     return _EmbeddedSender(Path(log), topic)
 
 
 def receiver(log: str, topic: str, partitions: int) -> Receiver:
-    """Return who reads a topic from its start."""
+    """Return a receiver that reads a topic from its start."""
     if log.startswith(KAFKA):
         return _KafkaReceiver(log.removeprefix(KAFKA), topic, partitions)
     return _EmbeddedReceiver(Path(log), topic, partitions)

@@ -70,7 +70,7 @@ def measured(cell: Cell | Size, log: str) -> Row:
 
 
 def results(cells: Sequence[Cell | Size], kept: Kept, log: str) -> Results:
-    """Return what there is, as docs/results has it."""
+    """Return the results so far, as docs/results has them."""
     run = taken("confluent-kafka", "rocksdict", "msgspec")
     rows = [kept.rows[cell] for cell in cells if cell in kept.rows]
     missing = [cell.name for cell in cells if cell not in kept.rows and not beyond(cell, kept.rows)]

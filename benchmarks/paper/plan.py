@@ -59,7 +59,7 @@ class Cell(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return what it is called on the screen, and its file."""
+        """Return the name on the screen, and of its file."""
         kills = f", {len(self.kills)} kills" if self.kills else ""
         width = f"{self.tasks}×{self.tasks}"
         return f"{self.mode}, {self.checkpoint_interval_ms} ms, {width}, {self.rate:.0f} a second{kills}"
@@ -87,7 +87,7 @@ class Size(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return what it is called on the screen, and its file."""
+        """Return the name on the screen, and of its file."""
         return f"recovery of {self.keys} postings"
 
     @property

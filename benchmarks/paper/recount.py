@@ -40,7 +40,7 @@ def recount(
 
 
 def broken(found: Recount, allowed: str) -> str | None:
-    """Return how the state breaks what a run may do ("once", "repeats", "losses"); None if it does not."""
+    """Return the fault of the state by what a run may do ("once", "repeats", "losses"); None if it has none."""
     never: Mapping[str, tuple[str, ...]] = {
         "once": ("missing", "wrong", "counted_again", "not_counted"),
         "repeats": ("missing", "wrong", "not_counted"),

@@ -129,7 +129,7 @@ def _killed(local: LocalJob, job_directory: JobDirectory, *, wiped: bool) -> flo
 
 
 def _until_taking_input(local: LocalJob) -> int:
-    """Return how many tasks have restored all of their state."""
+    """Return the number of tasks that have restored all of their state."""
     begun = time.monotonic()
     local.poll(10)
     while not local.supervisor.takes_input:

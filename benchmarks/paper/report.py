@@ -18,7 +18,7 @@ def tables(rows: Sequence[Row]) -> list[Table]:
 
 
 def left_out(rows: Iterable[Row]) -> list[str]:
-    """Return what was run and does not count, and why."""
+    """Return the runs that do not count, each with the reason."""
     return [f"{row['name']}: {row['failed']}" for row in rows if "failed" in row]
 
 

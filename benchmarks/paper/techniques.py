@@ -28,5 +28,5 @@ SHOWN = {"exactly-once": "aligned", "deterministic": "deterministic, transaction
 
 
 def shown(mode: str) -> str:
-    """Return what a technique is called in tables and pictures."""
+    """Return the name of a technique in tables and pictures."""
     return SHOWN.get(mode, mode)

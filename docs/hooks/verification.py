@@ -38,7 +38,7 @@ def faults() -> str:
 
 
 def rare_things() -> str:
-    """Return what must happen at least once in a batch."""
+    """Return the table of all that must happen at least once in a batch."""
     return table(("counter", "what has happened"), SOMETIMES.items())
 
 

@@ -18,7 +18,7 @@ begun: list[int] = []
 
 
 def told(left: str | None, right: str | None) -> str:
-    """Return how a pair is told; note when the first one is made."""
+    """Return the text of a pair; note the time of the first one."""
     if not begun:
         begun.append(time.time_ns() // 1_000_000)
         Path(os.environ["BENCH_STARTED"]).write_text(f"{begun[0]}\n", "ascii")
