@@ -12,7 +12,7 @@ SUBJECT = re.compile(r"[\w./ -]+: \S")
 
 
 def faults(message: str) -> list[str]:
-    """Return what is wrong with a message, each in a sentence."""
+    """Return the faults of a message, each in a sentence."""
     lines = [line.rstrip() for line in message.splitlines() if not line.startswith("#")]
     subject, rest = (lines or [""])[0], lines[1:]
     found = []

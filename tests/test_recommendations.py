@@ -239,7 +239,7 @@ class Workers:
         return checkpoint_id is not None and all_committed(self.log, job, checkpoint_id)
 
     def told(self) -> list[tuple[str, News]]:
-        """Return what has become visible since this was last called, partition by partition."""
+        """Return the news that have become visible since this was last called, partition by partition."""
         found = []
         for partition, offset in self._read.items():
             rows = list(rows_left(self.log, partition, offset, self.log.bounds(partition)[1]))

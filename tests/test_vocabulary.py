@@ -143,7 +143,7 @@ def written() -> list[Path]:
 
 @functools.cache  # four of ten lines are there twice
 def banned(line: str) -> tuple[tuple[Ban, str], ...]:
-    """Return what is banned in a line, somewhere or everywhere, each with the words of the line."""
+    """Return the bans that a line breaks, somewhere or everywhere, each with the words of the line."""
     words = in_words(line)
     if not EITHER.search(words) or OTHERS.search(line):
         return ()
@@ -151,7 +151,7 @@ def banned(line: str) -> tuple[tuple[Ban, str], ...]:
 
 
 def found() -> dict[str, list[str]]:
-    """Return what to say → "file:line: the banned words" of each place where they are used."""
+    """Return the advice → "file:line: the banned words" of each place where they are used."""
     places: dict[str, list[str]] = {}
     for path in written():
         name = str(path.relative_to(ROOT))
@@ -203,10 +203,10 @@ def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
 
 
 def test_docstrings_name_their_result() -> None:
-    """The result of a function of the wheel is a thing with a name: the next bundle, not all that leaves next."""
+    """The result of a function is a thing with a name: the next bundle, not all that leaves next."""
     found = [
         f"{path.relative_to(ROOT)}: {text}"
-        for path in tracked("framework/**.py", "protocol/**.py")
+        for path in tracked("*.py")
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and RESULT.match(text := ast.get_docstring(node) or "")

@@ -31,7 +31,7 @@ class Order(pydantic.BaseModel):
 
 
 def changes(before: Serde[Any], now: Serde[Any]) -> list[str]:
-    """Return what a definition would say; it is kept as JSON."""
+    """Return the changes that a definition would name; it is kept as JSON."""
     return value_changes(plain.loads(plain.dumps(describe_serde(before))), describe_serde(now))
 
 

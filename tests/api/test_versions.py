@@ -228,7 +228,7 @@ class Asks(Task):
 
 
 def written(job: Job) -> dict[str, bytes]:
-    """Return what each store of a job writes for a key and a value of several forms."""
+    """Return the bytes that each store of a job writes for a key and a value of several forms."""
     price, hours = Decimal("1.0"), {2: 1, 1: 2}
     samples: dict[str, tuple[Any, Any]] = {
         "store": (price, hours),

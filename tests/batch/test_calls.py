@@ -25,7 +25,7 @@ from tests.support.local_batch import run_job
 
 
 def orders_of(kit: Kit) -> dict[int, LogicalOrder]:
-    """Return what the tasks of a kit have recorded, by producer id."""
+    """Return the orders that the tasks of a kit have recorded, by producer id."""
     tasks = {w.producer: recorded_task(MemoryLog(kit._data), w.changelog) for w in all_wirings(kit.job)}
     return {producer: recorded_order(task, task.commits[-1]) for producer, task in tasks.items()}
 

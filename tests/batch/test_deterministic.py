@@ -107,7 +107,7 @@ def test_the_order_of_a_live_run_is_made_again(name: str) -> None:
 
 
 def made_again(kit: Kit) -> tuple[Entries, Entries, Collection[LogicalOrder]]:
-    """Return what a batch makes in the recorded order, what live tasks have, and the orders of the tasks."""
+    """Return the entries of a batch in the recorded order, those of live tasks, and the orders of the tasks."""
     found = {
         (kit.job.stage(stage).ordinal, partition): {store: view.values for store, view in hosted.disk.stores.items()}
         for (stage, partition), hosted in kit._tasks.items()

@@ -40,7 +40,7 @@ ROWS = [
 
 
 async def look(what: str) -> str:
-    """Return what it is given."""
+    """Return the argument."""
     return what
 
 

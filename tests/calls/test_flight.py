@@ -21,7 +21,7 @@ Body = Callable[["Bench"], Awaitable[None]]
 
 
 def echo(what: str) -> str:
-    """Return what it is given."""
+    """Return the argument."""
     return what
 
 

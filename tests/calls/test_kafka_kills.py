@@ -98,7 +98,7 @@ class Asking:
         self.starts = -1
 
     def seen(self) -> list[list[LogRow]]:
-        """Return what a reader of each partition of the output sees now."""
+        """Return the rows that a reader of each partition of the output sees now."""
         topic = f"{self.name}-answered"
         log, places = self.local.log, [TopicPartition(topic, partition) for partition in range(2)]
         return [list(rows(log, place, 0, log.bounds(place)[1])) for place in places]

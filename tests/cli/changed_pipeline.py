@@ -74,7 +74,7 @@ def run(reference: str, directory: Path, *items: str, log: str | None = None) ->
 
 
 def scan(reference: str, directory: Path, store: str, log: str | None = None) -> dict[str, int]:
-    """Return what a store of numbers holds, as it is printed."""
+    """Return the content of a store of numbers, as it is printed."""
     options = [f"--directory={directory}", *([f"--log={log}"] if log else [])]
     lines = grete("state", "scan", reference, store, *options).splitlines()
     return {key: int(value) for key, value in (line.split("\t") for line in lines)}

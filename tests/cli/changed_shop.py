@@ -67,6 +67,6 @@ def run(reference: str, directory: Path, *items: str) -> str:
 
 
 def scan(reference: str, directory: Path, store: str) -> dict[str, str]:
-    """Return what a store holds, as it is printed."""
+    """Return the content of a store, as it is printed."""
     lines = grete("state", "scan", reference, store, f"--directory={directory}").splitlines()
     return dict(line.split("\t") for line in lines)

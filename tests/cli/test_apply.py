@@ -243,7 +243,7 @@ def test_records_between_stages_are_refused_and_input_may_wait(directory: Path, 
 
 
 def _sent(log: EmbeddedLog, changelog: TopicPartition) -> int:
-    """Return how many records a task has committed that it sent."""
+    """Return the number of records that a task has committed as sent."""
     found = last_commit(log, changelog)
     return 0 if found is None else sum(output.next_seq - 1 for output in found.commit.outputs)
 

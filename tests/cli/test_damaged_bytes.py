@@ -49,7 +49,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def typed(ran: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Typed:
-    """Return what runs a command in this process; any error but those that end it with one line is raised here."""
+    """Return a function that runs a command in this process; it raises each error but those that end with one line."""
     monkeypatch.chdir(ran)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
@@ -104,7 +104,7 @@ def test_foreign_bytes_in_a_changelog_are_named_by_every_command(
 
 
 def looked_at(ran: Path) -> str:
-    """Return what the doctor says of the only task whose changelog keeps it from a start, which is an error."""
+    """Return the doctor's text on the only task whose changelog keeps it from a start, which is an error."""
     report = Report()
     embedded.look(report, job, ran / ".grete" / "word-count")
     (error,) = [finding for finding in report.findings if finding.level != "ok"]

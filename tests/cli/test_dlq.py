@@ -326,5 +326,5 @@ def test_after_a_rescale_a_record_goes_to_the_partition_of_its_key(tmp_path: Pat
 
 
 def again_in(number: int, orders: list[tuple[str, dict[str, int]]], partitions: int) -> int:
-    """Return how many of the orders belong to a partition."""
+    """Return the number of the orders that belong to a partition."""
     return sum(partition_of(customer.encode(), partitions) == number for customer, _ in orders)

@@ -26,7 +26,7 @@ JOB = "tasks.word_count"
 
 
 def findings(directory: Path, capsys: pytest.CaptureFixture[str], settings: Settings | None = None) -> dict[str, Any]:
-    """Return what → finding, as --json prints them."""
+    """Return the findings by ``what``, as --json prints them."""
     doctor(NamedJob(JOB, directory, IN_DIRECTORY, lambda: settings or Settings()), json=True)
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert all(set(row) == {"level", "what", "where", "value", "remedy", "code"} for row in rows)

@@ -68,7 +68,7 @@ class Shop:
         return " ".join(str(err).split())
 
     def pinned(self) -> Partitioner | None:
-        """Return what is pinned for the orders."""
+        """Return the partitioner that is pinned for the orders."""
         log = open_address(LogAddress(self.cluster.log), Path())
         found = pinned(log.open_metadata(self.cluster.name), [self.cluster.orders]).get(self.cluster.orders)
         log.close()

@@ -39,7 +39,7 @@ def run(folder: Path, out: int) -> "subprocess.Popen[bytes]":
 
 
 def committed(folder: Path) -> int:
-    """Return how many lines the job has counted."""
+    """Return the number of lines that the job has counted."""
     command = [sys.executable, "-m", "grete.cli", "state", "scan", "loud.py", "seen", "--limit", "1000"]
     return len(subprocess.run(command, cwd=folder, capture_output=True, check=True).stdout.splitlines())
 

@@ -218,7 +218,7 @@ def _is_named(node: ast.expr) -> bool:
 
 
 def cluster_state(admin: AdminClient, prefix: str) -> dict[str, Any]:
-    """Return where the topics of one test end, and which consumer groups of its have positions."""
+    """Return the ends of the topics of one test, and the consumer groups of its that have positions."""
     topics = {name: each for name, each in admin.list_topics(timeout=LIMIT_S).topics.items() if name.startswith(prefix)}
     partitions = [KafkaPartition(name, number) for name, each in topics.items() for number in each.partitions]
     found: dict[str, Any] = {}

@@ -174,7 +174,7 @@ def following(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
 
 
 def sizes(folder: Path) -> dict[str, int]:
-    """Return what the job has committed, read beside its workers."""
+    """Return the sizes that the job has committed, read beside its workers."""
     job = load_job(str(folder / "sizes.py"))
     try:
         with LocalReader(folder / ".grete" / "sizes" / "state", job) as reader:

@@ -54,7 +54,7 @@ class Words:
         return err
 
     def count(self, word: str) -> int:
-        """Return what is counted, as the store on this machine has it."""
+        """Return the count of a word, as the store on this machine has it."""
         return int(grete("state", "get", JOB, "counts", word, f"--directory={self.directory}", cwd=self.folder))
 
     def snapshots(self) -> list[int]:

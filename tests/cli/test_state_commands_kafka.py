@@ -42,7 +42,7 @@ class Moving:
         return self.scan(code)
 
     def scan(self, code: str, *more: str) -> dict[str, int]:
-        """Return what ``state scan`` prints."""
+        """Return the names and totals that ``state scan`` prints."""
         lines = (line.split("\t") for line in self("state", "scan", code, "sums", *more))
         return {name: int(total) for name, total in lines}
 

@@ -122,11 +122,11 @@ class Deployed:
             worker.ends()
 
     def sums(self, reference: str) -> str:
-        """Return what the store holds."""
+        """Return the content of the store, as it is printed."""
         return grete("state", "scan", reference, "sums", f"--directory={self.directory}").strip()
 
     def refused(self, reference: str) -> str:
-        """Return why a run is refused."""
+        """Return the reason for which a run is refused."""
         return grete("run", reference, f"--directory={self.directory}", fails=ConfigError)
 
 

@@ -147,7 +147,7 @@ def test_a_change_that_would_corrupt_is_refused(ran: Path, tmp_path: Path, chang
 
 
 def messages(directory: Path) -> int:
-    """Return how many messages the log of a directory holds."""
+    """Return the number of messages in the log of a directory."""
     with contextlib.closing(sqlite3.connect(directory / "log.db")) as log:
         count: int = log.execute("SELECT count(*) FROM message").fetchone()[0]
         return count

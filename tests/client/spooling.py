@@ -33,7 +33,7 @@ job = Job("spooled", [Count], partitions=2)
 
 
 def counted(rows: dict[int, list[LogRow]]) -> dict[str, int]:
-    """Return how often each number counts in a job that drops duplicates."""
+    """Return the count of each number in a job that drops duplicates."""
     kit = Kit(job)
     for partition, each in rows.items():
         for row in each:

@@ -46,7 +46,7 @@ def away(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def rows_of(folder: Path) -> dict[int, list[LogRow]]:
-    """Return what the topic holds, by partition."""
+    """Return the rows of the topic, by partition."""
     with contextlib.closing(EmbeddedLog(folder / "job" / "log.db")) as log:
         return {p: log.read(TopicPartition("numbers", p), 0, 1 << 30) for p in range(2)}
 

@@ -45,14 +45,14 @@ class Program:
         self.kept = first
 
     def more(self, count: int) -> None:
-        """Return when it has written this many more."""
+        """Wait until it has written this many more."""
         until, deadline = self.kept + count, time.monotonic() + LIMIT_S
         while self.kept < until:
             assert time.monotonic() < deadline
             self.kept = int(self._line()) + 1
 
     def end(self) -> None:
-        """Return when the log has all that it has written, and the program has ended."""
+        """Wait until the log has all that it has written, and the program has ended."""
         while (line := self._line()) != "flushed\n":
             self.kept = int(line) + 1
         assert self._wait() == 0

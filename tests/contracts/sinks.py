@@ -60,7 +60,7 @@ def files_world(directory: Path) -> DeclaredWorld:
 
 
 def place_of(stem: str) -> tuple[int, int]:
-    """Return what a reader orders a task's files by: checkpoints, then releases by their first number."""
+    """Return the place of a file in a reader's order: checkpoints, then releases by their first number."""
     _, _, released = stem.partition("-seq-")
     return (1, int(released.partition("-")[0])) if released else (0, int(stem.rpartition("-")[2]))
 

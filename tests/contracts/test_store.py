@@ -17,7 +17,7 @@ class TestStores(StoreContract):
 
     @pytest.fixture(params=["memory", "rocks"])
     def open_store(self, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Mapping[int, str]], StateStore]:
-        """Return what opens the same store each time."""
+        """Return a function that opens the same store each time."""
         if request.param == "memory":
             disk = MemoryDisk()
             return lambda names: MemoryStore(names, disk)

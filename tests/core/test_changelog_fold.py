@@ -55,7 +55,7 @@ class Writer:
         )
 
     def outcome(self, *, counts: bool) -> bytes:
-        """Return what is decided of the run "r"."""
+        """Return the outcome of the run "r"."""
         return encode_outcome(self._header(OUTCOME), Outcome("r", counts))
 
     def commit(

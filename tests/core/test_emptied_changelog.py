@@ -13,7 +13,7 @@ from tests.core.streams import INNER, OUT
 
 
 def begun(end: int) -> list[do.Action]:
-    """Return what a task does first whose changelog ends there, and who has sent."""
+    """Return the first actions of a task whose changelog ends there, and which has sent."""
     start = on.Start(0, NONCE, "here", 1, 0, None, {INNER.changelog: (0, end)}, OUT[0])
     return StartUp("b-0", INNER.changelog, Ownership(INNER.changelog), lambda _commit: None).begin(start)
 

@@ -48,7 +48,7 @@ def merging() -> Logical:
 
 
 def put(path: str, value: Any) -> Break:
-    """Return what sets an attribute, given by its path from the core."""
+    """Return a break that sets an attribute, given by its path from the core."""
     *way, name = path.split(".")
 
     def set_it(core: Any) -> None:
@@ -60,7 +60,7 @@ def put(path: str, value: Any) -> Break:
 
 
 def both(*wrong: Break) -> Break:
-    """Return what breaks several things."""
+    """Return a break of several things at once."""
 
     def break_all(core: Any) -> None:
         for each in wrong:
@@ -70,12 +70,12 @@ def both(*wrong: Break) -> Break:
 
 
 def channel(name: str, value: Any) -> Break:
-    """Return what sets an attribute of the first channel of an aligned task."""
+    """Return a break that sets an attribute of the first channel of an aligned task."""
     return lambda core: setattr(next(iter(core.inputs.channels.values())), name, value)
 
 
 def batch(name: str, value: Any) -> Break:
-    """Return what sets an attribute of the first batch of a source."""
+    """Return a break that sets an attribute of the first batch of a source."""
     return lambda core: setattr(core.source.batches[0], name, value)
 
 

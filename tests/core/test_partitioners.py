@@ -21,7 +21,7 @@ KEYS = [b"customer %d" % number for number in range(2_000)]
 
 
 def recognized(partitions: int, partition: int, *keys: bytes) -> Recognized | None:
-    """Return what the first of these keys that are enough show."""
+    """Return the partitioner that these keys show, as soon as they are enough."""
     recognizer = Recognizer(partition, partitions)
     return next((found for at, key in enumerate(keys) if (found := recognizer.see(key, at))), None)
 

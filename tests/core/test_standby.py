@@ -18,7 +18,7 @@ CHANGELOG = TopicPartition("j.b.changelog", 0)
 
 
 def position(offset: int, checkpoint_id: int, generation: int = 1) -> ChangelogPosition:
-    """Return what a store says that has the commit of a Writer."""
+    """Return the changelog position of a store that has the commit of a Writer."""
     return ChangelogPosition(offset, generation, checkpoint_id, BASE.nonce)
 
 

@@ -5,7 +5,7 @@ from tests.event_time.bursting_job import FIRST_MS, IN, OUT, STEP_MS
 
 
 async def look(key: str) -> str:
-    """Return what it is given."""
+    """Return the argument."""
     return key
 
 

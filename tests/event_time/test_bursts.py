@@ -29,7 +29,7 @@ EXPECTED = [
 
 
 def shown(log: EmbeddedLog, partition: TopicPartition = SHOWN) -> list[int]:
-    """Return what a reader outside sees."""
+    """Return the rows that a reader outside sees."""
     rows, at = list[int](), 0
     while batch := log.read(partition, at, 1 << 20):
         rows += [int.from_bytes(row.value or b"", "big", signed=True) for row in batch]

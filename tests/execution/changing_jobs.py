@@ -104,7 +104,7 @@ class Changing:
             self.log.wait(100)
 
     def counted(self, stage: str) -> int:
-        """Return how many records the stage's tasks have committed."""
+        """Return the number of records that the stage's tasks have committed."""
         if self.log.partitions(f"{self.name}.{stage}.changelog") is None:
             return 0
         found = [last_commit(self.log, TopicPartition(f"{self.name}.{stage}.changelog", n)) for n in range(2)]

@@ -154,7 +154,7 @@ class KeyRunner(Timeless):
         return [(partition, len(values), body) for partition in self.outputs] if values else []
 
     def take_external(self) -> list[ExternalRecord]:
-        """Return what goes outside."""
+        """Return the records that go outside."""
         records, self.external = self.external, []
         return records
 
@@ -264,7 +264,7 @@ class Driven:
 
 
 def step_of(partition: TopicPartition, value: bytes) -> Step:
-    """Return what a message is."""
+    """Return the step of a message: its kind, and its checkpoint."""
     if partition.topic.endswith(".changelog"):
         return Step(ChangelogType(decode_changelog_header(value).type).name.lower())
     header = decode_header(value)

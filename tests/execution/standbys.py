@@ -73,7 +73,7 @@ def chain() -> list[bytes]:
 
 
 def state_of(segments: Sequence[tuple[bytes, ...]]) -> State:
-    """Return what is left of all writes of some data messages, one after another."""
+    """Return the state after all writes of some data messages, one after another."""
     state: State = {}
     for messages in segments:
         for message in messages:

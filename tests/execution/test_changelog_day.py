@@ -38,7 +38,7 @@ class Keep(Task):
 
 
 def day(rand: random.Random) -> Iterator[Changes]:
-    """Yield what each checkpoint of a day changes."""
+    """Yield the changes of each checkpoint of a day."""
     fill = [f"{number:05d}" for number in range(3_000)]
 
     def some(keys: list[str], size: int) -> Changes:

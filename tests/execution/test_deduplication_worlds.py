@@ -70,7 +70,7 @@ class Outside:
 
 
 def wanted(kind: str, sent: Sequence[Sent]) -> Counter[tuple[str, int]]:
-    """Return what is new, record by record: a plain set for each id or session, and the time of its end."""
+    """Return the records that are new: a plain set for each id or session, and the time of its end."""
     found, now = Counter[tuple[str, int]](), defaultdict[int, int](int)
     seen, since = defaultdict[Any, set[int]](set), dict[Any, int]()
     for partition, session, number, timestamp in sent:

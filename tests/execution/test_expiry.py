@@ -90,14 +90,14 @@ class Host:
             meanwhile()
 
     def restored(self) -> dict[bytes, bytes]:
-        """Return what a restore from the changelog's beginning gives."""
+        """Return the entries that a restore from the changelog's beginning gives."""
         copy = MemoryStore(NAMES)
         for message in self.messages:
             apply_segment("changelog", copy, message)
         return dict(copy.scan(EXPIRING, b"", None))
 
     def stored(self) -> dict[bytes, bytes]:
-        """Return what the state store holds, expired or not."""
+        """Return the entries of the state store, expired or not."""
         return dict(self.base.scan(EXPIRING, b"", None))
 
 

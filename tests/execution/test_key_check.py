@@ -71,7 +71,7 @@ class World:
         self.log = EmbeddedLog(directory / "log.db")
 
     def keys(self, job: Job | None = None, settings: Settings | None = None) -> JobKeys:
-        """Return what a worker that starts now knows."""
+        """Return the keys of the job as a worker that starts now knows them."""
         return JobKeys(job or self.job, self.log, self.job_directory, settings or Settings())
 
     def check(self, settings: Settings | None = None) -> KeyCheck:
@@ -81,7 +81,7 @@ class World:
         return found
 
     def pinned(self) -> dict[str, Partitioner]:
-        """Return what is pinned."""
+        """Return the pinned partitioners."""
         return pinned(self.log, ["orders", "users"])
 
 

@@ -31,7 +31,7 @@ TURNS_MAX = 12  # of each world, so that a test takes seconds at most
 
 
 def said(action: type[do.Action]) -> tuple[list[str], list[str], list[str]]:
-    """Return what an action's docstring says: the names before, after, and of its answers."""
+    """Return the names in an action's docstring: before, after, and of its answers."""
     found = LINE.search(" ".join((action.__doc__ or "").split()))
     assert found, f"{action.__name__}: its docstring ends with: Before: …. After: …. Answer: …."
     before, after, answer = ([] if names == "none" else names.split(", ") for names in found.groups())
@@ -62,7 +62,7 @@ def test_each_event_answers_an_action_or_comes_from_outside() -> None:
 
 @cache
 def undisturbed(world: str) -> tuple[list[object], Counter[type[do.Action]]]:
-    """Return what can be seen of a world in which every order is kept, and how often each action is asked for."""
+    """Return the result of a world in which every order is kept, and the number of times each action is asked for."""
     counting = Exchange(do.Exit, do.Exit, 1 << 30, "performed late")
     return live(world, counting), counting.asked
 
@@ -78,7 +78,7 @@ def test_every_action_but_three_is_asked_for() -> None:
 
 
 def noticed(earlier: str, later: str) -> str:
-    """Return who notices that two actions are exchanged, "" if nothing does."""
+    """Return the error, or the difference, by which an exchange of two actions is noticed, "" if it is not."""
     refused = ""
     for world in (ALONE, *WORLDS):
         expected, asked = undisturbed(world)

@@ -54,7 +54,7 @@ def crash(host: JobHost, *, other_host: bool = False) -> None:
 
 
 def cut(place: TopicPartition, count: int) -> Damage:
-    """Return what takes the last messages of a partition away."""
+    """Return a damage that takes the last messages of a partition away."""
 
     def damage(host: JobHost) -> None:
         del host.data.partition(place).rows[-count:]
@@ -63,7 +63,7 @@ def cut(place: TopicPartition, count: int) -> Damage:
 
 
 def trim(place: TopicPartition) -> Damage:
-    """Return what takes all messages of a partition away, as a retention does."""
+    """Return a damage that takes all messages of a partition away, as a retention does."""
 
     def damage(host: JobHost) -> None:
         found = host.data.partition(place)
@@ -73,7 +73,7 @@ def trim(place: TopicPartition) -> Damage:
 
 
 def empty(place: TopicPartition, *trimmed: TopicPartition) -> Damage:
-    """Return what makes a partition as if nothing had ever been in it, when all of others has been trimmed."""
+    """Return a damage that makes a partition as if it had always been empty, when all of others has been trimmed."""
 
     def damage(host: JobHost) -> None:
         host.data.partition(place).start, host.data.partition(place).rows = 0, []
@@ -84,7 +84,7 @@ def empty(place: TopicPartition, *trimmed: TopicPartition) -> Damage:
 
 
 def strange(place: TopicPartition) -> Damage:
-    """Return what puts a message of somebody else behind the others."""
+    """Return a damage that puts a message of somebody else behind the others."""
 
     def damage(host: JobHost) -> None:
         host.data.append(place, None, b"who is this", 1, None)

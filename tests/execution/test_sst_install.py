@@ -48,7 +48,7 @@ def backfilled(directory: Path, count: int = 1, *, files: bool = True) -> Embedd
 
 
 def left(directory: Path) -> Path:
-    """Return where a backfill leaves its files."""
+    """Return the folder in which a backfill leaves its files."""
     return JobDirectory(directory).prebuilt(TASK)
 
 

@@ -88,7 +88,7 @@ def feed(kind: str, source: Path, url: str, path: Path, topic: str, at: int) -> 
 
 
 def main(kind: str, source: str, url: str, path: str, topic: str) -> int:
-    """Return how many processes were killed until one came to its end."""
+    """Return the number of processes that were killed until one came to its end."""
     feeding.READ_BYTES = 32  # some batches of a small file
     for at in count():
         child = os.fork()

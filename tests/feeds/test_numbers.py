@@ -48,7 +48,7 @@ class Pass(Task):
 
 
 def passed(rows: Mapping[int, Sequence[LogRow]]) -> Counter[tuple[str, str | None]]:
-    """Return what a job that drops duplicates lets through, of rows by partition."""
+    """Return the rows that a job lets through which drops duplicates, of rows by partition."""
     kit = Kit(Job("pass", [Pass], partitions=2))
     for partition, each in rows.items():
         for row in each:

@@ -64,7 +64,7 @@ def job_of(declared: Join[str, str, str], mode: Any = "aligned", partitions: int
 
 
 def joined(kit: Kit) -> list[Joined]:
-    """Return what a reader sees, partition by partition, in order; a row that is gone has no sides."""
+    """Return the rows that a reader sees, partition by partition, in order; one that is gone has no sides."""
     return [
         Joined(each.key or "", (each.value or {}).get("left"), (each.value or {}).get("right"), each.timestamp)
         for each in kit.outputs(pairs_topic)

@@ -84,7 +84,7 @@ def _access(kind: ResourceType, name: str, operation: AclOperation) -> tuple[Any
 def listed(
     name: str = job.name, stages: tuple[str, str] = ("split", "count"), *, transactional: int = 2
 ) -> list[Entry]:
-    """Return what docs/guides/kafka.md lists as the access that a worker needs, for the job in guarded_job.py.
+    """Return the access that a worker needs by docs/guides/kafka.md, for the job in guarded_job.py.
 
     ``name``, ``stages``: of another job of two stages; ``transactional`` of them, the last ones, use transactions.
     """

@@ -39,7 +39,7 @@ class _Coordinator:
 
 
 def asks(broker: Broker, group: str) -> Callable[[Sequence[KafkaPartition]], Question]:
-    """Return what asks the broker for the offsets of a group."""
+    """Return a function that asks the broker for the offsets of a group."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
     return lambda partitions: Question(lambda: consumer.committed(list(partitions), timeout=LIMIT_S))
 

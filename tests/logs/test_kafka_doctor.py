@@ -38,7 +38,7 @@ JOB = str(Path(__file__).with_name("guarded_job.py"))
 
 
 def findings(address: LogAddress, directory: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """Return what --json prints, without what is of this machine."""
+    """Return the findings that --json prints, without those of this machine."""
     doctor(NamedJob(JOB, directory / "job", address, Settings), json=True)
     assert not (directory / "job").exists()
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

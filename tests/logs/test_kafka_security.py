@@ -122,7 +122,7 @@ class TokenService(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def token_service() -> Iterator[str]:
-    """Return where one listens."""
+    """Yield the address of a token service."""
     with ThreadingHTTPServer(("127.0.0.1", 0), TokenService) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

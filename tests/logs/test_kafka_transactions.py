@@ -60,7 +60,7 @@ def connect(kafka_broker: Broker, changelog: TopicPartition, out: TopicPartition
 
 
 def ended(log: KafkaLog) -> list[Delivery]:
-    """Return what becomes known of a transaction."""
+    """Return the deliveries by which the end of a transaction becomes known."""
     found = log.poll()
     while not found:
         log.wait(10_000)

@@ -10,7 +10,7 @@ AT = TopicPartition("job.notes", 0)
 
 
 def read(records: Sequence[ExternalRecord]) -> tuple[dict[str, bytes], dict[str, list[bytes | None]]]:
-    """Return what counts, and what came too late behind it."""
+    """Return the entries that count, and those that came too late behind them."""
     entries: dict[str, bytes] = {}
     pins = Pins(entries)
     for offset, (_, key, value, _, headers) in enumerate(records):
@@ -23,7 +23,7 @@ def read(records: Sequence[ExternalRecord]) -> tuple[dict[str, bytes], dict[str,
 
 
 def compacted(records: Sequence[ExternalRecord], cleaned: int) -> list[ExternalRecord]:
-    """Return what is left where the first records, ``cleaned`` of them, were compacted: the last of each key."""
+    """Return the records that a compaction of the first ``cleaned`` ones leaves: the last of each key."""
     last = {record.key: record for record in records[:cleaned]}
     return [*last.values(), *records[cleaned:]]
 

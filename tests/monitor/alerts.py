@@ -46,7 +46,7 @@ HEALTHY = {
 
 
 def promtool_tests(rules: str) -> dict[str, Any]:
-    """Return what ``promtool test rules`` takes. Of an alert that fires, promtool wants to know all of its texts."""
+    """Return the input of ``promtool test rules``. Of an alert that fires, promtool wants to know all of its texts."""
     fire = [
         _case({series: values}, [(f'count(ALERTS{{alertname="{name}",alertstate="firing"}})', at, 1)])
         for name, (series, values, at) in FIRES.items()

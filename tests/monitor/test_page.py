@@ -148,7 +148,7 @@ RATES = "return [...document.querySelectorAll('.graph .rate')].map((each) => eac
 
 
 def status(browser: Browser) -> Any:
-    """Return what the page was told last, as its address has it."""
+    """Return the status that the page was told last, as its address has it."""
     return json.loads(
         browser.driver.execute_async_script(
             "const done = arguments[0]; fetch('/page/live.json').then((a) => a.text()).then(done)"

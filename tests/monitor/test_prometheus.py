@@ -53,7 +53,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def promtool(programs: Path, *arguments: str) -> str:
-    """Return what promtool prints; fail if it does."""
+    """Return the output of promtool; fail if it does."""
     done = subprocess.run(
         [programs / "promtool", *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False
     )

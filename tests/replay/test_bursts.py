@@ -156,7 +156,7 @@ class Counts(Task):
 
 
 def refused(audit: FollowedAudit) -> str:
-    """Return why the next step is refused; empty: it is not there yet."""
+    """Return the reason for which the next step is refused; empty: it is not there yet."""
     try:
         assert audit.look() is None
     except ConfigError as error:

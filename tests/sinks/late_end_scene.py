@@ -91,7 +91,7 @@ class SinkScene:
         self.fed += BATCH
 
     def outputs(self) -> list[tuple[str, int]]:
-        """Return what a reader of committed records sees, once the last input is among it."""
+        """Return the records that a reader of committed ones sees, once the last input is among them."""
         last = str(self.fed - 1)
         for _ in range(int(LIMIT_S / 0.1)):
             found = [value.decode().split() for value in visible(self._broker, self._out)]
@@ -105,7 +105,7 @@ class SinkScene:
         raise AssertionError(f"the job does not go on: {self.log.read_text()[-2_000:]}")
 
     def found(self) -> Found:
-        """Return what is wrong with the outputs."""
+        """Return the faults of the outputs."""
         outputs = self.outputs()
         count = Counter(value for value, _ in outputs)
         counts = defaultdict[str, list[int]](list)
@@ -118,11 +118,11 @@ class SinkScene:
         )
 
     def renewals(self) -> list[int]:
-        """Return how many ms each new epoch took."""
+        """Return the ms that each new epoch took."""
         return [int(each) for each in RENEWAL.findall(self.log.read_text())]
 
     def transactions(self) -> int:
-        """Return how many with outputs were committed: each has left a mark behind them."""
+        """Return the number of transactions with outputs that were committed: each has left a mark behind them."""
         return end_of(self._broker, self._out) - len(visible(self._broker, self._out))
 
     def __enter__(self) -> Self:

@@ -27,7 +27,7 @@ class Ledger:
         self._changed = threading.Condition()
 
     def next(self) -> str | int | None:
-        """Return what happens to the request that has come."""
+        """Return the fate of the request that has come."""
         with self._changed:
             self.requests += 1
             return self.plan.get(str(self.requests))

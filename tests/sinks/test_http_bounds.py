@@ -17,7 +17,7 @@ Answers = Callable[[bytes, bytes], str]  # what is sent at once, and again and a
 
 @pytest.fixture
 def answers() -> Iterator[Answers]:
-    """Yield what starts a service that answers so to each connection, until that is ended."""
+    """Yield a function that starts a service which answers so to each connection, until that is ended."""
     ended, threads, listeners = threading.Event(), list[threading.Thread](), list[socket.socket]()
 
     def start(first: bytes, again: bytes) -> str:

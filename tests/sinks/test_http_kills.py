@@ -64,7 +64,7 @@ class Service:
         self._stdin.flush()
 
     def told(self) -> dict[str, Any]:
-        """Return what it has booked."""
+        """Return the entries that it has booked."""
         with urllib.request.urlopen(self.url) as answer:
             found: dict[str, Any] = json.loads(answer.read())
         return found

@@ -66,7 +66,7 @@ class Job:
         self.said[partition] += count
 
     def outputs(self, partition: int = 0) -> dict[str, list[int]]:
-        """Return what a plain consumer sees now: the counts of each word, in order."""
+        """Return the outputs that a plain consumer sees now: the counts of each word, in order."""
         found: dict[str, list[int]] = defaultdict(list)
         for value in visible(self.broker, TopicPartition(f"{self.name}.out", partition)):
             word, count = value.decode().split()
@@ -74,11 +74,11 @@ class Job:
         return found
 
     def wanted(self, partition: int = 0) -> dict[str, list[int]]:
-        """Return what it should see: each count once."""
+        """Return the outputs that it should see: each count once."""
         return {word: list(range(1, self.said[partition] + 1)) for word in WORDS.split()}
 
     def settles(self, partition: int = 0) -> dict[str, list[int]]:
-        """Return what is seen when there is enough of it."""
+        """Return the outputs once enough of them are seen."""
         deadline, wanted = time.monotonic() + LIMIT_S, sum(map(len, self.wanted(partition).values()))
         while sum(map(len, (found := self.outputs(partition)).values())) < wanted and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -48,7 +48,7 @@ def wait_for(directory: Path, task: int, enough: Callable[[ChangelogHeader], boo
 
 
 def own(number: int) -> Callable[[ChangelogHeader], bool]:
-    """Return what tells data of an attempt."""
+    """Return a predicate for the data of an attempt."""
     return lambda header: header.type is ChangelogType.DATA and header.attempt == number
 
 

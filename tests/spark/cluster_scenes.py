@@ -65,7 +65,7 @@ def headers_in(log: EmbeddedLog, changelog: TopicPartition) -> list[ChangelogHea
 
 
 def attempts_at(log: EmbeddedLog, changelog: TopicPartition) -> set[int]:
-    """Return which attempts have data in a changelog."""
+    """Return the attempts that have data in a changelog."""
     return {header.attempt for header in headers_in(log, changelog) if header.type is ChangelogType.DATA}
 
 
@@ -158,7 +158,7 @@ class SurvivingSource(ChangelogSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``format`` takes."""
+        """Return the name that ``format`` takes."""
         return "surviving"
 
     def writer(self, schema: Any, overwrite: bool) -> Any:

@@ -34,7 +34,7 @@ def exported(directory: Path, to: Path, checkpoint_id: int | None = None, store:
 
 
 def held(to: Path) -> tuple[int, Counts]:
-    """Return what a reader finds: the checkpoint, and the counts at it; the files are as the manifest says."""
+    """Return the content for a reader: the checkpoint, and the counts at it; the files are as the manifest says."""
     manifest = read_manifest(to)
     assert manifest is not None
     for each in (file for store in manifest.stores for file in store.files):

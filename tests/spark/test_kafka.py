@@ -41,7 +41,7 @@ def numbers(count: int, seed: int) -> Records:
 
 
 def told(scene: Scene, count: int) -> int:
-    """Return how many outputs a reader of what is committed sees, once there are that many."""
+    """Return the number of outputs that a reader of what is committed sees, once there are that many."""
     end_s = time.monotonic() + LIMIT_S
     while (found := scene.sent("told")) < count and time.monotonic() < end_s:
         scene.log.wait(100)

@@ -14,7 +14,7 @@ _BEGIN = 19  # when a process began, of what comes behind its name: the system g
 
 
 def _stat(pid: int) -> list[str]:
-    """Return what the system says of a process behind its name: state, parent, … Raises FileNotFoundError."""
+    """Return the system's fields of a process behind its name: state, parent, … Raises FileNotFoundError."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 

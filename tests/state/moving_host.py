@@ -120,7 +120,7 @@ class MovableJob:
         return [stage.task for stage in self.job.stages]
 
     def sent(self, topic: str) -> Sent:
-        """Return what was sent there."""
+        """Return the records that were sent there."""
         places = [TopicPartition(topic, number) for number in range(self.log.partitions(topic) or 0)]
         return Counter(
             (row.key, row.value, row.timestamp_ms)
@@ -129,7 +129,7 @@ class MovableJob:
         )
 
     def state(self, partition: int, stage: int = 0) -> dict[tuple[int, bytes], bytes]:
-        """Return what a task has committed: store, key → value."""
+        """Return the state that a task has committed: store, key → value."""
         number = list(self.job.tasks()).index((self.job.stages[stage], partition))
         stores = frozenset(self.job.stages[stage].store_ids().values())
         found = contents(segments(self.log, snapshots(self.log, self.job)[number]), stores)

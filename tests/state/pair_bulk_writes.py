@@ -42,6 +42,6 @@ def run(reference: str, directory: Path, *lines: tuple[str, str], checkpoint_int
 
 
 def counts(job: Job, directory: Path) -> dict[str, int]:
-    """Return what the stores of the second stage hold."""
+    """Return the content of the stores of the second stage."""
     with LocalReader(directory, job) as reader:
         return dict(reader.all(reader.store("counts")))

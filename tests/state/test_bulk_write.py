@@ -65,7 +65,7 @@ def write(
 
 
 def state(log: Log, checkpoint_id: int | None = None) -> State:
-    """Return what is committed."""
+    """Return the committed state."""
     found = {}
     for snapshot in snapshots(log, job, checkpoint_id):
         keys, values, _ = live(contents(reading.segments(log, snapshot), frozenset({STORE}))[STORE])

@@ -115,7 +115,7 @@ class Scene:
         return attempt
 
     def state(self) -> dict[bytes, int]:
-        """Return what is committed."""
+        """Return the committed state."""
         (snapshot,) = snapshots(self.log, self.job)
         keys, values, _ = live(contents(segments(self.log, snapshot), frozenset({STORE}))[STORE])
         return {key: int.from_bytes(value, "big") for key, value in zip(keys, values, strict=True)}

@@ -33,7 +33,7 @@ def logged(changelog: Changelog) -> MemoryLog:
 
 
 def offset(found: commits.CommittedAt | None) -> int | None:
-    """Return where a commit is."""
+    """Return the offset of a commit."""
     return None if found is None else found.offset
 
 

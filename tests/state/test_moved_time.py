@@ -125,7 +125,7 @@ def groups(keys: Sequence[bytes], path: Sequence[int]) -> Iterator[tuple[list[by
 
 
 def of_keys(sent: Sent, names: Sequence[str]) -> Sent:
-    """Return what was sent of these keys: the second word of each key tells."""
+    """Return the records that were sent of these keys: the second word of each key tells."""
     return type(sent)({row: n for row, n in sent.items() if (row[0] or b"").split()[1].decode() in names})
 
 

@@ -53,7 +53,7 @@ def until_committed(scene: Scene, local: LocalJob, orders: int) -> None:
 
 
 def sums(log: JobLog, job: Job) -> dict[bytes, int]:
-    """Return what all tasks of a job have committed."""
+    """Return the sums that all tasks of a job have committed."""
     found: dict[bytes, int] = {}
     for snapshot in snapshots(log, job):
         keys, values, _ = live(contents(segments(log, snapshot), frozenset({STORE}))[STORE])

@@ -202,7 +202,7 @@ def test_a_time_that_comes_after_the_first_start_changes_nothing(
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return what a person was told of the job's code and where it begins."""
+    """Return the news for a person, of the job's code and where it begins."""
     return [record.getMessage() for record in caplog.records if record.name == "grete.definition"]
 
 

@@ -25,7 +25,7 @@ class Counting(RocksMemory):
         return options
 
     def count(self, name: str) -> int:
-        """Return what RocksDB has counted under a name."""
+        """Return the count of RocksDB under a name."""
         assert self.counted is not None
         lines = (self.counted.get_statistics() or "").splitlines()
         return next(int(line.split()[-1]) for line in lines if line.startswith(f"{name} COUNT"))

@@ -81,7 +81,7 @@ def test_flipped_bits_and_torn_records_of_the_manifest_are_found(filled: Path, m
 
 
 def record_starts(manifest: bytes) -> set[int]:
-    """Return where the records of a MANIFEST of less than one block begin."""
+    """Return the offsets at which the records of a MANIFEST of less than one block begin."""
     at, starts = 0, set()
     while at < len(manifest):
         starts.add(at)

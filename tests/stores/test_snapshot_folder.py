@@ -29,7 +29,7 @@ BASE = SnapshotManifest(
 
 @pytest.fixture(params=["memory", "file", "plain path"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Return where a folder of its own is."""
+    """Return the url of a folder that nothing else has."""
     where = {"memory": f"memory://{uuid.uuid4()}", "file": f"file://{tmp_path}/folder"}
     return where.get(request.param, str(tmp_path / "folder"))
 
@@ -57,7 +57,7 @@ def numbered(checkpoint_id: int) -> SnapshotManifest:
 
 
 def fetched(folder: SnapshotFolder, name: str, to: Path) -> dict[str, bytes]:
-    """Return what a snapshot brings to an empty directory."""
+    """Return the files that a snapshot brings to an empty directory."""
     to.mkdir()
     folder.fetch(TASK, folder.manifest(TASK, name), to, lambda _done: None)
     return {path.name: path.read_bytes() for path in to.iterdir()}

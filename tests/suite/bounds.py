@@ -31,17 +31,17 @@ class Taken(msgspec.Struct, frozen=True):
 
     @property
     def bound_s(self) -> float:
-        """Return what it may take."""
+        """Return the bound of its time, in seconds."""
         return max(BOUNDS_S[self.command], FLOOR_SHARE * floor_s(self))
 
     @property
     def held_s(self) -> float:
-        """Return what it may not exceed today: its bound, or what was reached on the way there."""
+        """Return the limit of today, in seconds: its bound, or the time that was reached on the way there."""
         return max(self.bound_s, REACHED_S.get(self.command, 0.0))
 
 
 def floor_s(taken: Taken) -> float:
-    """Return what the command would take if no core ever waited."""
+    """Return the seconds that the command would take if no core ever waited."""
     return taken.cpu_s / taken.cores
 
 
@@ -65,7 +65,7 @@ def counted() -> dict[str, Took]:
 
 
 def usual_s(module: str, then: Mapping[str, Took]) -> float:
-    """Return what a function took in the module, else in its folder, else in the folder around that, and so on."""
+    """Return the mean time of a function in the module, else in its folder, else in the one around that, and so on."""
     for place in (module, *map(str, PurePosixPath(module).parents)):
         there = [took for name, took in then.items() if f"{name}/".startswith(f"{place}/") or place == "."]
         if functions := sum(took.functions for took in there):
@@ -74,7 +74,7 @@ def usual_s(module: str, then: Mapping[str, Took]) -> float:
 
 
 def expected_s(taken: Taken, then: Mapping[str, Took], now: Mapping[str, int]) -> float:
-    """Return what the command takes by now, if functions that are new take what those beside them took."""
+    """Return the time that the command takes by now, if functions that are new take as long as their neighbours."""
     none = Took(0, 0.0)
     new = {module: functions - then.get(module, none).functions for module, functions in now.items()}
     new_s = sum(functions * usual_s(module, then) for module, functions in new.items() if functions > 0)

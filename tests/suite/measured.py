@@ -47,7 +47,7 @@ class Row(msgspec.Struct):
 
     @property
     def seconds(self) -> float:
-        """Return what the test took of a worker of pytest."""
+        """Return the seconds that the test took of a worker of pytest."""
         return self.setup_s + self.call_s + self.teardown_s
 
 

@@ -56,7 +56,7 @@ def path_of(commit: str) -> Path:
 
 
 def state_of(commit: str) -> State:
-    """Return what was covered of that commit."""
+    """Return the coverage of that commit."""
     path = path_of(commit)
     return (
         msgspec.json.decode(path.read_bytes(), type=State) if path.exists() else State(secrets.randbelow(FIRST_MAX), {})
@@ -128,7 +128,7 @@ def turn(part: Part, state: State, commit: str, most_s: float) -> None:
 
 
 def table(parts: Sequence[Part], state: State) -> Table:
-    """Return what was covered, a row for each part."""
+    """Return the coverage, a row for each part."""
     rows: list[list[Cell]] = []
     for part in parts:
         covered = state.parts.get(part.name, Covered())

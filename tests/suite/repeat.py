@@ -62,12 +62,12 @@ class Ran(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """Return how many tests there were."""
+        """Return the number of tests."""
         return self.passed + self.failed + self.skipped
 
 
 def complaints(runs: Sequence[Ran]) -> list[str]:
-    """Return what speaks against the runs: skips, counts that differ at one commit, failures without a cause."""
+    """Return the faults of the runs: skips, counts that differ at one commit, failures without a cause."""
     found = []
     firsts: dict[tuple[str, bool], Ran] = {}
     for run in runs:
@@ -132,7 +132,7 @@ def ran(kind: Kind, command: Sequence[str]) -> Ran:
 
 
 def read(report: Path) -> tuple[tuple[int, int], list[str]]:
-    """Return how many tests passed and were skipped, and the names of those that failed, from pytest's report."""
+    """Return the numbers of passed and of skipped tests, and the names of those that failed, from pytest's report."""
     skipped, failed, names = set[str](), set[str](), set[str]()
     for case in ET.parse(report).iter("testcase"):
         name = f"{case.get('file') or case.get('classname')}::{case.get('name')}"
@@ -179,7 +179,7 @@ def _changed() -> str:
 
 
 def _wait_for_quiet() -> None:
-    """Return when nothing else runs. Raises SystemExit if it goes on."""
+    """Wait until nothing else runs. Raises SystemExit if it goes on."""
     until, most = time.monotonic() + QUIET_S_MAX, QUIET_LOAD * (os.cpu_count() or 1)
     while (load := os.getloadavg()[0]) > most:
         if time.monotonic() > until:

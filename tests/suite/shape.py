@@ -78,7 +78,7 @@ class Sources:
         self.real = [name for name, path in self.paths.items() if not path.endswith("__init__.py")]
 
     def lines(self, name: str) -> int:
-        """Return how many lines a module has."""
+        """Return the number of lines of a module."""
         return self.text[name].count("\n")
 
     def nodes(self, kind: type[T]) -> Iterator[tuple[str, T]]:
@@ -245,7 +245,7 @@ def _defined(node: ast.stmt) -> Iterator[str]:
 
 
 def assertions(sources: Sources) -> float:
-    """Return how many assertions a function has where tasks decide and act."""
+    """Return the number of assertions a function where tasks decide and act."""
     counts = Counter(
         kind
         for kind in (ast.Assert, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -256,7 +256,7 @@ def assertions(sources: Sources) -> float:
 
 
 def bodies() -> int:
-    """Return how many of a hundred commits have a body."""
+    """Return the number of commits with a body, of a hundred."""
     command = ["git", "log", "--no-merges", f"-{COMMITS}", "--format=%b%x00"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")[:-1]
     return round(100 * sum(bool(body.strip()) for body in said) / len(said))
@@ -279,7 +279,7 @@ def _text(value: float) -> str:
 
 
 def worse(measured: Sequence[Figure]) -> list[str]:
-    """Return what is beyond its bound, with all that it counts."""
+    """Return the figures that are beyond their bound, each with all that it counts."""
     table, found = rows(), []
     for each in measured:
         bound = number(table[each.name][2])

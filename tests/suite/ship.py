@@ -202,7 +202,7 @@ class Report(msgspec.Struct):
 
 
 def judged(report: str, said: str, seconds: float) -> Told:
-    """Return what an audit says. A package that the index does not know is none that was looked up."""
+    """Return the result of an audit. A package that the index does not know is none that was looked up."""
     try:
         packages = msgspec.json.decode(report, type=Report).dependencies
     except msgspec.DecodeError:
@@ -270,7 +270,7 @@ class Checked(msgspec.Struct, rename="camel"):
 
 
 def typed(report: str, said: str, seconds: float) -> Told:
-    """Return what pyright says: each mistake has to have a finding on its line, and nothing else may have one."""
+    """Return the result of pyright: each mistake has to have a finding on its line, and nothing else may have one."""
     try:
         findings = msgspec.json.decode(report, type=Checked).general_diagnostics
     except msgspec.DecodeError:

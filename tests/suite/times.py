@@ -54,7 +54,7 @@ def folder_of(row: Row) -> str:
 
 
 def wait_of(row: Row) -> str:
-    """Return what the test waits for."""
+    """Return the server or process that the test waits for."""
     return next(name for name, has in WAITS if has(row))
 
 
@@ -109,7 +109,7 @@ def longest(rows: Sequence[Row]) -> Table:
 
 
 def commands(taken: Sequence[Taken]) -> Table:
-    """Return what the whole commands took, beside their bounds."""
+    """Return the times of the whole commands, beside their bounds."""
     cells: list[list[Cell]] = [
         [
             f"make {each.command}",

@@ -183,13 +183,13 @@ class Scene:
         return load_job(str(self.reference))
 
     def status(self) -> dict[str, Any]:
-        """Return what /status.json says."""
+        """Return the content of /status.json."""
         with urllib.request.urlopen(f"{self.url}/status.json", timeout=LIMIT_S) as answer:
             found: dict[str, Any] = json.loads(answer.read())
         return found
 
     def task(self) -> dict[str, Any]:
-        """Return what the last task says; {} while no worker has one, as before a member has partitions."""
+        """Return the report of the last task; {} while no worker has one, as before a member has partitions."""
         tasks = [task for worker in self.status()["workers"] for task in worker["tasks"].values()]
         return tasks[-1] if tasks else {}
 

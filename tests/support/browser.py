@@ -77,11 +77,11 @@ class Browser:
         return self.text()
 
     def script(self, code: str) -> Any:
-        """Return what a script returns."""
+        """Return the value of a script."""
         return self.driver.execute_script(code)
 
     def width(self) -> int:
-        """Return how wide the page is, in px: more than the window, if something sticks out."""
+        """Return the width of the page, in px: more than the window, if something sticks out."""
         return int(self.script("return document.documentElement.scrollWidth"))
 
     def find(self, selector: str) -> Any:
@@ -98,7 +98,7 @@ class Browser:
         assert self.driver.save_screenshot(str(path))
 
     def errors(self) -> list[str]:
-        """Return what scripts and the rules for them have complained about since the last look."""
+        """Return the complaints of scripts, and of the rules for them, since the last look."""
         return [str(entry["message"]) for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]  # it has no types
 
 
@@ -137,7 +137,7 @@ def _found() -> tuple[Path, Path, dict[str, str]]:
 
 
 def _fetched() -> Path:
-    """Return where the packages are unpacked: once for all sessions, for it takes seconds. Raises ConfigError."""
+    """Return the folder of the unpacked packages: one for all sessions, for it takes seconds. Raises ConfigError."""
     kept = cache(PACKAGE)
     root = kept / "root"
     if not root.exists():

@@ -33,7 +33,7 @@ class Typed(NamedTuple):
 
 
 def steps(page: str) -> list[Written | Typed]:
-    """Return what a reader of the page does, in order."""
+    """Return the steps of a reader of the page, in order."""
     found: list[Written | Typed] = []
     for language, title, text in FENCE.findall(page):
         if title:

@@ -32,7 +32,7 @@ class Clock(Protocol):
         """Return it."""
 
     async def until(self, at_s: float) -> None:
-        """Return when it is that late."""
+        """Wait until it is that late."""
 
 
 class LoopClock:
@@ -56,7 +56,7 @@ class Arrivals:
         self._last_s = 0.0
 
     def at_s(self, sent_s: float) -> float:
-        """Return when what is sent then arrives."""
+        """Return the time at which a message that is sent then arrives."""
         ms, jitter_ms = self._delay()
         self._last_s = max(self._last_s, sent_s + (ms + self._rng.uniform(-jitter_ms, jitter_ms)) / 1000)
         return self._last_s

@@ -42,7 +42,7 @@ def forgetting(mode: Mode) -> Job:
 
 
 def expected(records: Iterable[tuple[int, int]]) -> tuple[list[int], dict[int, int]]:
-    """Return what is sent for the (number, timestamp) of one partition, and what is seen in the end."""
+    """Return the numbers that are sent for the (number, timestamp) of one partition, and those seen in the end."""
     sent, seen, now = list[int](), dict[int, int](), 0
     for number, at in records:
         if number not in seen or seen[number] + TTL_MS <= now:

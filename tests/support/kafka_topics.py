@@ -34,7 +34,7 @@ def widen(client: AdminClient, name: str, partitions: int) -> None:
 
 
 def _show(client: AdminClient, name: str, led: int | None) -> None:
-    """Return when the broker shows a leader for that number of partitions, or None: no such topic."""
+    """Wait until the broker shows a leader for that number of partitions, or None: no such topic."""
     what = f"topic {name} with {led} partitions"
     until(lambda: _led(client, name) == led, what, saw=lambda: f"{_led(client, name)} partitions")
 

@@ -106,7 +106,7 @@ def find_postgres() -> Postgres:
 
 
 def answer(daemon: "subprocess.Popen[str]") -> dict[str, Any]:
-    """Return what the daemon says next. Raises NoPostgres if that is an error."""
+    """Return the daemon's next answer. Raises NoPostgres if that is an error."""
     assert daemon.stdout is not None
     line = daemon.stdout.readline()
     said: dict[str, Any] = json.loads(line) if line else {"error": "its daemon has ended"}

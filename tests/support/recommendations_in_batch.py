@@ -21,7 +21,7 @@ class Batch:
         self.guests: dict[str, dict[str, tuple[int, bool]]] = {}
 
     def round(self, moves: Mapping[str, str], forecasts: Mapping[str, Forecast], shown: Told) -> dict[str, list[News]]:
-        """Return what must be told of each place in this round, in order, if moves came as ``shown`` says."""
+        """Return the news of each place in this round, in order, if moves came as ``shown`` says."""
         comes: dict[str, list[str]] = {}
         leaves: dict[str, list[str]] = {}
         for user, place in moves.items():
@@ -46,7 +46,7 @@ class Batch:
         forecast: Forecast | None,
         shown: Told,
     ) -> list[News]:
-        """Return what must be told of one place."""
+        """Return the news of one place."""
         heard = [each for at, each in shown if at == place]
         guests = self.guests.setdefault(place, {})
         told: list[News] = []
@@ -89,7 +89,7 @@ class Batch:
 def as_shown(
     comes: Sequence[str], visits: Mapping[str, int], waiting: Mapping[str, int], heard: Sequence[News]
 ) -> tuple[list[str], list[str]]:
-    """Return who came before the forecast of the round, and who after it, each in the order of the answers.
+    """Return those who came before the forecast of the round, and those after it, each in the order of the answers.
 
     ``waiting``: user → visit that the forecast answers, ``heard``: of this place. Who is answered among these had come.
     """

@@ -73,7 +73,7 @@ _UP_TO_DATE = TaskReport(
 
 
 def task_report(name: str = "add-up-0", **changed: Any) -> TaskReport:
-    """Return what a task says that is up to date, but for what is ``changed``; fields of its measures, too."""
+    """Return the report of a task that is up to date, but for the fields in ``changed``; of its measures, too."""
     stage, _, partition = name.rpartition("-")
     changed["status"] = TaskState(changed.get("status", TaskState.RUNNING))
     measured = {field: changed.pop(field) for field in MEASURES.__struct_fields__ if field in changed}

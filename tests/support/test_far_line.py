@@ -25,7 +25,7 @@ class HandClock:
         return self._at_s
 
     async def until(self, at_s: float) -> None:
-        """Return when it was moved there."""
+        """Wait until it was moved there."""
         reached = asyncio.Event()
         self._waiting.append((at_s, asyncio.get_running_loop(), reached))
         self.asked.put(at_s)

@@ -69,7 +69,7 @@ def start(folder: Path, pipe: tuple[int, int], **variables: str) -> "subprocess.
 
 
 def told(folder: Path, pipe: tuple[int, int], **variables: str) -> dict[str, Any]:
-    """Return what the process tells of itself, and how it ended."""
+    """Return the answers of the process, with its exit code and the rest of its output."""
     process = start(folder, pipe, **variables)
     out, err = process.communicate("end")
     line, _, rest = out.partition("\n")

@@ -43,7 +43,7 @@ SLEEPS = {
 
 
 def sleeps_in(text: str) -> int:
-    """Return how often a module calls ``time.sleep``, by whatever name; code in its strings is that of a job."""
+    """Return the number of calls of ``time.sleep`` in a module, by any name; code in its strings is that of a job."""
     if "sleep" not in text:
         return 0
     tree = ast.parse(text)

@@ -18,7 +18,7 @@ STEP_S = 0.01  # from look to look
 
 
 def crowd() -> float:
-    """Return how many processes share a core: those that want one now, or did in the last minute, the larger."""
+    """Return the number of processes for each core: those that want one now, or did in the last minute, the larger."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanting = os.getloadavg()[0]
     if (path := Path("/proc/loadavg")).exists():  # Linux says what is so at this moment

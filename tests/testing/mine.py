@@ -15,7 +15,7 @@ class TestStore(StoreContract):
 
     @pytest.fixture
     def open_store(self) -> Callable[[Mapping[int, str]], StateStore]:
-        """Return what opens the same store each time."""
+        """Return a function that opens the same store each time."""
         disk = Disk()
         return lambda names: DictStore(names, disk)
 

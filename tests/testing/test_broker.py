@@ -120,14 +120,14 @@ class Container:
         Container.removed += 1
 
     def get_wrapped_container(self) -> "Container":
-        """Return what tells the state."""
+        """Return the object that knows the state."""
         return self
 
     def reload(self) -> None:
         """Ask for the state."""
 
     def get_logs(self) -> tuple[bytes, bytes]:
-        """Return what it has said."""
+        """Return the output so far."""
         return b"error while preparing configs", b""
 
 

@@ -107,7 +107,7 @@ def fed(job: Job, crashes: int = 0, seed: int = 0, settings: Settings = SETTINGS
 
 
 def values(kit: Kit, skip: int) -> list[str]:
-    """Return what is outside, without the first words of each value, in some order."""
+    """Return the values outside, without the first words of each, in some order."""
     return sorted(record.value.split(" ", skip)[-1] for record in kit.outputs(OUT))
 
 

@@ -43,7 +43,7 @@ def fed(kit: Kit, first: int = 0) -> Kit:
 
 
 def told(first: int = 0) -> list[str]:
-    """Return what the task says of what ``fed`` has fed."""
+    """Return the lines of the task for all that ``fed`` has fed."""
     inputs = [
         (topic, number) for topic in ("alerts", "readings", "archive") for number in range(first, first + RECORDS)
     ]

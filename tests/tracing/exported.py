@@ -24,7 +24,7 @@ def _export_all() -> None:
 
 @contextmanager
 def exported() -> Iterator[Callable[[], list[ReadableSpan]]]:
-    """Yield what returns the spans that have ended."""
+    """Yield a function that returns the spans that have ended."""
     if not isinstance(trace.get_tracer_provider(), TracerProvider):
         trace.set_tracer_provider(TracerProvider(id_generator=TraceIds()))  # type: ignore[arg-type]  # it has its methods
     _export_all()

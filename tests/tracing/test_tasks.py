@@ -52,7 +52,7 @@ class Count(Task):
 
 
 def length(word: str) -> int:
-    """Return what a service would."""
+    """Return the answer that a service would give."""
     return len(word)
 
 

@@ -39,7 +39,7 @@ def test_a_job_goes_on_after_a_kill(tmp_path: Path, mode: str, release: str) -> 
 
 
 def uncommitted(job: ParityJob) -> int:
-    """Return how much of what the tasks have done is in no commit: records that they sent on, or their decisions."""
+    """Return the number of results that are in no commit: records that tasks have sent on, or their decisions."""
     found = 0
     for wiring in all_wirings(job.job):
         last, _ = end_of(job.log, wiring.changelog)
@@ -51,11 +51,11 @@ def uncommitted(job: ParityJob) -> int:
 
 
 def expected(directory: Path) -> tuple[State, Outputs]:
-    """Return what the job must have in the end."""
+    """Return the state and the outputs that the job must have in the end."""
     state, outputs = msgspec.msgpack.decode((directory / EXPECTED).read_bytes(), type=Found)
     return dict(state), {topic: Counter(dict(each)) for topic, each in outputs}
 
 
 def of(state: State) -> State:
-    """Return what does not depend on a clock; the clock's entries without their values."""
+    """Return the entries that do not depend on a clock; the clock's own without their values."""
     return {entry: b"" if entry[0] == CLOCK else value for entry, value in state.items()}

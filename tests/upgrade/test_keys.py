@@ -93,7 +93,7 @@ def outputs(directory: Path, topic: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def definition(directory: Path, job: str) -> dict[str, object]:
-    """Return what a job has pinned."""
+    """Return the definition that a job has pinned."""
     with closing(EmbeddedReader(directory / "log.db")) as log:
         raw = log.read_metadata(job).meta_get("definition")
     assert raw is not None

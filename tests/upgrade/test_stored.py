@@ -85,7 +85,7 @@ class Stored:
 
 
 def counted(lines: Lines) -> Counter[str]:
-    """Return how often each word comes."""
+    """Return the count of each word."""
     return Counter(word for _, value in lines for word in value.split())
 
 
@@ -101,7 +101,7 @@ def times(lines: Lines) -> dict[str, set[int]]:
 
 @pytest.fixture(params=["stopped", "killed"])
 def end(request: pytest.FixtureRequest) -> str:
-    """Return how the earlier build's run has ended."""
+    """Return the end of the earlier build's run."""
     return str(request.param)
 
 

@@ -11,7 +11,7 @@ SAMPLE = 5  # each fifth case runs in a worker here; the command runs all of the
 
 
 def kept() -> dict[str, Caught]:
-    """Return who caught each case in the run that the page shows."""
+    """Return the checks that caught each case in the run that the page shows."""
     cells = results.read("nondeterminism").cells
     return {cell["case"]: Caught(*(cell[name] for name in Caught._fields)) for cell in cells}
 

@@ -25,7 +25,7 @@ ORDERED = 300  # in each partition
 
 
 def _sent(local: LocalJob) -> Counter[str]:
-    """Return how often each key was reminded of."""
+    """Return the number of reminders of each key."""
     rows = [row for p in range(2) for row in rows_of(local.log, TopicPartition(f"{local.job.name}-reminders", p))]
     return Counter((row.key or b"").decode() for row in rows)
 

@@ -74,7 +74,7 @@ def job_of(window: WindowStore[str, list[str]], mode: Any = "aligned", *, marked
 
 
 def results(kit: Kit) -> list[Result]:
-    """Return what a reader sees, partition by partition, in order."""
+    """Return the results that a reader sees, partition by partition, in order."""
     return [
         Result(key or "", v["start"], v["end"], v["value"], v["final"], tuple(v["replaces"]))
         for key, v in kit.pairs(results_topic)

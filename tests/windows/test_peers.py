@@ -103,7 +103,7 @@ def _end(case: Case, end: int) -> int:
 
 
 def _value(case: Case, texts_so_far: str) -> str:
-    """Return what a case makes of the texts that its records have, as its results have it."""
+    """Return the value that a case makes of the texts of its records, as its results have it."""
     how, parts = case.facts.get("value", "text"), texts_so_far.split("+")
     if how in NUMBERS:
         numbers = [float(part) if how != "count" else 1.0 for part in parts]

@@ -78,7 +78,7 @@ class Network(NamedTuple):
             self.line.heal()
 
     def totals(self, name: str) -> dict[str, list[int]]:
-        """Return what a reader of committed records finds in both output partitions, by key."""
+        """Return the totals that a reader of committed records finds in both output partitions, by key."""
         found = dict[str, list[int]]()
         with closing(KafkaReader.connect(self.cluster.bootstrap)) as log:
             for partition in (TopicPartition(f"{name}-counts", number) for number in range(2)):

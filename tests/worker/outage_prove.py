@@ -159,7 +159,7 @@ class Outage:
         return True
 
     def _ends(self) -> Counter[str]:
-        """Return what shows that a worker has ended: errors, lines of libraries, and starts after the first.
+        """Return the signs that a worker has ended: errors, lines of libraries, and starts after the first.
 
         One that gave up waiting or was ended by a signal has started again.
         """

@@ -19,7 +19,7 @@ from tasks.word_count import job as word_count
 
 
 def full() -> sqlite3.Error:
-    """Return what SQLite raises on a full disk."""
+    """Return the error of SQLite on a full disk."""
     sql = sqlite3.connect(":memory:")
     sql.execute("CREATE TABLE rows (value)")
     sql.execute("PRAGMA max_page_count = 2")

@@ -71,7 +71,7 @@ class Load:
             self.said.update(word for text in texts for word in text.split())
 
     def position(self, partition: int) -> int:
-        """Return how far a partition is committed by its first task, as the worker says."""
+        """Return the offset up to which a partition is committed by its first task, as the worker says."""
         task = self.worker.reports.tasks.get(f"split-{partition}")
         return 0 if task is None else sum(each.offset for each in task.inputs if each.topic == f"{self.name}-lines")
 
@@ -88,7 +88,7 @@ class Load:
         poll_until(self.local, lambda: self.worker.restarts.counts["task error"] >= ends)
 
     def sent(self) -> Counter[tuple[str, int]]:
-        """Return how often each (word, total) was sent."""
+        """Return the number of times each (word, total) was sent."""
         rows = [row for partition in range(2) for row in self._read(TopicPartition(f"{self.name}-totals", partition))]
         return Counter((key.decode(), int.from_bytes(value, "big")) for key, value in rows)
 

@@ -101,7 +101,7 @@ class Machines:
         self.producer.flush(LIMIT_S)
 
     def members(self) -> list[dict[str, object]]:
-        """Return what `grete members` says of those that live."""
+        """Return the rows of `grete members` on those that live."""
         done = subprocess.run(self.command("members", "--json"), capture_output=True, text=True, check=True)
         return [row for row in map(json.loads, done.stdout.splitlines()) if row["state"] != "silent"]
 
@@ -140,7 +140,7 @@ class Machines:
         until(lambda: words in path.read_text(), words, saw=self.logs)
 
     def logs(self) -> str:
-        """Return what the machines have printed."""
+        """Return the output of the machines."""
         return "\n".join(f"--- {path.name}\n{path.read_text()[-3_000:]}" for path in self.directory.glob("*.log"))
 
     def counted(self) -> dict[str, list[int]]:

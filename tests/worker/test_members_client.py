@@ -22,7 +22,7 @@ class LosingTopic:
         self.lost, self.rows, self.beats, self._read = lost, list[bytes](), list[int](), 0
 
     def read(self, seconds: float) -> list[tuple[int, int, bytes]]:
-        """Return what has come."""
+        """Return the rows that have come."""
         begin, self._read = self._read, len(self.rows)
         if begin == self._read:
             time.sleep(min(seconds, 0.001))

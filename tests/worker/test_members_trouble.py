@@ -52,7 +52,7 @@ def change(machines: Machines, *changes: tuple[str, str]) -> None:
 
 
 def said(machines: Machines, machine: str) -> str:
-    """Return what a machine has printed."""
+    """Return the output of a machine."""
     return (machines.directory / f"{machine}.log").read_text()
 
 

@@ -20,7 +20,7 @@ print(before, allowed(), *resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
 def after(limit: str) -> list[int]:
-    """Return what is allowed before and after, and the limits then."""
+    """Return the numbers that the process prints: the files allowed before and after, and the limits then."""
     command = ["sh", "-c", f'ulimit {limit}; exec "$0" -c "$1"', sys.executable, TEXT]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [int(each) for each in done.stdout.split()]

@@ -51,7 +51,7 @@ def test_a_status_that_is_longer_than_the_pipe_arrives_whole() -> None:
     os.set_blocking(reader, False)
 
     def said() -> list[WorkerReport]:
-        """Return what has come whole."""
+        """Return the reports that have come whole."""
         found = [report_in(line, decode_worker_report, "worker 0") for line in lines.read(reader) or ()]
         return [report for report in found if report is not None]
 

@@ -34,7 +34,7 @@ class Pair(Machines):
         self.up(machine, replicas, "--http=127.0.0.1:0", "--set=checkpoint_interval_ms=100")
 
     def status(self, machine: str) -> dict[str, Any]:
-        """Return what /status.json of a machine says."""
+        """Return the content of /status.json of a machine."""
         found = re.search(r"health: (http://\S+)", (self.directory / f"{machine}.log").read_text())
         if found is None:
             return {"workers": [], "standbys": []}

@@ -80,7 +80,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def waits_of(said: WorkerReport) -> str:
-    """Return what the task behind both sources waits for, "" for nothing; no other task waits for any."""
+    """Return the wait of the task behind both sources, "" for none; no other task waits for any."""
     assert all(task.waits is None for task in said.tasks if task.name != "count-0")
     return next(task.waits or "" for task in said.tasks if task.name == "count-0")
 

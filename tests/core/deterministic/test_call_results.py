@@ -9,7 +9,7 @@ from tests.core.streams import A0, IN, SOURCE, Log
 
 
 def note(*numbers: int) -> CallsNote:
-    """Return what the calls of some records have returned."""
+    """Return the note of the calls of some records, with their results."""
     return CallsNote(tuple((number, (CallResult(ok=True, data=b"%d" % number),)) for number in numbers))
 
 
@@ -19,7 +19,7 @@ def kinds(task: Logical) -> list[ChangelogType]:
 
 
 def known(task: Logical) -> dict[int, tuple[CallResult, ...]]:
-    """Return what a successor would know."""
+    """Return the results that a successor would know."""
     fold = ChangelogFold(task.task.changelog, 0)
     for offset, (_, value) in enumerate(task.log.rows[task.task.changelog]):
         fold.feed(offset, value)

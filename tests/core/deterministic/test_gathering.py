@@ -18,7 +18,7 @@ def sink() -> Logical:
 
 
 def releases(task: Logical) -> int:
-    """Return how many releases were appended."""
+    """Return the number of releases that were appended."""
     return sum(append.value[0] & 15 == ChangelogType.OUTPUT_RELEASE for append in task.all(do.AppendChangelog))
 
 

@@ -129,7 +129,7 @@ class Machine:
         self.now_s += seconds
 
     def hosted(self) -> dict[int, HostedState]:
-        """Return what the machine says of each partition."""
+        """Return the state of each partition, as the machine says it."""
         return self.core.hosted()
 
     def _look(self) -> None:

@@ -45,7 +45,7 @@ def decisions(log: Log, changelog: TopicPartition) -> list[InputDecision]:
 
 
 def expected(log: Log, job: Job, split: Callable[[str], list[tuple[str, str]]]) -> dict[int, list[Sent]]:
-    """Return what must be in each partition of the output topic; ``split``: what a line becomes."""
+    """Return the records that must be in each partition of the output topic; ``split``: the results of a line."""
     streams: dict[int, list[tuple[int, int, str, str]]] = {p: [] for p in range(job.partitions)}
     topology = job.topology()
     for source in range(job.partitions):
@@ -68,7 +68,7 @@ def expected(log: Log, job: Job, split: Callable[[str], list[tuple[str, str]]]) 
 
 
 def sent(log: Log, topic: str, partitions: int) -> dict[int, list[Sent]]:
-    """Return what is in each partition of the output topic."""
+    """Return the records in each partition of the output topic."""
     found: dict[int, list[Sent]] = {}
     for partition in range(partitions):
         found[partition] = []

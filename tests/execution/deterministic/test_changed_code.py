@@ -33,7 +33,7 @@ NEVER = "--set=checkpoint_interval_ms=3600000"  # no commit but that of a gracef
 
 
 def shouted(log: EmbeddedLog) -> list[str]:
-    """Return what is visible outside."""
+    """Return the values that are visible outside."""
     return [(row.value or b"").decode() for row in log.read(TopicPartition("shouted", 0), 0, 1 << 20)]
 
 

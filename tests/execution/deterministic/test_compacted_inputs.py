@@ -93,7 +93,7 @@ def _take_and_die(job_directory: JobDirectory, log: Log) -> tuple[TopicPartition
 
 
 def _first_offsets(log: Log, into: TopicPartition) -> list[int]:
-    """Return which of the first six offsets are there. A read may return as little as one record."""
+    """Return those of the first six offsets that are there. A read may return as little as one record."""
     offsets = [row.offset for row in log.read(into, 0, 1 << 20)]
     while offsets[-1] < TAKEN:
         offsets += [row.offset for row in log.read(into, offsets[-1] + 1, 1 << 20)]
@@ -101,7 +101,7 @@ def _first_offsets(log: Log, into: TopicPartition) -> list[int]:
 
 
 def _compact(log: Log, admin: AdminClient, into: TopicPartition) -> None:
-    """Return when the broker has removed records that the job took; newer ones of the same keys stand behind them."""
+    """Wait until the broker has removed records that the job took; newer ones of the same keys stand behind them."""
     _set(admin, ConfigResource(ResourceType.TOPIC, into.topic), CLEANED_AT_ONCE)
     deadline, number = time.monotonic() + PATIENCE_S, TAKEN + 2
     _feed(log, into, range(TAKEN, number))

@@ -46,7 +46,7 @@ class Sinks:
             connection.close()
 
     def lines(self, task: int) -> list[tuple[str, str]]:
-        """Return what the files of a task hold, in the order of their names; each tells which numbers it has."""
+        """Return the lines in the files of a task, in the order of their names; each tells which numbers it has."""
         names = sorted(path.name for path in self.files.glob("*.jsonl") if path.name.startswith(f"part-count-{task}-"))
         found: list[tuple[str, str]] = []
         for name in names:

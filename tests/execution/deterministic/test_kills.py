@@ -33,7 +33,7 @@ WORDS, MIXED, DRAWN = (str(Path(__file__).with_name(name)) for name in ("words.p
 
 
 def split(line: str) -> list[tuple[str, str]]:
-    """Return what stage split makes of a line."""
+    """Return the words that stage split makes of a line."""
     return [(word, f"{line}/{word}") for word in line.split()]
 
 

@@ -111,7 +111,7 @@ class Scene:
             local.stop()
 
     def taken(self) -> int:
-        """Return how many tasks' workers have taken the files of a backfill for their state."""
+        """Return the number of tasks whose workers have taken the files of a backfill for their state."""
         logs = (log.read_text() for log in map(self.job_directory.worker_log, range(self.job.workers)) if log.exists())
         return sum(log.count("state taken from files of a backfill") for log in logs)
 
@@ -122,13 +122,13 @@ class Scene:
         )
 
     def sent(self, topic: str) -> int:
-        """Return how many records stand in a topic."""
+        """Return the number of records in a topic."""
         name = f"{topic}{self.suffix}"
         partitions = [TopicPartition(name, number) for number in range(self.log.partitions(name) or 0)]
         return sum(len(self.log.read(partition, 0, 1 << 24)) for partition in partitions)
 
     def state(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Return what ``seen`` and ``sums`` hold."""
+        """Return the content of ``seen`` and ``sums``."""
         parse, sums = self.job.stages
         with LocalReader(self.job_directory.state_directory, self.job) as reader:
             return dict(reader.all(parse.stores["seen"])), dict(reader.all(sums.stores["sums"]))
@@ -147,7 +147,7 @@ def made(count: int, seed: int) -> Records:
 
 
 def plain(*parts: Records) -> tuple[dict[str, int], dict[str, int]]:
-    """Return what one plain pass gives."""
+    """Return the result of one plain pass."""
     seen, sums = Counter[str](), Counter[str]()
     for key, text, _ in [record for part in parts for record in part]:
         if text != "x":

@@ -103,7 +103,7 @@ class Asking:
         return audit(spark, self.wanted, self.log, Silent(), aligned=True, makes_calls=makes_calls)
 
     def calls_of(self, work: Callable[[], object]) -> Counter[str]:
-        """Return what the server is asked meanwhile."""
+        """Return the questions that the server is asked meanwhile."""
         before = self.server.asked.copy()
         work()
         return self.server.asked - before

@@ -67,7 +67,7 @@ class Delays:
             return sum(value for store in stores for _, value in reader.all(store))
 
     def wanted(self) -> Wanted:
-        """Return what a backfill from the log is asked for."""
+        """Return the request for a backfill from the log."""
         where = Where("embedded", "", str(self.directory.directory / "log.db"))
         work = str(self.directory.directory / "spark")
         return Wanted(self.code.job, self.code.__name__, where, SETTINGS, {"events": "kafka"}, work)

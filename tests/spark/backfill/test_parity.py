@@ -59,7 +59,7 @@ class Side(ParityJob):
         self.where = Where(log, "", str(self.directory.directory / "log.db"))
 
     def wanted(self, history: dict[str, str]) -> Wanted:
-        """Return what a backfill or an audit is asked for; ``history``: topic → path."""
+        """Return the request for a backfill or an audit; ``history``: topic → path."""
         paths = {f"{topic}{self.suffix}": path for topic, path in history.items()}
         sources = {topic: path for topic, path in paths.items() if topic in self.read}
         work = str(self.directory.directory / "spark")

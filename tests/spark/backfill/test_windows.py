@@ -60,7 +60,7 @@ class Watched:
             local.stop()
 
     def made(self) -> tuple[Counter[tuple[int, bytes | None, bytes | None, int]], list[object]]:
-        """Return what was told, by partition, and the windows that are open."""
+        """Return the results that were told, by partition, and the windows that are open."""
         told = Counter(
             (partition, row.key, row.value, row.timestamp_ms)
             for partition in range(3)

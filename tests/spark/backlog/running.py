@@ -69,7 +69,7 @@ class Outputs:
         return ((key, json.loads(row.value or b"null")) for key, row in self.rows(topic))
 
     def letters(self, topic: str) -> Iterator[list[Any]]:
-        """Yield where the record of each dead letter came from, and its key."""
+        """Yield the origin of the record of each dead letter, and its key."""
         for key, row in self.rows(topic):
             headers = {name: (value or b"").decode() for name, value in decode_headers(row.headers or b"")}
             yield [int(headers["grete.source"].partition("[")[2][:-1]), int(headers["grete.offset"]), key]

@@ -89,7 +89,7 @@ def positions(log: JobLogReader, job: Job = job) -> list[Position]:
 
 
 def counts_at(log: JobLogReader, position: Position, job: Job = job) -> Counts:
-    """Return what the store of counts held at a position."""
+    """Return the content of the store of counts at a position."""
     found: Counts = {}
     offsets = {number: place.offset for number, place in position.places.items() if place != NOTHING}
     for partition, snapshot in snapshots_at(log, job, job.stages[1], offsets):

@@ -40,7 +40,7 @@ class Query:
         self.function: dict[int, list[Any]] = {}  # rows by batch, of a sink that is a function
 
     def frame(self) -> "DataFrame":
-        """Return what is followed."""
+        """Return the stream of the changes."""
         return self.spark.readStream.format(self.form).options(**self.options).load()
 
     def run(self) -> None:
@@ -58,20 +58,20 @@ class Query:
         self.function[number] = frame.collect()
 
     def batches(self) -> int:
-        """Return how many batches Spark has committed."""
+        """Return the number of batches that Spark has committed."""
         return len([path for path in (self.out / "offsets" / "commits").glob("*") if path.name.isdecimal()])
 
     def rows(self, order: str = "checkpoint_id") -> list[Any]:
-        """Return what is in the files."""
+        """Return the rows in the files."""
         return self.spark.read.parquet(str(self.out / "changes")).orderBy(order).collect()
 
     def state(self) -> Counts:
-        """Return what the changes make, one after another."""
+        """Return the table that the changes make, one after another."""
         return made_of(self.rows())
 
 
 def made_of(rows: list[Any], checkpoint_id: int = 1 << 62) -> Counts:
-    """Return what changes make of a table, up to a checkpoint; they come in the order of checkpoints."""
+    """Return the table that changes make, up to a checkpoint; they come in the order of checkpoints."""
     found: Counts = {}
     for row in rows:
         if row.checkpoint_id > checkpoint_id:
@@ -103,7 +103,7 @@ class Reader:
         return dict(end)
 
     def begin(self) -> dict[str, Any]:
-        """Return where a query begins, as JSON has it."""
+        """Return the position at which a query begins, as JSON has it."""
         return dict(json.loads(json.dumps(self.reader.initialOffset())))
 
     def state(self) -> dict[str, int]:

@@ -42,7 +42,7 @@ def table(spark: "SparkSession", finished: FinishedJob, form: str, **options: An
 
 
 def words(frame: "DataFrame") -> State:
-    """Return what a table of index/words holds."""
+    """Return the content of a table of index/words."""
     return {(row.partition, row.key): tuple(json.loads(row.value)) for row in frame.collect()}
 
 

@@ -59,7 +59,7 @@ def save(frame: "DataFrame", job_directory: JobDirectory, mode: str = "overwrite
 
 
 def read(spark: "SparkSession", job_directory: JobDirectory) -> dict[str, int]:
-    """Return what Spark reads again; each key must be in its partition."""
+    """Return the rows that Spark reads again; each key must be in its partition."""
     rows = spark.read.format("changelog").options(**where(job_directory)).load().collect()
     assert all(row.partition == partition_of(row.key.encode(), 2) for row in rows)
     return {row.key: row.value for row in rows}

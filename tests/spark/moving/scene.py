@@ -181,7 +181,7 @@ class Moving:
         return rescale(self.log, self.job, partitions, SETTINGS, embedded=embedded, mover=mover)
 
     def mover(self) -> SparkMover:
-        """Return what does it on Spark."""
+        """Return the mover that works on Spark."""
         return SparkMover(CLUSTER, self.where, self.where, None, Silent())
 
     def state(self) -> State:
@@ -204,7 +204,7 @@ class Moving:
             self.log.wait(50)
 
     def files_taken(self) -> int:
-        """Return how many tasks' workers have taken the files that Spark's executors have left."""
+        """Return the number of tasks whose workers have taken the files that Spark's executors have left."""
         logs = (log.read_text() for log in map(self.job_directory.worker_log, range(self.job.workers)) if log.exists())
         return sum(log.count("state taken from files of a backfill") for log in logs)
 

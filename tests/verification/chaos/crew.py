@@ -110,7 +110,7 @@ class Crew:
         self.members[partition] = Member(partition, child, slot, reader, self._states[partition])
 
     def phase(self, member: Member) -> str:
-        """Return where a worker is: the least advanced of its tasks says it, a commit before plain running."""
+        """Return the phase of a worker: the least advanced of its tasks says it, a commit before plain running."""
         at = member.slot * SLOT_BYTES
         return PHASES[min(self._memory[at : at + len(self.job.stages)])]
 
@@ -163,7 +163,7 @@ class Crew:
         self.wake(zombie)
 
     def poll(self) -> list[Death]:
-        """Return who has died since the last call."""
+        """Return the workers that have died since the last call."""
         self.zygote.poll()
         for member in self.members.values():
             _read_status(member)

@@ -208,7 +208,7 @@ def _until(condition: Callable[[], bool], local: LocalJob, trouble: Trouble | No
 
 
 def _told_by(local: LocalJob) -> str:
-    """Return what supervisor and workers have said last: a job that does not go on is seen once, on another machine."""
+    """Return the last words of supervisor and workers: a job that stops is seen once, on another machine."""
     told = [*local.supervisor.news[-NEWS:]]
     for number, worker in local.supervisor.workers.items():
         log = local.job_directory.worker_log(number)

@@ -163,7 +163,7 @@ class Recount:
         return {key: (each.total(), sum(a * n for a, n in each.items())) for key, each in found}
 
     def check_steps(self, what: str, steps: Mapping[str, Sequence[Total]]) -> list[str]:
-        """Return what is wrong with the steps that the last stage has shown: each record once, by its key."""
+        """Return the faults of the steps that the last stage has shown: each record once, by its key."""
         wrong, last = [], self.amounts[-1]
         for key in sorted({*steps, *last}):
             found = sorted(steps.get(key, ()), key=lambda step: step.count)

@@ -19,7 +19,7 @@ class Tally:
     others: Counter[str] = field(default_factory=Counter)
 
     def report(self, seconds: float) -> list[str]:
-        """Return what happened, line by line."""
+        """Return the events of the run, line by line."""
         kills = max(self.kills, 1)
         return [
             f"{self.kills:,} kills in {seconds:,.1f} s ({seconds / kills:.2f} s each), {self.starts:,} worker starts",

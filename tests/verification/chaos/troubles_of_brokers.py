@@ -159,7 +159,7 @@ def _leader(cluster: Cluster, topic: str, other_than: int) -> int:
 
 
 def _ends(admin: AdminClient, topic: str, isolation: IsolationLevel) -> list[int]:
-    """Return where each partition ends; for who reads what is committed, before the first open transaction."""
+    """Return the end of each partition; for a reader of what is committed, the first open transaction."""
     latest = {KafkaPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
     found = admin.list_offsets(latest, isolation_level=isolation)
     return [found[partition].result(30).offset for partition in latest]

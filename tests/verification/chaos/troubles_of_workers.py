@@ -125,7 +125,7 @@ def trimmed_changelog(directory: Path, log: str, seed: int, rounds: int = 1) -> 
 
 
 def _last_base(stage: Scene, changelog: TopicPartition) -> int:
-    """Return where the last complete round of the rewrite begins (K2); 0 while there is none."""
+    """Return the offset at which the last complete round of the rewrite begins (K2); 0 while there is none."""
     from grete.state.read.checkpoints.commits import last_commit
 
     last = last_commit(stage.outside.log, changelog)

@@ -101,7 +101,7 @@ def _about(line: str) -> str:
 
 
 def screen(machine: Machine) -> list[str]:
-    """Return what the member there has printed so far."""
+    """Return the output of the member there so far."""
     return (machine.directory / "up.log").read_text(errors="replace").splitlines()
 
 

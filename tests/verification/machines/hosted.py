@@ -69,7 +69,7 @@ class Hosting:
         self._reference, self._log = REFERENCE.format(suffix=suffix, mode=mode), log
 
     def job_directory(self, machine: Machine) -> JobDirectory:
-        """Return where a machine keeps the job."""
+        """Return the directory in which a machine keeps the job."""
         return JobDirectory(machine.directory / "job", address=LogAddress(self._log))
 
     def start(self, machine: Machine, partition: int, sets: Sequence[str], state: Path | None = None) -> Hosted:

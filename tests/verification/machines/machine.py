@@ -217,7 +217,7 @@ def _is_in(pid: int, namespace: os.stat_result) -> bool:
 
 
 def _stat(pid: int) -> _Stat:
-    """Return what the kernel says of a process."""
+    """Return the kernel's state of a process."""
     try:
         state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

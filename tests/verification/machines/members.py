@@ -148,7 +148,7 @@ class Members:
         self._expected[machine.name] |= set(codes)
 
     def moves(self, *machines: Machine) -> int:
-        """Return how often a partition came to a member: the first time, from another one, or to one that came back.
+        """Return the number of moves to a member: the first one, from another member, or to one that came back.
 
         ``machines``: only to these.
         """

@@ -53,7 +53,7 @@ class Ran(NamedTuple):
 
     @property
     def violations(self) -> list[str]:
-        """Return what the checker has found."""
+        """Return the violations that the checker has found."""
         return self.assigner.checker.violations
 
 
@@ -145,7 +145,7 @@ def _stores(hosting: Hosting, workers: Iterable[Hosted]) -> tuple[list[tuple[str
 
 
 def report(ran: Ran) -> list[str]:
-    """Return what happened, line by line."""
+    """Return the events of the run, line by line."""
     assigner = ran.assigner
     took = statistics.median(assigner.took_s) if assigner.took_s else 0.0
     return [

@@ -86,7 +86,7 @@ class Judged:
 
 @lru_cache(maxsize=1 << 18)
 def judged(changelog: tuple[Row, ...]) -> Judged:
-    """Return what a changelog says. Not to be changed."""
+    """Return the judgement of a changelog. Not to be changed."""
     result = Judged()
     for row in changelog:
         result.wrong = None

@@ -254,7 +254,7 @@ class Process:
     # --- as a value ---------------------------------------------------------------------------------------------------
 
     def store(self) -> Store:
-        """Return what the host keeps when the process is gone."""
+        """Return the store that the host keeps when the process is gone."""
         return Store(tuple(sorted(self.counts.items())), self.changelog_position)
 
     def freeze(self) -> bytes:

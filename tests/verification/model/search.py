@@ -66,7 +66,7 @@ def explore(
 
 
 def _next(system: System, state: State, report: Report) -> Iterator[tuple[int, State | Violation]]:
-    """Yield what follows each move, by its number; a violation of the state itself has the number -1."""
+    """Yield the state after each move, by its number; a violation of the state itself has the number -1."""
     moves = system.moves(state)
     if not any(move.kind in MUST for move in moves):
         report.at_rest += 1

@@ -69,7 +69,7 @@ class System:
     # --- what may happen ----------------------------------------------------------------------------------------------
 
     def moves(self, state: State) -> list[Move]:
-        """Return what may happen in a state; of what commutes with all else, one thing only."""
+        """Return the moves that are possible in a state; of those that commute with all others, only one."""
         faults = self.faults.values[state[-2]]
         alone_first = self.reduced and not faults.crashes and not faults.zombies
         moves: list[Move] = []
@@ -105,7 +105,7 @@ class System:
         return moves
 
     def _all_moves_of(self, task: int, one: int, face: Face) -> tuple[list[Move], list[tuple[int, int, list[Move]]]]:
-        """Return what a process can do whatever the log holds, and what if a partition goes beyond an offset."""
+        """Return the moves of a process whatever the log holds, and those if a partition goes beyond an offset."""
         routes = range(self._routes[task])
         moves = [Move("send", task, one, index) for index, _, _ in face.heads]
         if face.external >= 0 and face.status is TaskStatus.RUNNING:

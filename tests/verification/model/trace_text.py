@@ -53,7 +53,7 @@ def _put(system: System, state: State, index: int, row: int) -> str:
 
 
 def said(world: World, row: Row) -> str:
-    """Return what a message says."""
+    """Return the content of a message, as text."""
     try:
         kind, producer, generation, checkpoint_id, seq = decode_header(row.value)
     except DecodeError:

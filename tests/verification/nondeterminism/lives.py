@@ -55,12 +55,12 @@ def feed(log: Log, first: int, texts: list[str]) -> None:
 
 
 def answers(log: Log) -> int:
-    """Return how many outputs are visible."""
+    """Return the number of visible outputs."""
     return 0 if log.partitions(ANSWERS.name) is None else log.bounds(TopicPartition(ANSWERS.name, 0))[1]
 
 
 def committed(log: Log, job: Job) -> int:
-    """Return how many lines the last commit of the task includes."""
+    """Return the number of lines that the last commit of the task includes."""
     wiring = wire(job.topology(), 0, 0)
     found = None if log.partitions(wiring.changelog.topic) is None else newest_commit(log, wiring)
     return 0 if found is None else max((each.offset for each in found.commit.external), default=0)
@@ -182,7 +182,7 @@ def restarted(case: str, directory: Path) -> str:
 
 
 def replay_of(case: str, directory: Path, since: int) -> Found:
-    """Return what a replay shows."""
+    """Return the findings of a replay."""
     os.environ["CORPUS_DIRECTORY"] = str(directory)
     with closing(open_reader(IN_DIRECTORY, directory / "log.db")) as log:
         return replay(load_job(package(case)), log, Settings(), since)

@@ -62,14 +62,14 @@ def corpus(kind: str) -> list[str]:
 
 
 def described(case: str) -> tuple[str, str]:
-    """Return what a case depends on, and why that differs when it runs again, or why it does not."""
+    """Return the cause that a case depends on, and why that differs when it runs again, or why it does not."""
     text = ast.get_docstring(ast.parse((HERE / f"{case}.py").read_text())) or ""
     what, _, why = text.partition(". ")
     return what, why
 
 
 def warned(case: str) -> list[str]:
-    """Return what the start of a worker warns of."""
+    """Return the warnings at the start of a worker."""
     job = import_module(package(case)).job
     return [f"{finding.line}: {finding.what}" for finding in Project(job.stages[0].task).findings()]
 
@@ -87,7 +87,7 @@ def live(
 
 
 def measure(cases: list[str], directory: Path) -> dict[str, Caught]:
-    """Return who catches each of these cases. Raises AssertionError if a life was not as it was meant."""
+    """Return the checks that catch each of these cases. Raises AssertionError if a life was not as it was meant."""
     first = live("first", directory, cases)
     assert set(first.values()) == {"killed"}, first
     replayed = live("replayed", directory, cases, HASHES)
@@ -110,7 +110,7 @@ def names(cases: Iterable[str]) -> str:
 
 
 def tables(found: dict[str, Caught]) -> list[results.Table]:
-    """Return how many are caught by which, and all cases by who catches them."""
+    """Return the number of cases that each check catches, and all cases with the checks that catch them."""
     cases = {case: caught for case, caught in found.items() if case.startswith("cases/")}
     near = {case: caught for case, caught in found.items() if case not in cases}
     titles: dict[str, Callable[[Caught], bool]] = {

@@ -68,7 +68,7 @@ def chosen(only: list[str], commit: str, *, again: bool) -> Iterator[Mutant]:
 
 
 def told(mutant: Mutant, outcome: Outcome, ran: Ran) -> str:
-    """Return what a person reads of one mistake."""
+    """Return the line for a person on one mistake."""
     line = f"{outcome:9} {ran.seconds:6.1f} s  {mutant.name}  by {mutant.test}"
     if outcome == "killed" and ran.seconds > SLOW_S:
         line += f"\n  its test takes more than {SLOW_S:.0f} s to fail: bound what it waits for"

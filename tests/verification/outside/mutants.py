@@ -32,7 +32,7 @@ class Mutant:
 
     @property
     def digest(self) -> str:
-        """Return what tells a result of this mistake from one of an older form of it."""
+        """Return a digest that tells a result of this mistake from one of an older form of it."""
         told = json.dumps([self.file, self.old, self.new, self.test])
         return hashlib.sha256(told.encode()).hexdigest()[:8]
 
@@ -59,7 +59,7 @@ def mutants() -> dict[str, Mutant]:
 
 
 def complaints(mutant: Mutant, root: Path = ROOT) -> Iterator[str]:
-    """Yield what is wrong with an entry, as far as a look at the files tells."""
+    """Yield the faults of an entry, as far as a look at the files tells."""
     try:
         mutated = mutant.mistaken((root / mutant.file).read_text())
     except (OSError, ValueError) as error:

@@ -112,7 +112,7 @@ def some_mutants(names: Iterable[str], first: int, processes: int) -> int:
 
 
 def _cpu_seconds() -> float:
-    """Return what this process and those that it started, and that have ended, took of a core."""
+    """Return the seconds of a core that this process took, with those that it started and that have ended."""
     return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, (RUSAGE_SELF, RUSAGE_CHILDREN)))
 
 

@@ -72,7 +72,7 @@ def _reorder(plan: Plan, due: list[tuple[int, TopicPartition, bytes]]) -> None:
 
 
 def _repeats(plan: Plan) -> list[tuple[int, TopicPartition, bytes]]:
-    """Return what comes a second time, some time after the first."""
+    """Return the records that come a second time, some time after the first."""
     r, repeated = random.Random(f"repeats {plan.seed}"), {f"in.{stage}" for stage in plan.once}
     return [
         (int((at + r.random() * (0.6 - at)) * plan.steps), partition, value)

@@ -221,7 +221,7 @@ def _expected(kills: Iterable[Kill]) -> list[Kill]:
 
 
 def _rank(kill: Kill) -> tuple[bool, int]:
-    """Return what puts the kill first that says most in the least time."""
+    """Return the rank of a kill: first comes the one that says most in the least time."""
     assert kill.seed is not None
     kinder = KINDER.get(kill.name)
     elsewhere = kinder is not None and run_seed(kill.seed, kill.name, kinder=kinder).violation is not None

@@ -25,7 +25,7 @@ class Behaviour:
 
 
 def behaviour_of(plan: Plan) -> Behaviour:
-    """Return how the log of a world treats clients."""
+    """Return the behaviour of a world's log towards clients."""
     sinks = {w.changelog for w in plan.wirings.values() if split_producer_id(w.producer)[0] in plan.out_partitions}
     return Behaviour(
         # a sink's outputs are fenced by the log even where all others are protected by C3 alone (S1)

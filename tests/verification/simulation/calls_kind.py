@@ -26,7 +26,7 @@ def ask(drawn: int, given: int) -> bytes:
 
 
 async def result_of(call: Awaitable[bytes]) -> CallResult:
-    """Return what a call comes to, as the log has it."""
+    """Return the result of a call, as the log has it."""
     try:
         return CallResult(ok=True, data=await call)
     except CallError as error:
@@ -34,7 +34,7 @@ async def result_of(call: Awaitable[bytes]) -> CallResult:
 
 
 def combined(results: Sequence[CallResult]) -> int:
-    """Return what a deterministic task makes of what its calls have returned for a record."""
+    """Return the number that a deterministic task makes of the results of its calls for a record."""
     draw = 0
     for ok, data in results:
         draw = crc32(b"%d" % draw, int(data) if ok else crc32(data))
@@ -65,7 +65,7 @@ class SimCall:
         return self._result
 
     def exception(self) -> BaseException | None:
-        """Return why there is none."""
+        """Return the error, None if there is none."""
         return self._error
 
     def cancel(self) -> bool:

@@ -53,7 +53,7 @@ class SimLog(MemoryLog):
         return into.start, end
 
     def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
-        """Return what lies behind the bounds of each where a stranger has a transaction open."""
+        """Return the transactions that strangers have open behind the bounds of these partitions."""
         if not self.shared.opened:
             return {}
         self._boundary.before("ask for bounds")
@@ -184,7 +184,7 @@ class SimLog(MemoryLog):
         return self.shared.lookers[self.tasks[owner], partition] > self._looked.get((owner, partition), 0)
 
     def poll(self) -> list[Delivery]:
-        """Return what became known since the last call."""
+        """Return the deliveries that became known since the last call."""
         self._boundary.before("poll")
         deliveries, self.deliveries = self.deliveries, []
         self._boundary.after("poll")

@@ -149,7 +149,7 @@ class SimStore(MemoryStore):
     def scan(
         self, store: int, start: bytes, end: bytes | None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what lies between, in key order or from the last key on."""
+        """Yield the entries between two keys, in key order or from the last key on."""
         self._boundary.before("scan")
         self._read()
         rows = super().scan(store, start, end, reverse=reverse)

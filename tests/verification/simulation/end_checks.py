@@ -46,7 +46,7 @@ class AsksForTheEnd:
         self._hidden = None
 
     def _left(self, ends: Mapping[TopicPartition, int]) -> str:
-        """Return which record before the ends a task has not committed; empty: there is none."""
+        """Return the first record before the ends that a task has not committed; empty: there is none."""
         for each in self._histories.values():
             for source, at in each.external.items():
                 if self._log.next_row(source, at) < ends[source]:

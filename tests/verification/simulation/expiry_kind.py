@@ -27,7 +27,7 @@ class PlainExpiring:
         self._content[FRESH, key] = (self._timestamp() + TTL_MS + _SIGN).to_bytes(8, "big") + value
 
     def all(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what is there, in key order."""
+        """Yield the entries, in key order."""
         found = [(key, stored) for (store, key), stored in self._content.items() if store == FRESH]
         for key, stored in sorted(found):
             if _expiry(stored) > self._now():

@@ -9,12 +9,12 @@ OF_TIMER = b"~"  # begins the ident of what a timer or a window sends; then come
 
 
 def ident_of(record: Record[bytes | None, bytes]) -> bytes:
-    """Return what a record has in common with those that are made of it."""
+    """Return the mark that a record has in common with those that are made of it."""
     return record.value.partition(b";")[0]
 
 
 def session_of(record: Record[bytes | None, bytes]) -> bytes:
-    """Return who has sent a record: each session of who feeds a partition sends a few."""
+    """Return the sender of a record: each session of a feeder of a partition sends a few."""
     stage, partition, number = ident_of(record).split(b".")
     return b"%s.%s.%d" % (stage, partition, int(number) // OF_A_SESSION)
 

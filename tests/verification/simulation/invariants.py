@@ -75,7 +75,7 @@ class Checker:
         return self.marks.missing
 
     def early_account(self, task: int) -> EarlyAccount:
-        """Return how far the directory has the outputs of a deterministic task."""
+        """Return the account of the directory for the outputs of a deterministic task."""
         raise AssertionError(f"{self.plan.wirings[task].name} is not deterministic")
 
     def trimmed(self, partition: TopicPartition, before: int) -> None:

@@ -40,7 +40,7 @@ def added(rows: list[list[Cell]], row: list[Cell]) -> list[list[Cell]]:
 
 
 def sum_of(rows: list[list[Cell]]) -> str:
-    """Return how many seeds were counted in all."""
+    """Return the sums of all rows, in a sentence."""
     count, steps, _, failures = (sum(int(row[at] or 0) for row in rows) for at in range(3, 7))
     return f"In all {count:,} seeds, {steps:,} steps, {failures:,} failures."
 

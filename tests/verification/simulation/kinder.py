@@ -28,12 +28,12 @@ def _unkind(**kind: object) -> Kinder:
 
 
 def _without(*kinds: str) -> Kinder:
-    """Return what takes the faults of some kinds out of a world."""
+    """Return a function that takes the faults of some kinds out of a world."""
     return lambda plan: replace(plan, faults=tuple(fault for fault in plan.faults if fault.kind not in kinds))
 
 
 def _undamaged(kind: str) -> Kinder:
-    """Return what takes a damage out of a world."""
+    """Return a function that takes a damage out of a world."""
     return lambda plan: replace(_without(kind)(plan), damaged=False)
 
 

@@ -195,7 +195,7 @@ class LogicalChecker(Checker):
         copies[seq - 1] = offset, record, sender, late
 
     def early_account(self, task: int) -> EarlyAccount:
-        """Return how far the directory has the outputs of a task."""
+        """Return the account of the directory for the outputs of a task."""
         return self._early.account(task)
 
     def _commit(self, history: TaskHistory, commit: Commit, offset: int, outputs: Sequence[ExternalRecord]) -> None:
@@ -318,7 +318,7 @@ class LogicalChecker(Checker):
         return not self.missing
 
     def visible_uncommitted(self, task: int) -> int:
-        """Return how many outputs of a deterministic task are visible that no commit holds (D5)."""
+        """Return the number of outputs of a deterministic task that are visible and in no commit (D5)."""
         if task not in self.logical:
             return 0
         committed = self.logical[task].outside

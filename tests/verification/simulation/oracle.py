@@ -102,7 +102,7 @@ class TaskHistory:
         return self._state.get(place)
 
     def sent_up_to(self, partition: TopicPartition, checkpoint_id: int) -> int:
-        """Return how many records to ``partition`` carry a checkpoint id of at most ``checkpoint_id``."""
+        """Return the number of records to ``partition`` that carry a checkpoint id of at most ``checkpoint_id``."""
         return self._counts[partition][bisect_right(self._checkpoint_ids, checkpoint_id)]
 
     @property
@@ -173,7 +173,7 @@ class TaskHistory:
             self._external.append(ExternalRecord(partition, key, value, timestamp))
 
     def time_before(self, partition: TopicPartition, record: int) -> int:
-        """Return what a task could tell of its time before it sent a partition's record of this number (from 1).
+        """Return the time that a task could tell before it sent a partition's record of this number (from 1).
 
         Or now, if it has not sent that record.
         """

@@ -52,14 +52,14 @@ class Outside:
                 self.missing.add(mark)
 
     def _copies(self, mark: bytes) -> int:
-        """Return how many records a record becomes on its way."""
+        """Return the number of records that a record becomes on its way."""
         way, count = mark.partition(b";")[2], 1
         for at in range(len(way) - 1) if self._copied else ():
             count *= self._copied.get(way[at : at + 2], 1)
         return count
 
     def _marks(self, record: ExternalRecord) -> list[tuple[bytes, int]]:
-        """Return what an external record stands for, and how many of it.
+        """Return the marks that an external record stands for, each with its number of copies.
 
         A letter stands for all that would have been made of its record.
         """

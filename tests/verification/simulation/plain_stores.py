@@ -31,7 +31,7 @@ class PlainStore:
         self._content.pop((self._store, key), None)
 
     def range(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what lies between, in key order."""
+        """Yield the entries between two keys, in key order."""
         of = self._store
         keys = [key for store, key in self._content if store == of and start <= key and (end is None or key < end)]
         keys.sort()
@@ -67,7 +67,7 @@ class PlainTimers:
 
 
 def _timer_key(at: int, owner: str, key: str) -> bytes:
-    """Return where a timer is in the store of timers."""
+    """Return the key of a timer in the store of timers."""
     return _start(at) + bytes((len(owner),)) + owner.encode() + key.encode()
 
 

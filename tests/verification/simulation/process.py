@@ -141,7 +141,7 @@ class Process:
         return Recording(self._froze, self._around.draw, self._seen, suffix, self._took)
 
     def _io(self, code: StageCode) -> TaskIO:
-        """Return what the task reads and writes; at a limit of outputs it would halt, and ask for a higher one."""
+        """Return the log, the stores and the settings of the task; at a limit of outputs it would halt."""
         settings = msgspec.structs.replace(self._around.plan.settings, uncommitted_state_bytes_max=OUTPUT_BYTES_MAX)
         spill, priorities = SimSpill(self.boundary), stage_graph(code).priorities()
         mono_ms, wall_us = self._mono_ms, lambda: self._around.now() * 1_000
@@ -175,7 +175,7 @@ class Process:
         self._around.checker.start_ends.started(self.task, self.nonce, ends)
 
     def counted(self) -> Counter[str]:
-        """Return what core, driver and start have counted."""
+        """Return the counters of core, driver and start."""
         counted = Counter(self.core.seen) + Counter(self.driver.counters)
         counted += self._seen
         counted["checkpoints of many slices"] = self.overlay.large

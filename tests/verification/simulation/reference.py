@@ -77,7 +77,7 @@ class PlainTask:
             self.acted(t)
 
     def _answer(self, value: bytes) -> int:
-        """Return what the calls for a record came to: as many as it makes in this state."""
+        """Return the result of the calls for a record: as many as it makes in this state."""
         if not self._code.calls:
             return 0
         self._context.calls = self._number + 1 << DRAWS
@@ -217,7 +217,7 @@ class LogicalHistory(TaskHistory):
 
     @property
     def results(self) -> Mapping[int, Sequence[CallResult]]:
-        """Return what calls have returned, as the log has it, by the number of the record."""
+        """Return the results of calls, as the log has them, by the number of the record."""
         return {number: results for _, note in self.calls for number, results in note.records}
 
     @property

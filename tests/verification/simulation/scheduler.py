@@ -152,7 +152,7 @@ class Simulation:
                 raise Violation("liveness", f"{len(self.checker.missing)} outputs are missing: {first}; {stuck}")
 
     def _unsent(self) -> int:
-        """Return how many writes of a frozen checkpoint those tasks are still to send that are furthest behind."""
+        """Return the number of writes of a frozen checkpoint that the tasks furthest behind are still to send."""
         histories = self.checker.histories
         last = min(history.checkpoint_id for history in histories.values())
         return sum(p.overlay.unsent_count for p in self.population.all if histories[p.task].checkpoint_id == last)

@@ -51,7 +51,7 @@ class _Cuts:
         self._faults = happened
 
     def next(self, cut: Cut) -> Cut | None:
-        """Return what to try, None if there is nothing left."""
+        """Return the next cut to try, None if there is nothing left."""
         for field, size in self._sizes:
             if field not in self._found:
                 self._last = field

@@ -134,7 +134,7 @@ def tell_steps(core: TaskCore | DeterministicCore, process: str, name: TaskName,
 
 
 def message_text(value: bytes, name: TaskName) -> str:
-    """Return what a message of a stream or a changelog says."""
+    """Return the content of a message of a stream or a changelog, as text."""
     try:
         header = decode_header(value)
     except DecodeError:

@@ -31,7 +31,7 @@ def check_timestamps(name: str, steps: Sequence[Step], disorder: int) -> None:
 
 
 def late_records(name: str, plan: Plan, history: TaskHistory) -> int:
-    """Return how many records were late; none is where no input is out of order or idle, and nothing repeated.
+    """Return the number of late records; none is where no input is out of order or idle, and nothing repeated.
 
     Nor where timers by the clock fire behind a drain: that may have moved the time of the stages behind further.
     """

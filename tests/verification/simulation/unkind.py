@@ -38,7 +38,7 @@ FOR_EVER_MS = 1 << 40  # 34 years: within the bound of a setting
 
 
 def draw_unkind(seed: int, world: str, interval_ms: int, *, compare_and_append: bool) -> Unkind:
-    """Return how unkind a world of a seed is."""
+    """Return the unkindness of a seed's world."""
     r = random.Random(f"unkind {world} {seed}")
     unkind = Unkind(
         transactions=not compare_and_append and r.random() < 0.6,

@@ -106,7 +106,7 @@ class SimTask(Task):
         return count, chain
 
     def _next(self, value: bytes) -> int:
-        """Return what a deterministic task draws: it depends on all that came before."""
+        """Return the number that a deterministic task draws: it depends on all that came before."""
         draw = crc32(value, int(self.counts.get(ORDER) or 0))
         self.counts.put(ORDER, b"%d" % draw)
         return draw ^ self.ctx.random().getrandbits(32) if draw % 4 == 0 else draw
@@ -142,7 +142,7 @@ class CallingTask(SimTask):
         self.take(record.value, draw, record.timestamp)
 
     def questions(self, value: bytes) -> int:
-        """Return how many calls a record makes: it depends on the state, too."""
+        """Return the number of calls that a record makes: it depends on the state, too."""
         return (int(self.counts.get(b"k00") or 0) + crc32(value)) % 3
 
 
@@ -255,7 +255,7 @@ class JoinTask(TimedTask):
 
 
 def draws_of(salt: int) -> Callable[[int, bytes], int]:
-    """Return what an attempt draws for a record, by its offset and value."""
+    """Return a function that draws a number for a record in this attempt, by its offset and value."""
     odd = salt * 2 + 1
     return lambda offset, value: crc32(value, offset & 0xFFFFFFFF) * odd >> 16 & 0xFFFFFFFF
 

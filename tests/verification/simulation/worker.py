@@ -155,7 +155,7 @@ class Worker(Generic[P]):
         return [each.process for each in due]
 
     def unacknowledged(self, histories: Mapping[int, TaskHistory]) -> Counter[str]:
-        """Return how many commits' acknowledgements were lost, by whether the commits count."""
+        """Return the number of commits whose acknowledgements were lost, by whether the commits count."""
         lost = Counter[str]()
         for sent, delivery in self.log.lost_acks:
             if sent.token == CHANGELOG and decode_changelog_header(sent.value).type is ChangelogType.COMMIT:
