@@ -40,7 +40,7 @@ class StandbyPhase(Enum):
     PROBING = "looking for a round start near the end of the changelog"
     RESTORING = "what was read since the round start is not the whole state yet: the store has no changelog position"
     FOLLOWING = "each committed checkpoint is applied as it comes"
-    STOPPED = "the changelog holds something that cannot be applied: a person must look"
+    STOPPED = "the changelog has a message that cannot be applied: a person must look"
 
 
 class CommitStep(Enum):
@@ -126,7 +126,7 @@ STANDBY = Lifecycle(
         (StandbyPhase.PROBING, StandbyPhase.RESTORING): "it is known where to begin",
         (StandbyPhase.RESTORING, StandbyPhase.FOLLOWING): "a complete rewrite round was read, or all since the genesis",
         (StandbyPhase.RESTORING, StandbyPhase.PROBING): "the changelog was trimmed ahead of the standby",
-        (StandbyPhase.CREATED, StandbyPhase.STOPPED): "the store holds a commit beyond the end of the changelog",
+        (StandbyPhase.CREATED, StandbyPhase.STOPPED): "the store has a commit beyond the end of the changelog",
         (StandbyPhase.PROBING, StandbyPhase.STOPPED): "a message is damaged",
         (StandbyPhase.RESTORING, StandbyPhase.STOPPED): "a message is damaged, or the log has lost some",
         (StandbyPhase.FOLLOWING, StandbyPhase.STOPPED): "a message is damaged, or the log has lost some",
