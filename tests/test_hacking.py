@@ -15,6 +15,7 @@ HACKING = (ROOT / "docs" / "hacking.md").read_text("utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 SINK_FILES_MAX = 8  # more would be dear: the sink to HTTP touched 36
+WHEEL_FILES_MAX = 5  # of one more of a kind; protobuf, compared and in a registry, has the most
 # question, thread, page, file, definition: from a question to a line in three steps
 ROW = re.compile(r"^\| ([^|]+\?) \| ([^|]+#\d[^|]*)? ?\| \[[^]]+\]\(([^)]+)\) \| `([^`]+)` `([^`]+)` \|$", re.MULTILINE)
 QUESTIONS = ROW.findall(HACKING)
@@ -88,6 +89,21 @@ def test_a_new_sink_touches_eight_files_at_most() -> None:
     assert {str(path.relative_to(ROOT)) for path in naming} - tables <= set(listed)
     assert len(naming) > 5
     assert len(listed) <= SINK_FILES_MAX
+
+
+def test_what_is_added_touches_the_files_that_are_listed() -> None:
+    """A window kind, a serde, a setting, a command: no other file of the wheel has the name of the example."""
+    table = HACKING.split("### What they touch in the wheel\n")[1].split("\n### ")[0]
+    rows = re.findall(r"^\| [\w ]+ \| `([^`]+)` \| (`.+`) \|$", table, re.MULTILINE)
+    assert len(rows) == 4
+    texts = {
+        str(path.relative_to(ROOT)): path.read_text("utf-8") for path in tracked("framework/**.py", "protocol/**.py")
+    }
+    for name, files in rows:
+        own = f"/commands/{name[1:-1]}.py" if name.startswith('"') else f"/{name}.py"
+        knowing = {path for path, text in texts.items() if name in text or path.endswith(own)}
+        assert knowing == set(re.findall(r"`([^`]+)`", files)), name
+        assert len(knowing) <= WHEEL_FILES_MAX
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/hacking.md"])
