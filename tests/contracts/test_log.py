@@ -50,7 +50,7 @@ def world_of(kind: str, request: pytest.FixtureRequest, path: Path, monkeypatch:
     elif kind == "kafka":
         broker: Broker = request.getfixturevalue("kafka_broker")
         # no test makes a topic and uses it before the broker knows it: a topic that is not there is told at once
-        monkeypatch.setattr("grete.logs.kafka.client.connection.SPREAD_S_MAX", 0.5)
+        monkeypatch.setattr("grete.logs.kafka.read.reader.SPREAD_S_MAX", 0.5)
         prefix = f"t{os.urandom(6).hex()}."
         made = LogWorld(
             lambda: SettledKafkaLog(broker.bootstrap, prefix),

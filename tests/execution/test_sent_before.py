@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from grete import Job
-from grete.execution.changelog.sent_before import sent_before
+from grete.execution.changelog.restorer import sent_before
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition

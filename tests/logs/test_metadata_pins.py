@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from grete.logs.kafka.write.metadata_pins import Pins, pinning
+from grete.logs.kafka.write.job_metadata import Pins, pinning
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition
 

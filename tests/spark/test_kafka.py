@@ -64,7 +64,7 @@ def test_the_history_of_a_topic_sends_its_outputs_once(spark: "SparkSession", sc
 
 def test_a_bulk_write_whose_outputs_died_with_it_cannot_count(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of its commits stand, its outputs are nowhere: ``--resume`` is refused, ``--abort`` rolls it back."""
-    monkeypatch.setattr("grete.logs.kafka.client.connection.SPREAD_S_MAX", 0.5)  # the topic was not just made
+    monkeypatch.setattr("grete.logs.kafka.read.reader.SPREAD_S_MAX", 0.5)  # the topic was not just made
     run = begin(scene.log, scene.job, SETTINGS, outputs=True)
     lost = TopicPartition("no-such-topic", 0)
     with pytest.raises(ConfigError, match="there is no partition no-such-topic"):  # dies at the outcome

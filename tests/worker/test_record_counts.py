@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from grete.execution.inputs.input_holes import InputHoles
+from grete.execution.engine.task_inputs import InputHoles
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress

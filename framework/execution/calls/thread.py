@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import multiprocessing
 import os
+import queue
 import sys
 import threading
 from collections.abc import Callable, Coroutine
@@ -11,14 +12,46 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from multiprocessing.context import SpawnContext, SpawnProcess
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from tenacity import AsyncRetrying, stop_after_attempt, wait_random_exponential
 
 from grete import python_start
 from grete.api.tasks.calls import AnyCall, BatchCall, Call
 from grete.execution.calls.batches import Batches
-from grete.execution.calls.threads import DaemonThreads
+
+T = TypeVar("T")
+
+
+class DaemonThreads(Executor):
+    """Up to ``count`` threads, each made when a function finds none free."""
+
+    def __init__(self, count: int) -> None:
+        self._count, self._made = count, 0
+        self._free = threading.Semaphore(0)
+        self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
+        """Return the future of a function that runs as soon as a thread is free."""
+        future: Future[T] = Future()
+        self._work.put((future, lambda: fn(*args, **kwargs)))
+        if not self._free.acquire(blocking=False) and self._made < self._count:
+            self._made += 1
+            threading.Thread(target=self._run, name=f"grete-call-{self._made}", daemon=True).start()
+        return future
+
+    def _run(self) -> None:
+        while True:
+            future, function = self._work.get()
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = function()
+                except BaseException as error:  # noqa: BLE001  # the caller that takes the result raises it
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
+            self._free.release()
+
 
 PAUSE_S, PAUSE_S_MAX = 0.1, 10.0  # between two attempts: the most before the second one, and before any
 TURN_S = 0.2  # of the loop, at least one; of a turn that takes over a second the worker's log tells

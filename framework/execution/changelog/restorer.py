@@ -1,14 +1,19 @@
-"""Performs what a core asks for at its start: the store becomes the state of the last valid commit (R1)."""
+"""The start of a task: what it has sent before, and its store as of the last valid commit (C1, R1)."""
 
 from collections import Counter
 
 from grete.core import actions as do
 from grete.core import events as on
 from grete.core.graph.task_topology import TaskWiring
+from grete.errors import OffsetOutOfRange
 from grete.execution.changelog.changelog_writer import apply_segment, find_outcome
 from grete.execution.changelog.own_changelog import OwnChangelog
-from grete.ports import Log, StateStore
+from grete.logs.partition_reader import rows
+from grete.ports import Log, LogReader, StateStore
 from grete.protocol.changelog_position import encode_changelog_position
+from grete.protocol.envelope import decode_header
+from grete.protocol.errors import DecodeError
+from grete.protocol.ids import TopicPartition
 from grete.stores.overlay.overlay import Overlay
 
 
@@ -53,3 +58,31 @@ class Restorer:
             case _:
                 raise AssertionError(f"no driver for {action}")
         return None
+
+
+def sent_before(log: LogReader, wiring: TaskWiring, *, aligned: bool) -> TopicPartition | None:
+    """Return a partition into which the task has sent; None: there is none, or nothing of it is left.
+
+    A trimmed one counts if its consumer commits after the markers of all its producers (A6), or has this one alone.
+    """
+    aligns = {*wiring.outputs} - wiring.merged_outputs if aligned and not wiring.deterministic else set()
+    bounds = log.all_bounds(wiring.outputs)
+    for partition in wiring.outputs:
+        while True:
+            start, end = bounds[partition]
+            if start > 0 and (wiring.tasks == 1 or partition in aligns):
+                return partition
+            try:
+                if any(_is_of(wiring.producer, row.value or b"") for row in rows(log, partition, start, end)):
+                    return partition
+                break
+            except OffsetOutOfRange:
+                bounds |= log.all_bounds([partition])  # its consumer has trimmed it meanwhile: look at what is left
+    return None
+
+
+def _is_of(producer: int, message: bytes) -> bool:
+    try:
+        return decode_header(message).producer == producer
+    except DecodeError:
+        return False  # its consumer says what it thinks of it

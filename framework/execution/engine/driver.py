@@ -9,8 +9,7 @@ from grete.core.faults import names_violations
 from grete.core.lifecycle import TaskStatus
 from grete.execution.changelog.changelog_writer import DataSlices, RewriteBudget
 from grete.execution.changelog.own_changelog import OwnChangelog
-from grete.execution.changelog.restorer import Restorer
-from grete.execution.changelog.sent_before import sent_before
+from grete.execution.changelog.restorer import Restorer, sent_before
 from grete.execution.changelog.stream_trims import StreamTrims
 from grete.execution.engine.modes import TaskMode
 from grete.execution.engine.pending_sends import CHANGELOG, PRODUCED

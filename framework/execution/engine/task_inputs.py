@@ -1,21 +1,86 @@
 """The inputs of a task: how far each is read, what is told of that, and which of them have ended."""
 
-from collections import Counter
-from collections.abc import Iterator
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from grete.core.ports import Core
 from grete.execution.engine.task_io import TaskIO
-from grete.execution.inputs.awaited_transactions import AwaitedTransactions
 from grete.execution.inputs.backpressure import ReportedPositions
-from grete.execution.inputs.input_holes import InputHoles
 from grete.execution.inputs.input_reader import InputReader
 from grete.execution.inputs.watermarks import EventTimeOut
 from grete.execution.limits import OPEN_CHECK_MS
 from grete.execution.task_code.ports import Runner
 from grete.execution.task_code.record_times import InputTimes
-from grete.ports import LogRow
+from grete.logs.open_transactions import Saying
+from grete.ports import Log, LogRow
 from grete.protocol.ids import TopicPartition
+
+logger = logging.getLogger("grete")
+
+
+class AwaitedTransactions:
+    """Such an input ends where its messages end, and not where readers stop before an open transaction."""
+
+    def __init__(self, log: Log, task: str, mono_ms: Callable[[], float]) -> None:
+        """``task``: in whose name a wait is logged."""
+        self._log = log
+        self._saying = Saying(
+            lambda text: logger.warning("awaits a transaction", extra={"task": task, "for": text}),
+            lambda: mono_ms() / 1000,
+        )
+
+    def bounds(
+        self, partitions: Sequence[TopicPartition], first: Collection[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the bounds of partitions; of the ``first`` ones, with the end of what cannot be read yet."""
+        bounds = self._log.all_bounds(partitions)
+        for partition, found in self._log.open_transactions(first).items() if first else ():
+            bounds[partition] = bounds[partition][0], found.end
+        return bounds
+
+    def hides(self, partition: TopicPartition, needed: Callable[[int], bool]) -> bool:
+        """Whether an open transaction hides what is needed of an input: its first offset is."""
+        found = self._log.open_transactions([partition]).get(partition)
+        hidden = found is not None and needed(found.offset)
+        self._saying.look({partition: found} if found is not None and hidden else {})
+        return hidden
+
+
+class InputHoles:
+    """Of one task, since its process began to read."""
+
+    def __init__(self) -> None:
+        self._next: dict[TopicPartition, int] = {}  # offset to be read next
+        self._passed = Counter[TopicPartition]()
+        self._frozen: deque[tuple[int, Counter[TopicPartition]]] = deque([(-1, Counter())])  # by checkpoint id
+
+    def read(self, partition: TopicPartition, first: int, rows: Sequence[LogRow]) -> None:
+        """Note rows; ``first``: where reading began, of the first ones since a start or a rollback."""
+        end = rows[-1].offset + 1
+        self._passed[partition] += end - self._next.get(partition, first) - len(rows)
+        self._next[partition] = end
+
+    def dropped(self, partition: TopicPartition, first: int, rows: int) -> None:
+        """Note that the last rows, those from offset ``first`` on, are read again."""
+        self._passed[partition] -= self._next[partition] - first - rows
+        self._next[partition] = first
+
+    def froze(self, checkpoint_id: int) -> None:
+        """Note that this checkpoint holds what was read so far."""
+        self._frozen.append((checkpoint_id, self._passed.copy()))
+
+    def rolled_back(self) -> None:
+        """Note that what was read since the last checkpoint is read again."""
+        self._next.clear()
+        self._passed = self._frozen[-1][1].copy()
+
+    def committed(self, checkpoint_id: int) -> Mapping[TopicPartition, int]:
+        """Return the number by partition below the offsets of a commit; later questions are about later commits."""
+        while len(self._frozen) > 1 and self._frozen[1][0] <= checkpoint_id:
+            self._frozen.popleft()
+        return self._frozen[0][1]
 
 
 class TaskInputs:

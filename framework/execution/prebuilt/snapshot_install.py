@@ -3,13 +3,13 @@
 import logging
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from grete.core.graph.task_topology import TaskWiring
-from grete.errors import ConfigError, StoreCorrupted, TransientError
-from grete.execution.prebuilt.beside import Steps, at_once
+from grete.errors import ConfigError, FrameworkError, StoreCorrupted, TransientError
 from grete.execution.prebuilt.sst_install import check_commit
 from grete.ports import LogReader
 from grete.protocol.changelog_position import decode_changelog_position, encode_changelog_position
@@ -17,6 +17,26 @@ from grete.settings import without_password
 from grete.stores.rocksdb.store import RocksStore
 from grete.stores.snapshot_folder import SnapshotFolder, SnapshotManifest
 from grete.stores.store_directory import make_private
+
+T = TypeVar("T")
+Steps = Generator[Callable[[], Any], Any, T]  # yields each long step, and goes on with its result, or its error
+
+
+def at_once(steps: Steps[T]) -> T:
+    """Take all long steps here and now, and return the result. Raises what the work raises."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = step()
+            except FrameworkError as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as ended:
+        done: T = ended.value
+        return done
+
 
 logger = logging.getLogger("grete")
 

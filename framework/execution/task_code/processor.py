@@ -18,10 +18,9 @@ from grete.execution.task_code.instance import Instance
 from grete.execution.task_code.ports import DueByTime
 from grete.execution.task_code.record_times import silent_inputs
 from grete.execution.task_code.site import RecordClock, Site
-from grete.execution.task_code.store_pins import StorePins
 from grete.execution.task_code.task_time import TaskTime, time_told
 from grete.execution.timing.event_time import BEFORE_ALL, OUTSIDE, TimeSource, event_time_of
-from grete.execution.timing.own_entries import OwnEntries
+from grete.execution.timing.own_entries import OwnEntries, StorePins
 from grete.execution.timing.reserved_stores import META, STREAM_TIME, TIMERS, TURN
 from grete.execution.timing.timers import TimerQueue
 from grete.halts import HaltCode

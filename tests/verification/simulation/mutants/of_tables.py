@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from grete.core.external_inputs import Bounds, ExternalInputs
-from grete.execution.inputs.awaited_transactions import AwaitedTransactions
+from grete.execution.engine.task_inputs import AwaitedTransactions
 from grete.execution.inputs.input_reader import InputReader
 from grete.execution.records.outputs import Outputs
 from grete.logs.open_transactions import HiddenInput
