@@ -24,7 +24,7 @@ from grete.protocol.report import WorkerReport
 from grete.settings import Settings, with_texts
 from grete.state.read.checkpoints.commits import last_commit
 from grete.stores.store_directory import wipe_directory
-from grete.worker.process.worker import Worker
+from grete.worker.process.worker import OpenedLog, Worker
 from grete.worker.supervisor.completion import reached
 from grete.worker.supervisor.supervisor import Supervisor
 from tests.support.committed import all_committed
@@ -63,7 +63,7 @@ def run_until(worker: Worker, done: Callable[[], bool]) -> float:
             reached.append(time.perf_counter() - start)
             worker.stop()
 
-    worker.report = report
+    worker.reports.send = report
     worker.run()
     return reached[0]
 
@@ -88,7 +88,7 @@ def throughput(directory: Path, words: int, keys: int, settings: Settings) -> Re
     log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)
     lines = fill(log, words, keys)
-    worker = Worker(job, [0], log, job_directory, settings)
+    worker = Worker(job, [0], OpenedLog(log), job_directory, settings)
     committed = drained(worker, lines)
     # at least once, two tasks' checkpoints say nothing of each other: the totals themselves must be there
     seconds = run_until(worker, lambda: committed() and log.bounds(TOTALS)[1] >= words)
@@ -111,7 +111,7 @@ def stopped(directory: Path, words: int, keys: int, settings: Settings) -> Resul
     log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)
     lines = fill(log, words, keys)
-    worker = Worker(job, [0], log, job_directory, settings)
+    worker = Worker(job, [0], OpenedLog(log), job_directory, settings)
     source = worker.drivers[0]
     before = time.process_time()
     run_until(worker, lambda: source.running and source.core.external.position[LINES] >= lines)
@@ -199,7 +199,7 @@ def restore(directory: Path, keys: int) -> Result:
         log.produce(0, 0, [ExternalRecord(LINES, None, text.encode(), 1_000) for text in texts])
         lines += len(texts)
     log.poll()
-    worker = Worker(job, [0], log, job_directory, settings)
+    worker = Worker(job, [0], OpenedLog(log), job_directory, settings)
     run_until(worker, drained(worker, lines))
     worker.close()
     result: Result = {}
@@ -208,7 +208,7 @@ def restore(directory: Path, keys: int) -> Result:
         if name == "restore":
             for wiring in ("split-0", "count-0"):
                 wipe_directory(job_directory.state(wiring))
-        worker = Worker(job, [0], log, job_directory, settings)
+        worker = Worker(job, [0], OpenedLog(log), job_directory, settings)
         sink = worker.drivers[1]
         seconds = run_until(worker, lambda driver=sink: driver.running)  # type: ignore[misc]  # mypy gives a default of a lambda no type
         records = sink.counters["restored records"]

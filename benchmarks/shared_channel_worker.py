@@ -16,13 +16,13 @@ from typing import Any, cast
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import IN_DIRECTORY, KAFKA, LogAddress
-from grete.ports import Log, LogRow
+from grete.ports import JobLog, Log, LogRow
 from grete.protocol.envelope import MessageType, decode_header
 from grete.protocol.frames import frame_count
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings, with_texts
-from grete.worker.process.worker import Worker
+from grete.worker.process.worker import OpenedLog, Worker
 
 
 class CountingLog:
@@ -74,7 +74,7 @@ def main(address: str, directory: Path, partition: int, pairs: dict[str, str]) -
     job_directory = JobDirectory(directory, address=place)
     log = CountingLog(job_directory.open_log(), ".words.")
     job = load_job(str(Path(__file__).with_name("shared_channel.py")))
-    worker = Worker(job, [partition], cast(Log, log), job_directory, with_texts(Settings(), pairs))
+    worker = Worker(job, [partition], OpenedLog(cast(JobLog, log)), job_directory, with_texts(Settings(), pairs))
     ended = threading.Event()
 
     def wait() -> None:
@@ -92,7 +92,7 @@ def main(address: str, directory: Path, partition: int, pairs: dict[str, str]) -
         if ended.is_set():
             worker.stop()
 
-    worker.report = report
+    worker.reports.send = report
     worker.run()
     seen = sum((Counter(driver.core.seen) for driver in worker.drivers), Counter[str]())
     spread = [max(times) - min(times) for times in log.markers.values() if len(times) > 1]

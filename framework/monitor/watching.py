@@ -116,7 +116,7 @@ class JobWatch:
 
     def of(self, worker: Worker, partition: int) -> Worker:
         """Show what the worker of a partition, in this process, says from now on; return it."""
-        report, show_life, run = worker.report, worker.show_life, worker.run
+        report, show_life, run = worker.reports.send, worker.show_life, worker.run
 
         def told(said: WorkerReport) -> None:
             report(said)
@@ -135,7 +135,7 @@ class JobWatch:
                 self.ended(error)
                 raise
 
-        worker.report, worker.show_life = told, lives
+        worker.reports.send, worker.show_life = told, lives
         worker.run = runs  # type: ignore[method-assign]  # of this one
         return worker
 

@@ -22,7 +22,7 @@ from grete.logs.embedded import EmbeddedLog
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings
 from grete.stores.overlay.overlay import Overlay
-from grete.worker.process.worker import Worker
+from grete.worker.process.worker import OpenedLog, Worker
 
 PLACES: dict[str, tuple[type, str]] = {
     "call": (CallThread, "begin"),  # others are in flight
@@ -92,7 +92,9 @@ def main(directory: Path, mode: str, address: str, where: str, count: int) -> No
     url = address
     dies(*PLACES[where], count)
     job, log = open_job(directory, mode)
-    worker = Worker(job, [0], log, JobDirectory(directory), Settings(checkpoint_interval_ms=50, batch_bytes_max=400))
+    worker = Worker(
+        job, [0], OpenedLog(log), JobDirectory(directory), Settings(checkpoint_interval_ms=50, batch_bytes_max=400)
+    )
     driver: TaskDriver = worker.drivers[0]
     end = log.bounds(driver.wiring.external[0])[1]
 
@@ -101,7 +103,7 @@ def main(directory: Path, mode: str, address: str, where: str, count: int) -> No
         if commit is not None and commit.external and commit.external[0].offset >= end:
             worker.stop()
 
-    worker.report = report
+    worker.reports.send = report
     worker.run()
     worker.close()
 

@@ -20,7 +20,7 @@ from grete.logs.embedded import EmbeddedLog
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings
 from grete.stores.overlay.overlay import Overlay
-from grete.worker.process.worker import Worker
+from grete.worker.process.worker import OpenedLog, Worker
 
 CALLS = {
     "slice": (DataSlices, "next"),
@@ -80,7 +80,7 @@ def main(directory: Path, mode: str, where: str, count: int) -> None:
     Overlay.apply_chunk.__defaults__ = (7,)
     dies(*CALLS[where], count)
     job, log = open_job(directory, mode)
-    worker = Worker(job, [0], log, JobDirectory(directory), Settings(checkpoint_interval_ms=20))
+    worker = Worker(job, [0], OpenedLog(log), JobDirectory(directory), Settings(checkpoint_interval_ms=20))
     end = log.bounds(worker.drivers[0].wiring.external[0])[1]
 
     def report(_report: WorkerReport) -> None:
@@ -88,7 +88,7 @@ def main(directory: Path, mode: str, where: str, count: int) -> None:
         if commit is not None and commit.external and commit.external[0].offset >= end:
             worker.stop()
 
-    worker.report = report
+    worker.reports.send = report
     worker.run()
     worker.close()
 

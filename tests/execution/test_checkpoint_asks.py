@@ -13,7 +13,7 @@ from grete.logs.embedded.log import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.worker.process.worker import Worker
+from grete.worker.process.worker import OpenedLog, Worker
 
 LINES, WORDS, COPIES, TOTALS = (Topic(name, key=utf8, value=utf8) for name in ("lines", "words", "copies", "totals"))
 WORDS_SENT, KEPT_BYTES = 40_000, 2_000
@@ -82,14 +82,14 @@ def test_with_an_interval_of_ten_minutes_no_task_reaches_its_bound(
         batch_bytes_max=256,
         downstream_lag_messages_max=25,
     )
-    worker = Worker(job, [0], log, at, settings)
+    worker = Worker(job, [0], OpenedLog(log), at, settings)
     source = worker.drivers[0]
 
     def stop_at_the_end(_: object) -> None:
         if source.running and source.core.external.position[place] >= len(lines):
             worker.stop()
 
-    worker.report = stop_at_the_end
+    worker.reports.send = stop_at_the_end
     worker.run()
     assert min(driver.counters["commits"] for driver in worker.drivers) > 3
     assert source.core.seen["checkpoints closed for the tasks behind"] > 1

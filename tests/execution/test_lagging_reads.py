@@ -21,7 +21,7 @@ from grete.state.read.checkpoints.commits import all_wirings, last_commit
 from grete.state.read.checkpoints.snapshots import commits, settled_fold
 from grete.state.write.bulk.bulk_write import begin, commit, settle
 from grete.state.write.bulk.task_claim import claim
-from grete.worker.process.worker import Worker
+from grete.worker.process.worker import OpenedLog, Worker
 from tasks.word_count import job as word_count
 from tests.logs.lagging_log import LaggingLog
 from tests.state.pair_job import job
@@ -140,7 +140,7 @@ def test_a_worker_works_on_a_log_whose_reads_lag(tmp_path: Path, bounds_lag: boo
         worker = Worker(
             word_count,
             [0],
-            log,
+            OpenedLog(log),
             JobDirectory(directory, tmp_path / f"state-{start}"),
             Settings(checkpoint_interval_ms=20),
         )
@@ -171,7 +171,7 @@ def _work_until(worker: Worker, log: EmbeddedLog, sentences: int) -> None:
         if last is not None and last.commit.external and last.commit.external[0].offset >= sentences:
             worker.stop()
 
-    worker.report = stop_when_done
+    worker.reports.send = stop_when_done
     assert worker.run() == 0
 
 
@@ -182,7 +182,11 @@ def test_a_worker_that_is_fenced_on_a_log_whose_reads_lag_says_so(tmp_path: Path
     say(outside, "one")
     log: Any = _Unfenced(EmbeddedLog(directory / "log.db"), 4, frozenset([CHANGELOG]))
     worker = Worker(
-        word_count, [0], log, JobDirectory(directory, tmp_path / "state"), Settings(checkpoint_interval_ms=20)
+        word_count,
+        [0],
+        OpenedLog(log),
+        JobDirectory(directory, tmp_path / "state"),
+        Settings(checkpoint_interval_ms=20),
     )
 
     def claim_when_running(report: WorkerReport) -> None:
@@ -191,7 +195,7 @@ def test_a_worker_that_is_fenced_on_a_log_whose_reads_lag_says_so(tmp_path: Path
             say(outside, "two")
 
     claimed: list[int] = []
-    worker.report = claim_when_running
+    worker.reports.send = claim_when_running
     with pytest.raises(Fenced, match="generation 2, claim at offset"):
         worker.run()
     worker.close()

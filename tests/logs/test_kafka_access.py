@@ -30,7 +30,7 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings
 from grete.state.pins.prepare import prepare
-from grete.worker.process.worker import Worker
+from grete.worker.process.worker import OpenedLog, Worker
 from tests.logs.guarded_job import Count, Forward, rejected, sentences, totals
 from tests.logs.guarded_job import job as guarded_job
 from tests.logs.secure_broker import Entry, SecureBroker, listed
@@ -69,13 +69,13 @@ def work(
     try:
         ours = JobDirectory(directory / "job", address=LogAddress(f"kafka://{broker.bootstrap}"))
         prepare(job, log, ours, SETTINGS)
-        worker = Worker(job, [0], log, ours, SETTINGS)
+        worker = Worker(job, [0], OpenedLog(log), ours, SETTINGS)
 
         def stop_in_time(_report: WorkerReport) -> None:
             if until(worker):
                 worker.stop()
 
-        worker.report, worker.publish = stop_in_time, log.publish
+        worker.reports.send, worker.reports.positions.publish = stop_in_time, log.publish
         try:
             return worker.run()
         finally:

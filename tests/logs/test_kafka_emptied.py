@@ -20,7 +20,7 @@ from grete.protocol.report import TaskState, WorkerReport
 from grete.settings import Settings
 from grete.state.pins.prepare import prepare
 from grete.testing.broker import Broker
-from grete.worker.process.worker import Worker
+from grete.worker.process.worker import OpenedLog, Worker
 
 pytestmark = pytest.mark.kafka
 
@@ -50,13 +50,13 @@ def work(kafka_broker: Broker, job: Job, directory: Path) -> None:
     job_directory = JobDirectory(directory, address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
     with closing(job_directory.open_log()) as log:
         prepare(job, log, job_directory, Settings())
-        worker = Worker(job, [0], log, job_directory, Settings())
+        worker = Worker(job, [0], OpenedLog(log), job_directory, Settings())
 
         def stop_at_a_halt(report: WorkerReport) -> None:
             if any(task.status is TaskState.HALTED for task in report.tasks):
                 worker.stop()
 
-        worker.report = stop_at_a_halt
+        worker.reports.send = stop_at_a_halt
         try:
             worker.run()
         finally:

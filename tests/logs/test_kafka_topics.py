@@ -31,7 +31,7 @@ from grete.protocol.report import WorkerReport
 from grete.settings import Settings
 from grete.state.pins.prepare import prepare
 from grete.testing.broker import Broker
-from grete.worker.process.worker import Worker
+from grete.worker.process.worker import OpenedLog, Worker
 from tests.support.kafka_topics import create, delete, widen
 
 pytestmark = pytest.mark.kafka
@@ -183,14 +183,14 @@ def work(kafka_broker: Broker, job: Job, directory: Path, until: int, then: Call
     reader = job_directory.open_log()
     with closing(reader):
         prepare(job, reader, job_directory, Settings())
-        worker = Worker(job, [0], reader, job_directory, Settings())
+        worker = Worker(job, [0], OpenedLog(reader), job_directory, Settings())
 
         def stop_in_time(_report: WorkerReport) -> None:
             committed = worker.drivers[0].core.commits.committed
             if committed is not None and committed.external[0].offset >= until and not happened:
                 happened.append((then or worker.stop)())
 
-        worker.report = stop_in_time
+        worker.reports.send = stop_in_time
         try:
             return worker.run()
         finally:

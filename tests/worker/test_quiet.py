@@ -1,5 +1,6 @@
 """A worker whose tasks have nothing to do: none of them has a turn, and what comes ends that at once."""
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,10 +16,11 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings
-from grete.worker.pipes.control_pipe import Order
+from grete.worker.pipes.control_pipe import ControlPipe, Order, line_of
+from grete.worker.process import reports
 from grete.worker.process import worker as module
 from grete.worker.process.task_loop import TaskLoop
-from grete.worker.process.worker import Worker
+from grete.worker.process.worker import OpenedLog, Worker
 
 WAITS = 5  # in a row without a round: with a turn at each status there are none
 HOUR_MS = 3_600_000
@@ -44,11 +46,12 @@ class Scene:
         log = self.directory.open_log()
         create_topics(JOB, log, fed=["lines"])
         settings = Settings(checkpoint_interval_ms=HOUR_MS, idle_checkpoint_interval_ms=HOUR_MS)
-        self.worker = Worker(JOB, [0], log, self.directory, settings)
+        self.worker = Worker(JOB, [0], OpenedLog(log), self.directory, settings)
         self.waits = 0
         self.steps: Iterator[None] = iter(())
         monkeypatch.setattr(module, "QUIET_MS", HOUR_MS)
-        monkeypatch.setattr(module, "STATUS_MS", 10)
+        for each in (module, reports):
+            monkeypatch.setattr(each, "STATUS_MS", 10)
         monkeypatch.setattr(TaskLoop, "go_round", self._counting_round(TaskLoop.go_round))
         monkeypatch.setattr(EmbeddedLog, "wait", self._counting_wait(EmbeddedLog.wait))
 
@@ -85,7 +88,9 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 def test_tasks_without_anything_to_do_have_no_turns(scene: Scene) -> None:
     """A record, what the supervisor asks for and a stop are done while the next round is an hour away."""
     worker, statuses = scene.worker, list[WorkerReport]()
-    worker.report = statuses.append
+    worker.reports.send = statuses.append
+    control, orders = os.pipe()
+    worker.control = ControlPipe(control)
 
     def steps() -> Iterator[None]:
         with closing(scene.directory.open_log()) as other:
@@ -94,8 +99,7 @@ def test_tasks_without_anything_to_do_have_no_turns(scene: Scene) -> None:
         yield
         assert [driver.parts.runner.counts["in"] for driver in worker.drivers] == [1]
         assert statuses[-1].tasks[0].rests_ms is None  # it is not committed yet
-        orders = iter([Order(partitions=(0, 1))])
-        worker.order = lambda: next(orders, None)
+        os.write(orders, line_of(Order(partitions=(0, 1))))
         yield
         assert [driver.wiring.name for driver in worker.drivers] == ["look-0", "look-1"]
         worker.drain()
@@ -105,3 +109,5 @@ def test_tasks_without_anything_to_do_have_no_turns(scene: Scene) -> None:
         yield
 
     scene.run(steps())
+    os.close(control)
+    os.close(orders)

@@ -20,7 +20,7 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings
 from grete.worker.process import waiting
-from grete.worker.process.worker import Worker
+from grete.worker.process.worker import OpenedLog, Worker
 
 BOTH = pytest.mark.parametrize("scene", ["aligned", "deterministic"], indirect=True)
 WHAT = {"aligned": "next checkpoint", "deterministic": "stream"}
@@ -60,13 +60,13 @@ class Scene:
         log = self.directory.open_log()
         create_topics(self.job, log)
         settings = Settings(checkpoint_interval_ms=20, shutdown_timeout_ms=1)
-        worker = Worker(self.job, [partition], log, self.directory, settings)
+        worker = Worker(self.job, [partition], OpenedLog(log), self.directory, settings)
 
         def report(said: WorkerReport) -> None:
             if until(worker, said):
                 worker.stop()
 
-        worker.report = report
+        worker.reports.send = report
         worker.run()
         worker.close()
 

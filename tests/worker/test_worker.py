@@ -10,7 +10,7 @@ import pytest
 from grete.errors import ConfigError, ExitCode
 from grete.job.directory import JobDirectory
 from grete.settings import Settings
-from grete.worker.process.worker import Worker
+from grete.worker.process.worker import OpenedLog, Worker
 from tasks.word_count import job
 from tests.support.reports import positions
 from tests.support.stopping import stop_without_locks
@@ -167,4 +167,4 @@ def test_a_partition_that_the_job_has_not_is_refused(tmp_path: Path) -> None:
     job_directory = JobDirectory(tmp_path / "job")
     log = word_log(tmp_path / "job")
     with pytest.raises(ConfigError, match="partitions 0 to 0, not 1"):
-        Worker(job, [1], log, job_directory, Settings())
+        Worker(job, [1], OpenedLog(log), job_directory, Settings())

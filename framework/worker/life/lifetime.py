@@ -57,7 +57,7 @@ def run_worker(make: Callable[[], Worker], whose: Whose, pipe: StatusPipe | None
         code = exit_code(error, worker=True)
         if pipe is not None:
             pipe.end(_last_report(worker, error))
-    if worker is not None and worker.gave_up:
+    if worker is not None and worker.stopping.gave_up:
         end_at_once(code)
     if code is not ExitCode.DONE:
         # The interpreter takes our handlers back before it has ended: the signal would take the place of the code.
@@ -71,7 +71,7 @@ def _last_report(worker: Worker | None, error: Exception) -> WorkerReport:
     """Return the last report, with the end."""
     if worker is None:
         return WorkerReport(tasks=(), end=end_report(error, ()))
-    return replace(worker.reported, end=end_report(error, (task.wiring for task in worker.hosting.tasks.values())))
+    return replace(worker.reports.last, end=end_report(error, (task.wiring for task in worker.hosting.tasks.values())))
 
 
 def _refuse_breakpoint(*_arguments: object, **_options: object) -> NoReturn:

@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from grete.api.jobs.job import Job
 from grete.core.graph.task_topology import wire
@@ -12,26 +11,17 @@ from grete.execution.deterministic.determinism_lint import check_worker
 from grete.job.directory import JobDirectory
 from grete.job.key_check import JobKeys
 from grete.logs.patience import Patience
-from grete.ports import JobLog
 from grete.settings import Settings
 from grete.state.pins.graph_pinning import check_graph
 from grete.state.pins.pinning import know_dropped
 from grete.state.pins.prepare import prepare
 from grete.worker.pipes.status_pipe import StatusPipe
 from grete.worker.process.hosting import hosted_by
-from grete.worker.process.worker import Worker
+from grete.worker.process.worker import OpenedLog, Worker
 
 KEPT_S = 60.0  # what was done ahead: by then somebody may have changed what it has found
 
 logger = logging.getLogger("grete")
-
-
-class OpenedLog(NamedTuple):
-    """The log of a worker to come, and what was found there."""
-
-    log: JobLog
-    patience: Patience
-    keys: JobKeys
 
 
 def open_log(
@@ -80,16 +70,17 @@ def open_worker(
     It waits for brokers as long as for what it has sent; ``connect_seconds``: at its start. ``fenced``: the names of
     tasks that another process has. ``opened``: its log, if that was opened ahead for the same partitions.
     """
-    log, patience, keys = opened or open_log(
+    opened = opened or open_log(
         job, partitions, job_directory, settings, stage=stage, pipe=pipe, connect_seconds=connect_seconds
     )
-    worker = Worker(job, partitions, log, job_directory, settings, stage=stage, keys=keys, fenced=fenced)
-    worker.patience = patience
+    log = opened.log
+    worker = Worker(job, partitions, opened, job_directory, settings, stage=stage, fenced=fenced)
     worker.hosting.arriving = lambda wiring: check_graph(job, log, [wiring])
-    worker.publish = getattr(log, "publish", worker.publish)  # the embedded log has no lag tools
+    positions = worker.reports.positions
+    positions.publish = getattr(log, "publish", positions.publish)  # the embedded log has no lag tools
     if pipe is not None:
-        pipe.gone = worker.stop
-        worker.report, worker.report_rest, worker.show_life = pipe.report, pipe.go_on, pipe.show_life
+        pipe.gone, worker.show_life = worker.stop, pipe.show_life
+        worker.reports.send, worker.reports.send_rest = pipe.report, pipe.go_on
     return worker
 
 

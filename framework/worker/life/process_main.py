@@ -122,7 +122,7 @@ def _run(spec: WorkerSpec, control: int, ahead: OpenedAhead) -> ExitCode:
             fenced=spec.fenced,
             opened=ahead.take(spec.partitions),
         )
-        worker.tidy, worker.order = output.rotate, ControlPipe(control).order
+        worker.reports.tidy, worker.control = output.rotate, ControlPipe(control)
         if spec.drain:
             worker.drain()
         return worker

@@ -1,6 +1,7 @@
 """The pipe from a supervisor to its worker: what the worker is to host from now on, as lines of JSON."""
 
 import os
+from contextlib import suppress
 
 import msgspec
 
@@ -28,15 +29,17 @@ class ControlPipe:
         os.set_blocking(handle, False)
         self._handle, self._rest = handle, b""
 
-    def order(self) -> Order | None:
-        """Return the next order, None: there is none now, or the supervisor is gone, which the status pipe notices."""
+    @property
+    def has_order(self) -> bool:
+        """Whether an order has come. One of a supervisor that is gone does not: the status pipe notices that."""
         if b"\n" not in self._rest:
-            try:
+            with suppress(BlockingIOError):
                 self._rest += os.read(self._handle, ORDER_BYTES_MAX)
-            except BlockingIOError:
-                return None
-        line, ends, rest = self._rest.partition(b"\n")
-        if not ends:
+        return b"\n" in self._rest
+
+    def order(self) -> Order | None:
+        """Take the next order; None: there is none now."""
+        if not self.has_order:
             return None
-        self._rest = rest
+        line, _, self._rest = self._rest.partition(b"\n")
         return msgspec.json.decode(line, type=Order)

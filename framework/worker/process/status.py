@@ -1,6 +1,7 @@
 """The report of a task for its supervisor, and the log line when it takes input."""
 
 import logging
+from collections.abc import Iterable, Iterator
 
 from grete.execution.engine.driver import TaskDriver
 from grete.protocol.commit import Commit
@@ -107,6 +108,20 @@ def channels_of(driver: TaskDriver) -> Portion:
     reached = driver.core.reached_t
     times = [t for _, t in driver.core.inputs.reached_by_channel()]
     return Portion(sum(t > reached for t in times), len(times))
+
+
+class ReadyLog:
+    """Logs, once a generation of a task, that it takes input."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, int] = {}  # task → its generation then
+
+    def due(self, drivers: Iterable[TaskDriver]) -> Iterator[TaskDriver]:
+        """Yield each task that takes input by now, and of which no line says so; the caller logs it."""
+        for driver in drivers:
+            if driver.running and self._said.get(driver.wiring.name) != driver.core.generation:
+                self._said[driver.wiring.name] = driver.core.generation
+                yield driver
 
 
 def log_ready(driver: TaskDriver) -> None:

@@ -1,8 +1,9 @@
-"""The content of a message that the log refused: a log knows bytes, a worker the names of its stores."""
+"""Errors of the log, as a worker tells them: it knows the names of its stores, and when the log was last silent."""
 
 from collections.abc import Iterable, Sequence
 
 from grete.errors import Refused
+from grete.execution.engine.driver import TaskDriver
 from grete.halts import HaltCode
 from grete.protocol.changelog import decode_data
 from grete.protocol.errors import DecodeError
@@ -12,8 +13,23 @@ from grete.worker.process.hosted_task import WorkerTask
 SHOWN_BYTES = 100  # of a key
 
 
+class Outage:
+    """The last time that the log was silent: until a task commits again, that is why it fails."""
+
+    def __init__(self) -> None:
+        self._commits: dict[str, int] = {}  # task → its commits then
+
+    def note(self, drivers: Iterable[TaskDriver]) -> None:
+        """Take note that the log is silent."""
+        self._commits = {driver.wiring.name: driver.counters["commits"] for driver in drivers}
+
+    def explains(self, driver: TaskDriver) -> bool:
+        """Whether a task has committed nothing since."""
+        return self._commits.get(driver.wiring.name) == driver.counters["commits"]
+
+
 def explained(error: Refused, tasks: Iterable[WorkerTask]) -> Refused:
-    """Return the error with the largest entry of the message: store and key, or the key of a record."""
+    """Return an error of a refused message with its largest entry: store and key, or the key of a record."""
     owner = next((task for task in tasks if task.wiring.changelog == error.partition), None)
     try:
         found = _record_in(error.message) if owner is None else _value_in(error.message, owner)
