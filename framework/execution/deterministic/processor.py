@@ -9,10 +9,9 @@ from grete.core.deterministic.logical_watermarks import NEVER
 from grete.core.events import Advance
 from grete.execution.calls.kept_results import KeptResults
 from grete.execution.calls.ports import Caller
-from grete.execution.deterministic.announced_time import AnnouncedTime
+from grete.execution.deterministic.announced_time import AnnouncedTime, LogicalTime
 from grete.execution.deterministic.behind_timers import BehindTimers
 from grete.execution.deterministic.outputs import LogicalOutputs, TimeAndSource
-from grete.execution.deterministic.record_clock import LogicalTime
 from grete.execution.deterministic.remade import Check, Visible
 from grete.execution.job_task import JobTask
 from grete.execution.records.outputs import Outputs

@@ -9,8 +9,7 @@ from grete.core.aligned.task import TaskCore
 from grete.errors import OffsetOutOfRange
 from grete.execution.engine.aligned_outputs import AlignedOutputs
 from grete.execution.engine.checkpoint_asks import CheckpointAsks
-from grete.execution.engine.due_timers import DueTimers
-from grete.execution.engine.input_in_flight import InputInFlight
+from grete.execution.engine.input_in_flight import DueTimers, InputInFlight
 from grete.execution.engine.task_parts import TaskParts
 from grete.execution.inputs.early_frames import SpilledFrames
 from grete.execution.inputs.held_input import HeldInput, HeldWork

@@ -69,10 +69,7 @@ class PublishedPositions:
 
 
 class WorkerReports:
-    """Reports of the tasks of one worker, about ten times a second if they are few. Its owner assigns who takes them.
-
-    ``last``: the last report that was made.
-    """
+    """Reports of a worker, about ten times a second if they are few. Its owner assigns who takes them."""
 
     def __init__(
         self, hosting: Hosting, meter: WorkerMeter, waits: TaskWaits, positions: PublishedPositions, patience: Patience
@@ -81,7 +78,7 @@ class WorkerReports:
         self.send: Callable[[WorkerReport], None] = lambda _report: None  # to the supervisor
         self.send_rest: Callable[[], None] = lambda: None  # of one that was too long to be sent at once
         self.tidy: Callable[[], None] = lambda: None  # with each report: what the process writes to
-        self.last = WorkerReport(tasks=())
+        self.last = WorkerReport(tasks=())  # that was made
         self.outage = Outage()
         self._made_ms = 0.0
         self._hosting, self._meter, self._waits, self._patience = hosting, meter, waits, patience

@@ -30,7 +30,6 @@ from grete.worker.process.watchdog import Watchdog
 LOOK_S = 0.5  # for an answer of the log that nothing depends on
 QUIET_MS = 2_000  # between two rounds in which no task has anything to do, as far as each can tell
 
-
 logger = logging.getLogger("grete")
 
 
@@ -202,7 +201,9 @@ class Worker:
         Until then no task has a turn: turns for nothing, ten a second of each, were most of what idle tasks cost.
         """
         due_ms = [max(0.5, driver.due_in_ms()) for driver in self.hosting.loop.drivers]
-        now, answers = mono_ms(), self._awaits_answers()
+        # Whether a task can go on when the log has answered: of aligned ones each commit waits for its frames.
+        answers = self.hosting.changing or any(driver.mode.awaits_answers for driver in self.drivers)
+        now = mono_ms()
         quiet_ms = STATUS_MS if self.stopping.asked or self.hosting.changing else QUIET_MS
         by = now + min(quiet_ms, self.hosting.due_in_ms, *due_ms)
         came = False
@@ -240,10 +241,6 @@ class Worker:
         """Ask where a partition ends: a client that has stopped to fetch it learns that there is something."""
         with suppress(LogAway), self.patience.briefly(LOOK_S):
             self._log.bounds(partition)
-
-    def _awaits_answers(self) -> bool:
-        """Whether a task can go on when the log has answered: of aligned ones each commit waits for its frames."""
-        return self.hosting.changing or any(driver.mode.awaits_answers for driver in self.drivers)
 
     def stop(self) -> None:
         """Begin a graceful stop (R6); safe to call from a signal handler."""

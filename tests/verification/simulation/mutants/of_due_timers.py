@@ -6,7 +6,7 @@ from grete.core.deterministic.merge import Merge
 from grete.core.deterministic.processing import Processing
 from grete.core.deterministic.source import Source
 from grete.execution.deterministic.behind_timers import BehindTimers
-from grete.execution.engine.due_timers import DueTimers
+from grete.execution.engine.input_in_flight import DueTimers
 from grete.execution.task_code.task_time import TaskTime
 from grete.execution.timing.reserved_stores import FIRING
 from grete.protocol.changelog import InputDecision

@@ -3,8 +3,8 @@
 from typing import Any
 
 from grete.core.deterministic.logical_clock import LogicalClock
+from grete.execution.deterministic.announced_time import LogicalTime
 from grete.execution.deterministic.outputs import LogicalOutputs
-from grete.execution.deterministic.record_clock import LogicalTime
 from grete.execution.timing.timers import TimerQueue
 from tests.verification.simulation.forms import with_wall_timers
 from tests.verification.simulation.mutants.registry import full_of, mutant
