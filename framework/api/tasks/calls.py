@@ -44,12 +44,13 @@ class _Declared:
 class Call(_Declared, Generic[P, R]):
     """A class attribute of a task: ``await self.price(sku)`` calls ``function(sku)`` outside of the job.
 
-    ``function`` is an async function, or a plain one, which then runs in a thread. It must not touch the task. Each
-    attempt may take ``timeout_ms``; after ``attempts`` of them, with pauses that grow and vary, CallError is raised.
-
     A call begins when it is made, so two calls that are made before the first is awaited run side by side. It may be
-    made again after a crash, so let it carry an id of the record if it changes something. ``result``: the serde of what
-    it returns; the task gets what the serde makes of it, as a replay will.
+    made again after a crash, so let it carry an id of the record if it changes something.
+
+    Args:
+        function: An async function, or a plain one, which then runs in a thread. It must not touch the task.
+        result: The serde of what it returns; the task gets what the serde makes of it, as a replay will.
+        attempts: Each may take ``timeout_ms``. After the last one, with pauses that grow and vary, CallError is raised.
     """
 
     @overload
@@ -86,10 +87,13 @@ class Call(_Declared, Generic[P, R]):
 class BatchCall(_Declared, Generic[A, R]):
     """A class attribute of a task: ``await self.score(features)`` for each record, one call of ``function`` for many.
 
-    ``function`` gets a list of what the records gave, and returns as many results, in their order. It runs in a pool
-    of ``workers`` threads, or of processes, which import it by name. A batch begins once ``min`` wait, or the first has
-    waited ``wait_ms``, and a worker is free; it has ``max`` at most. Time-outs, attempts, ``result`` as for a Call: a
-    thread that has timed out cannot be ended, and keeps its worker.
+    A batch begins once ``min`` records wait, or the first has waited ``wait_ms``, and a worker is free.
+
+    Args:
+        function: Gets a list of what the records gave, and returns as many results, in their order.
+        max: The most records in a batch. ``result`` and ``attempts`` are as for a Call.
+        pool: "threads", or "processes", which import the function by name; there are ``workers`` of them.
+        timeout_ms: Of an attempt. A thread that has timed out cannot be ended, and keeps its worker.
     """
 
     def __init__(

@@ -30,8 +30,9 @@ class Topic(Generic[K, V]):
     internal stream, partitioned by key, that exists per edge and is not for outside readers; if it is ``public``, each
     record goes to the topic of this name as well, so that readers outside of the job have it, too.
 
-    ``null``: what becomes of bytes that the serde reads as None, such as JSON's text null, in an input. "refuse": the
-    record cannot be decoded. "tombstone": it counts as null, a value as a tombstone, a key as none.
+    Args:
+        null: The meaning of bytes in an input that the serde reads as None, such as JSON's text null. "refuse": the
+            record cannot be decoded. "tombstone": it counts as null, a value as a tombstone, a key as none.
     """
 
     name: str
@@ -105,33 +106,28 @@ StartPosition = Literal["earliest", "latest"] | datetime
 class Input(Generic[K, V]):
     """A class attribute of a task: read this topic.
 
-    ``errors`` says what becomes of a record that cannot be decoded or processed: "fail" stops the task, DeadLetter sets
-    the record aside, "drop" counts it and goes on. What the record did is undone in both.
-
-    ``deduplicate``, ById or BySequence, drops what comes a second time, of a topic that others write into this job. A
-    record that goes to the dead-letter topic is not remembered: each time it comes, it has a letter.
-
-    ``start``: where a job begins to read a topic that others write: with the first record that is there, behind the
-    last one, or with the first one whose timestamp is that time or later. The job's first start settles it
-    (docs/guides/inputs.md).
-
-    ``bootstrap``: at each start the task reads this topic, which others write, to the end that it has then, before it
-    reads its other inputs (Samza: bootstrap stream).
-
-    ``priority``: while records of this topic, which others write, are at hand, the task reads none of its other topics
-    from outside that have a lower number (Samza: MessageChooser). Equal ones are read in the order of time.
-
-    ``broadcast``: each task of the stage reads every record of the topic, however many partitions that has (Kafka
-    Streams: GlobalKTable; Flink: broadcast state); for what is small.
-
-    ``time``: which time a record has: the timestamp that its producer gave it ("record"), what a function makes of its
-    value (ms since 1970; a null value keeps the timestamp), or the moment at which the task takes it in ("intake").
-    "none": a record keeps its timestamp, and event time does not go by it: it neither moves on nor waits for this
-    topic. That is the default with ``bootstrap``, for a table beside a stream; else "record" is. A job keeps the
-    default that it began with.
-    ``out_of_order_ms``: by how much a record may be older than another before it in its partition: the partition holds
-    event time that far back. ``idle_ms``: for the setting event_time_idle_ms. All three are for a topic that others
-    write.
+    Args:
+        errors: The policy for a record that cannot be decoded or processed: "fail" stops the task, DeadLetter sets the
+            record aside, "drop" counts it and continues. What the record did is undone in both.
+        start: Where a job begins to read a topic that others write: with the first record that is there, behind the
+            last one, or with the first one whose timestamp is that time or later. The job's first start settles it
+            (docs/guides/inputs.md).
+        deduplicate: ById or BySequence, which drops what comes a second time, of a topic that others write into this
+            job. A record that goes to the dead-letter topic is not remembered: each time it comes, it has a letter.
+        bootstrap: At each start the task reads this topic, which others write, to the end that it has then, before it
+            reads its other inputs (Samza: bootstrap stream).
+        priority: While records of this topic, which others write, are at hand, the task reads none of its other topics
+            from outside that have a lower number (Samza: MessageChooser). Equal ones are read in the order of time.
+        broadcast: Each task of the stage reads every record of the topic, however many partitions that has (Kafka
+            Streams: GlobalKTable; Flink: broadcast state); for what is small.
+        time: The time of a record: the timestamp that its producer gave it ("record"), what a function makes of its
+            value (ms since 1970; a null value keeps the timestamp), or the moment at which the task takes it in
+            ("intake"). "none": a record keeps its timestamp, and event time does not go by it: it neither moves on nor
+            waits for this topic. That is the default with ``bootstrap``, for a table beside a stream; else "record" is.
+            A job keeps the default that it began with. This and the next two are for a topic that others write.
+        out_of_order_ms: By how much a record may be older than another before it in its partition: the partition holds
+            event time that far back.
+        idle_ms: Replaces the setting event_time_idle_ms.
     """
 
     def __init__(
