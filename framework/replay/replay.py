@@ -14,14 +14,15 @@ from grete.api.jobs.job import Job
 from grete.core.deterministic.logical_watermarks import step_at
 from grete.core.graph.task_topology import TaskWiring, wire
 from grete.errors import ConfigError, FrameworkError
+from grete.execution.job_task import JobTask
 from grete.execution.sinks.sink_targets import no_sinks
 from grete.job.topics import create_topics
-from grete.logs.memory import MemoryLog, MemoryLogData
-from grete.ports import LogReader
+from grete.ports import Log, LogReader
 from grete.protocol.changelog import InputDecision
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition, split_producer_id
 from grete.replay.follows import follows
+from grete.replay.history import HostedTask, MemoryHistory, UntrimmedLog
 from grete.replay.recorded import (
     MadeOutput,
     MadeOutputs,
@@ -30,8 +31,6 @@ from grete.replay.recorded import (
     made_outside,
     state_at,
 )
-from grete.replay.seeded import UntrimmedLog, changelog_of, decided_after
-from grete.replay.task_host import Faults, HostedTask, work_all
 from grete.settings import Settings
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.recorded_task import RecordedTask, recorded_task
@@ -80,30 +79,26 @@ def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Foun
     made = _made(job, wirings, log)
     times = [decision.last_t for recorded in recorded_tasks.values() for decision in recorded.decisions]
     times += [each.t for outputs in made for by_seq in outputs.values() for each in by_seq.values()]  # a timer's: later
-    now_ms = [1 + max(times, default=0) // 1_000]
-    data = MemoryLogData(lambda: now_ms[0])
-    _create_topics(job, log, MemoryLog(data))
+    history = MemoryHistory(1 + max(times, default=0) // 1_000, UntrimmedLog)
+    _create_topics(job, log, history.log)
     records = 0
     for wiring in wirings:
         begin, decisions = begins[wiring.producer], recorded_tasks[wiring.producer].decisions
         decisions = [decision for decision in decisions if decision.first_t > _last_t(begin)]
         state = state_at(log, wiring.changelog, begin.checkpoint_id)
-        after = decided_after([*decisions, *recorded_tasks[wiring.producer].calls])
-        for value in (*changelog_of(_from_start(begin), state), *after):
-            data.append(wiring.changelog, None, value, None, None)
+        decided = [*decisions, *recorded_tasks[wiring.producer].calls]
+        history.begin_at(wiring.changelog, _from_start(begin), state, decided)
         for partition in wiring.external:
             rows = decided_rows(log, partition, decisions)
-            into = data.partition(partition)
             external = {TopicPartition(e.topic, e.partition): e.offset for e in begin.external}
-            into.start = rows[0].offset if rows else external.get(partition, 0)
-            into.rows = rows
+            history.put(partition, rows[0].offset if rows else external.get(partition, 0), rows)
             records += len(rows)
-    halted = _run(job, settings, data, now_ms, records)
-    found = _compare(job, made, _made(job, wirings, MemoryLog(data)), records, halted)
+    halted = _run(job, settings, history, records)
+    found = _compare(job, made, _made(job, wirings, history.log), records, halted)
     return found._replace(restarts=_restarts(wirings, recorded_tasks, begins))
 
 
-def _create_topics(job: Job, log: LogReader, memory: MemoryLog) -> None:
+def _create_topics(job: Job, log: LogReader, memory: Log) -> None:
     """Create the topics of the replay. An output topic has as many partitions as in ``log``, not as the job."""
     for topic in job.external_sinks():
         memory.create_topic(topic, log.partitions(topic) or job.count_of(topic), plain=True)
@@ -188,23 +183,22 @@ def _from_start(begin: Commit) -> Commit:
     return replace(begin, inputs=tuple(inputs))
 
 
-def _run(job: Job, settings: Settings, data: MemoryLogData, now_ms: list[int], records: int) -> str | None:
+def _run(job: Job, settings: Settings, history: MemoryHistory, records: int) -> str | None:
     """Let all tasks run until what was decided has gone through; return why that failed."""
     tasks = [
-        HostedTask(stage, job.topology(), p, settings, lambda: now_ms[0], connect=UntrimmedLog, sinks=no_sinks)
-        for stage, p in job.tasks()
+        HostedTask(JobTask(stage, job.topology(), partition), settings, history, no_sinks)
+        for stage, partition in job.tasks()
         if stage.mode == "deterministic"
     ]
-    last_t = step_at(now_ms[0] * 1_000)
+    last_t = step_at(history.now_ms * 1_000)
+
+    def is_through() -> bool:
+        replayed = sum(task.counters["replayed records"] for task in tasks)
+        return replayed >= records and all(_is_through(task, last_t) for task in tasks)
+
     try:
-        for _ in range(STEPS_MAX):
-            for _ in work_all(tasks, data, Faults()):
-                pass
-            if sum(task.counters["replayed records"] for task in tasks) >= records and all(
-                _is_through(task, last_t) for task in tasks
-            ):
-                return None
-            now_ms[0] += settings.progress_interval_ms
+        if history.run(tasks, is_through, step_ms=lambda: settings.progress_interval_ms, steps_max=STEPS_MAX):
+            return None
     except FrameworkError as error:
         return str(error)
     return "time does not pass: the job does not come to its end"

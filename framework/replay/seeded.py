@@ -1,4 +1,4 @@
-"""A log in memory in which a task goes on from a commit: its changelog holds the state, and what was decided since."""
+"""The messages of a changelog from which a task goes on at a commit: the state, and what was decided since."""
 
 import zlib
 from collections.abc import Iterable, Iterator
@@ -6,7 +6,6 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from grete.logs.memory import MemoryLog
 from grete.protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
@@ -17,19 +16,11 @@ from grete.protocol.changelog import (
     encode_input_decision,
 )
 from grete.protocol.commit import Commit, encode_commit
-from grete.protocol.ids import TopicPartition
 from grete.protocol.notes import CallsNote, IdleNote, encode_calls, encode_note
 from grete.replay.recorded import State
 
 _CLAIM = Claim(b"grete verify past", "verify", 0, 0)._replace(nonce=b"verify the past.")
 _ENTRIES = 50_000  # of one data message
-
-
-class UntrimmedLog(MemoryLog):
-    """Keeps what was read and sent, to be compared."""
-
-    def trim(self, partition: TopicPartition, before: int) -> None:
-        """Do nothing."""
 
 
 def changelog_of(begin: Commit, state: State) -> Iterator[bytes]:

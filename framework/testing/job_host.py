@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from grete.api.jobs.job import Job
+from grete.execution.job_task import JobTask
 from grete.execution.sinks.sink_targets import MakeSinks, sinks_of
 from grete.job.topics import create_topics
-from grete.logs.memory import MemoryLog, MemoryLogData
-from grete.replay.task_host import Faults, HostedTask, work_all
+from grete.logs.memory import MemoryLog
+from grete.replay.history import HostedTask, MemoryHistory
 from grete.settings import Settings
 from grete.state.read.checkpoints.commits import external_ends
 from grete.worker.supervisor.completion import have_committed, idle_in, passed
@@ -23,21 +24,15 @@ class JobHost:
         self, job: Job, settings: Settings, *, connect: type[MemoryLog] = MemoryLog, sinks: MakeSinks = sinks_of
     ) -> None:
         """Make the job's topics; start nothing."""
-        self.job = job
-        self.settings = settings
-        self.now_ms = START_MS
-        self.data = MemoryLogData(lambda: self.now_ms)
-        self.log = connect(self.data)
-        create_topics(job, self.log)
-        job.count_broadcast(self.log.partitions)
-        self.faults = Faults()
+        self.job, self.settings = job, settings
+        self.history = history = MemoryHistory(START_MS, connect)
+        create_topics(job, history.log)
+        job.count_broadcast(history.log.partitions)
         self.tasks = {
-            (stage.name, partition): HostedTask(
-                stage, job.topology(), partition, settings, lambda: self.now_ms, connect=connect, sinks=sinks
-            )
+            (stage.name, partition): HostedTask(JobTask(stage, job.topology(), partition), settings, history, sinks)
             for stage, partition in job.tasks()
         }
-        self._progress = CommitProgress(self.log)
+        self._progress = CommitProgress(history.log)
         self._working: Iterator[HostedTask] = iter(())
 
     # --- Work ---
@@ -54,7 +49,7 @@ class JobHost:
                 pass
 
     def _all_working(self) -> Iterator[HostedTask]:
-        self._working = work_all(tuple(self.tasks.values()), self.data, self.faults)
+        self._working = self.history.work(tuple(self.tasks.values()))
         return self._working
 
     def run(self, *, ending: bool = False, waits_for_idle: bool = True) -> None:
@@ -63,25 +58,29 @@ class JobHost:
         Not ``waits_for_idle``: they are about to end, and an input that has nothing more holds time back until then.
         Raises AssertionError if the job does not come to rest.
         """
-        idle, inputs = None, len(external_ends(self.log, self.job))
-        for _ in range(self._intervals() * self._steps_of_time()):
-            self.process()
-            if not self.faults.left and self._settled:
-                if idle is None:
-                    idle = idle_in(self.job, inputs, self.tasks.values(), ending=ending, waits_for_idle=waits_for_idle)
-                if idle is not None and have_committed(self.tasks.values(), idle):
-                    return
-            self.now_ms += self._until_due()
-        restless = ", ".join(f"{task.name}: {task.status}" for task in self.tasks.values() if not task.settled)
-        raise AssertionError(f"the job is not at rest after {INTERVALS_MAX} checkpoints ({restless})")
+        idle, inputs, tasks = None, len(external_ends(self.history.log, self.job)), tuple(self.tasks.values())
+
+        def is_through() -> bool:
+            nonlocal idle
+            if self.history.faults.left or not self._has_committed_all:
+                return False
+            if idle is None:
+                idle = idle_in(self.job, inputs, tasks, ending=ending, waits_for_idle=waits_for_idle)
+            return idle is not None and have_committed(tasks, idle)
+
+        self.process()  # what is left of a round that ``step`` began
+        steps_max = self._intervals() * self._steps_of_time()
+        if not self.history.run(tasks, is_through, step_ms=self._until_due, steps_max=steps_max):
+            restless = ", ".join(f"{task.name}: {task.status}" for task in tasks if not task.has_committed_all)
+            raise AssertionError(f"the job is not at rest after {INTERVALS_MAX} checkpoints ({restless})")
 
     def advance(self, ms: int) -> None:
         """Let time pass, in one step while the job is at rest."""
-        until = self.now_ms + ms
+        until = self.history.now_ms + ms
         self.process()
-        while self.now_ms < until:
+        while self.history.now_ms < until:
             step = min(task.wall_timer_in_ms for task in self.tasks.values()) if self._at_rest else self._until_due()
-            self.now_ms = min(until, self.now_ms + max(1, step))
+            self.history.now_ms = min(until, self.history.now_ms + max(1, step))
             self.process()
 
     def drain(self) -> None:
@@ -99,35 +98,35 @@ class JobHost:
         for task in self.tasks.values():
             task.stop()
         for _ in range(INTERVALS_MAX):
-            while sum(1 for task in self.tasks.values() for _ in task.wind_up(self.data, self.faults)):
+            while sum(1 for task in self.tasks.values() for _ in task.wind_up()):
                 pass
             if all(task.process is None for task in self.tasks.values()):
                 return
-            self.now_ms += self._until_due()
+            self.history.now_ms += self._until_due()
         raise AssertionError(f"the job does not stop within {INTERVALS_MAX} checkpoints")
 
     # --- Rest ---
 
     @property
-    def _settled(self) -> bool:
+    def _has_committed_all(self) -> bool:
         """Whether all that was fed is processed and committed, and logical time has taken all of it along (D1)."""
-        if not all(task.settled for task in self.tasks.values()):
+        if not all(task.has_committed_all for task in self.tasks.values()):
             return False
         if "deterministic" not in self.job.modes:
             return True
         covered_t = {task.name: task.covered_t for task in self.tasks.values()}
-        ends = external_ends(self.log, self.job)
-        return passed(self.log, self.job, ends, self._progress.last_commit, covered_t)
+        ends = external_ends(self.history.log, self.job)
+        return passed(self.history.log, self.job, ends, self._progress.last_commit, covered_t)
 
     @property
     def _at_rest(self) -> bool:
         """Whether only checkpoints without news will close, however much time passes, until there is a new record."""
         waits = bool(self.job.topology().timed) and any(task.idle_in is None for task in self.tasks.values())
-        return not waits and self._settled
+        return not waits and self._has_committed_all
 
     @property
     def _waits_for_idle(self) -> bool:
-        return len(external_ends(self.log, self.job)) > 1 and bool(self.job.topology().timed)
+        return len(external_ends(self.history.log, self.job)) > 1 and bool(self.job.topology().timed)
 
     def _intervals(self) -> int:
         """Return the number of checkpoints after which a job that is not at rest never will be."""

@@ -18,7 +18,7 @@ from grete.execution.sinks.sink_targets import no_sinks, sinks_of
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition, split_producer_id
 from grete.protocol.partitioner import partition_of
-from grete.replay.task_host import HostedTask
+from grete.replay.history import HostedTask
 from grete.settings import Settings
 from grete.testing.crash_check import Played, check_crashes
 from grete.testing.determinism_check import check_determinism
@@ -62,18 +62,18 @@ class Kit:
         self.job, self.settings = job, settings
         self.script: list[KitCall] = []  # what was fed, and how time passed
         self._host = host = JobHost(job, settings, sinks=no_sinks if discard_sinks else sinks_of)
-        self._data, self._log, self._tasks = host.data, host.log, host.tasks
+        self._data, self._log, self._tasks = host.history.data, host.history.log, host.tasks
         self._results = Results(host)
         self._turns: Counter[str] = Counter()  # records fed without a key
 
     @property
     def now_ms(self) -> int:
         """The kit's clock, in ms since 1970."""
-        return self._host.now_ms
+        return self._host.history.now_ms
 
     @now_ms.setter
     def now_ms(self, now_ms: int) -> None:
-        self._host.now_ms = now_ms
+        self._host.history.now_ms = now_ms
 
     def close(self) -> None:
         """Let go of files and connections, as the end of the processes would: nothing more is committed."""
@@ -152,7 +152,7 @@ class Kit:
         chooses. Raises AssertionError if the job does not come to rest.
         """
         self.script.append(KitCall("run"))
-        self._host.faults.draw(crashes, seed)
+        self._host.history.faults.draw(crashes, seed)
         self._host.run()
 
     def drain(self, *, crashes: int = 0, seed: int = 0) -> None:
@@ -162,7 +162,7 @@ class Kit:
         """
         self.script.append(KitCall("drain"))
         self._host.run(waits_for_idle=False)
-        self._host.faults.draw(crashes, seed)
+        self._host.history.faults.draw(crashes, seed)
         self._host.drain()
 
     def process(self) -> None:
@@ -256,12 +256,12 @@ class Kit:
     @property
     def steps(self) -> int:
         """Return the number of steps of all tasks, dead ones included."""
-        return self._host.faults.steps
+        return self._host.history.faults.steps
 
     @property
     def crashed(self) -> list[str]:
         """The tasks that ``crash_at`` and ``crashes=`` have killed so far, in order."""
-        return list(self._host.faults.struck)
+        return list(self._host.history.faults.struck)
 
     @property
     def counters(self) -> Counter[str]:
@@ -285,7 +285,7 @@ class Kit:
         """
         if step < 1:
             raise ConfigError(f"crash_at: step {step} is over; the next one is 1")
-        self._host.faults.plan(self.steps + step, other_host=other_host)
+        self._host.history.faults.plan(self.steps + step, other_host=other_host)
 
     def crash_all(self, *, other_host: bool = False) -> None:
         """Kill every task at once, as ``crash`` does."""

@@ -57,7 +57,7 @@ class Results:
     def partitions(self, topic: str, partition: int | None, *, written: bool) -> range:
         """Return the partitions of a topic, or the one that is meant. Raises ConfigError, ``written`` by the job."""
         known = list(self._job.external_sinks()) if written else self.inputs()
-        count = self._host.log.partitions(topic)
+        count = self._host.history.log.partitions(topic)
         if count is None or topic not in known:
             refusal = "is not written to the outside" if written else "is not fed from outside"
             raise ConfigError(
@@ -75,7 +75,7 @@ class Results:
         return [
             record_of(partition, row)
             for partition in partitions
-            for row in self._host.data.partition(TopicPartition(topic.name, partition)).rows
+            for row in self._host.history.data.partition(TopicPartition(topic.name, partition)).rows
         ]
 
     # --- Stores ---
@@ -152,7 +152,7 @@ class Results:
                 yield f"  {_shown(key, raw_key)}: {_shown(value, raw_value)}"
 
     def _records(self, topic: Topic[Any, Any], partition: int) -> Iterator[str]:
-        rows = self._host.data.partition(TopicPartition(topic.name, partition)).rows
+        rows = self._host.history.data.partition(TopicPartition(topic.name, partition)).rows
         pairs = zip(rows, self.records(topic, [partition]), strict=True)
         for row, record in sorted(pairs, key=lambda pair: (pair[0].key is not None, pair[0].key or b"")):
             pair = f"{_shown(record.key, row.key)}: {_shown(record.value, row.value)}"

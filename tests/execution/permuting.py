@@ -19,7 +19,7 @@ from grete.core.deterministic import write_ahead
 from grete.execution.build import assemble
 from grete.execution.engine.driver import TaskDriver
 from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
-from grete.replay import task_host
+from grete.replay import history
 from grete.settings import Settings
 from grete.stores.memory import MemoryDisk
 from grete.stores.sorted_view import SortedView
@@ -178,7 +178,7 @@ class Exchange:
 def driven_by(make: Callable[..., TaskDriver]) -> Iterator[None]:
     """Let the kit make its drivers so, and give up on a job that comes to no rest after a few checkpoints."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task_host, "assemble", make)
+        patch.setattr(history, "assemble", make)
         patch.setattr(job_host, "INTERVALS_MAX", 40)
         patch.setattr(write_ahead, "PART_BYTES_MIN", 0)  # each deterministic checkpoint is sent ahead
         yield
@@ -190,7 +190,7 @@ def give_another_disk(job: Kit) -> None:
     task.crash()
     assert task.disk.changelog_position is not None
     position = decode_changelog_position(task.disk.changelog_position)._replace(nonce=b"another life's 1")
-    task.disk.stores[task.graph.store_ids()["counts"]] = SortedView({b"never": int64.encode(9)})
+    task.disk.stores[task.job_task.stage.store_ids()["counts"]] = SortedView({b"never": int64.encode(9)})
     task.disk.changelog_position = encode_changelog_position(position)
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from grete import Topic
 from grete.errors import Fenced
-from grete.replay.task_host import HostedTask, TaskProcess
+from grete.replay.history import HostedTask, TaskProcess
 from grete.testing.kit import Kit
 
 
@@ -59,7 +59,7 @@ class World:
                 self.strike(task)
             if self.sleepers and self.draw.random() < 0.2:
                 self.wake()
-            process = task.process or task.start(self.kit._data)
+            process = task.process or task.start()
             if self.steps(process, self.draw.randint(1, 60)):
                 task.crash()
             self.kit.now_ms += self.draw.choice((0, 1, 5, 12))

@@ -44,7 +44,7 @@ class Count(Task):
 def feed(host: JobHost, *words: str) -> None:
     """Write records to the input."""
     for word in words:
-        host.data.append(LINES, b"k", word.encode(), 1, None)
+        host.history.data.append(LINES, b"k", word.encode(), 1, None)
 
 
 def crash(host: JobHost, *, other_host: bool = False) -> None:
@@ -57,7 +57,7 @@ def cut(place: TopicPartition, count: int) -> Damage:
     """Return a damage that takes the last messages of a partition away."""
 
     def damage(host: JobHost) -> None:
-        del host.data.partition(place).rows[-count:]
+        del host.history.data.partition(place).rows[-count:]
 
     return damage
 
@@ -66,7 +66,7 @@ def trim(place: TopicPartition) -> Damage:
     """Return a damage that takes all messages of a partition away, as a retention does."""
 
     def damage(host: JobHost) -> None:
-        found = host.data.partition(place)
+        found = host.history.data.partition(place)
         found.start, found.rows = found.end, []
 
     return damage
@@ -76,7 +76,7 @@ def empty(place: TopicPartition, *trimmed: TopicPartition) -> Damage:
     """Return a damage that makes a partition as if it had always been empty, when all of others has been trimmed."""
 
     def damage(host: JobHost) -> None:
-        host.data.partition(place).start, host.data.partition(place).rows = 0, []
+        host.history.data.partition(place).start, host.history.data.partition(place).rows = 0, []
         for each in trimmed:
             trim(each)(host)
 
@@ -87,14 +87,14 @@ def strange(place: TopicPartition) -> Damage:
     """Return a damage that puts a message of somebody else behind the others."""
 
     def damage(host: JobHost) -> None:
-        host.data.append(place, None, b"who is this", 1, None)
+        host.history.data.append(place, None, b"who is this", 1, None)
 
     return damage
 
 
 def thin(host: JobHost) -> None:
     """Take one of the records away that have been taken in and not committed."""
-    del host.data.partition(LINES).rows[-2]
+    del host.history.data.partition(LINES).rows[-2]
 
 
 WAYS: list[tuple[HaltCode, Damage]] = [
@@ -124,7 +124,7 @@ def test_a_log_that_is_put_back_goes_on(code: HaltCode, damage: Damage) -> None:
         host.process()  # and no commit: time does not pass
     crash(host, other_host=code is HaltCode.CHANGELOG_GONE)
     kept: dict[TopicPartition, tuple[int, list[LogRow]]] = {
-        place: (each.start, [*each.rows]) for place, each in host.data.partitions.items()
+        place: (each.start, [*each.rows]) for place, each in host.history.data.partitions.items()
     }
     damage(host)
     with pytest.raises(Halted) as halted:
@@ -132,7 +132,7 @@ def test_a_log_that_is_put_back_goes_on(code: HaltCode, damage: Damage) -> None:
     assert halted.value.code is code
     crash(host)
     for place, (start, rows) in kept.items():
-        found = host.data.partition(place)
+        found = host.history.data.partition(place)
         found.start, found.rows = start, rows
     host.run()
     counts = {key.decode(): int64.decode(value) for key, value in host.tasks["count", 0].rows(Count.counts)}

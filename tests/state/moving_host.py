@@ -66,24 +66,24 @@ class MovableJob:
         self._metadata: dict[str, bytes] = {} if before is None else before._metadata
 
         def connect(data: MemoryLogData) -> MovableLog:
-            return MovableLog(data if before is None else before.host.data, self._metadata)
+            return MovableLog(data if before is None else before.host.history.data, self._metadata)
 
         self.host = host = JobHost(job, settings, connect=cast("type[MemoryLog]", connect))
         if before is not None:
-            host.now_ms, host.data = before.host.now_ms, before.host.data
-            host.data.clock = lambda: host.now_ms
-        self.log = cast("JobLog", connect(host.data))
+            host.history.now_ms, host.history.data = before.host.history.now_ms, before.host.history.data
+            host.history.data.clock = lambda: host.history.now_ms
+        self.log = cast("JobLog", connect(host.history.data))
 
     def feed(self, topic: str, records: Sequence[Fed]) -> Self:
         """Write records, by their keys."""
         count = self.job.topology().stages[0].partitions
         for key, value, at in records:
-            self.host.data.append(TopicPartition(topic, partition_of(key, count)), key, value, at, None)
+            self.host.history.data.append(TopicPartition(topic, partition_of(key, count)), key, value, at, None)
         return self
 
     def run(self, *, crashes: int = 0, seed: int = 0) -> Self:
         """Process all that was fed, through crashes, and stop."""
-        self.host.faults.draw(crashes, seed)
+        self.host.history.faults.draw(crashes, seed)
         self.host.run()
         self.host.stop()
         return self
@@ -100,7 +100,7 @@ class MovableJob:
             return MovableJob(self.job.of(partitions), self._settings, self)
         name, mode = f"{self.job.name}-{partitions}", self.job.stages[0].mode
         second = MovableJob(Job(name, self.tasks, partitions=partitions, mode=mode), self._settings)
-        second.host.now_ms = self.host.now_ms
+        second.host.history.now_ms = self.host.history.now_ms
         state = snapshots(self.log, self.job)
         fork(
             self.log,

@@ -179,7 +179,7 @@ def test_windows_behind_windows_have_the_results_of_a_job_that_was_never_moved(m
             if partitions != job.job.partitions:
                 before = job
                 job = job.moved(partitions)
-                sent += before.sent(TOTALS) if job.host.data is not before.host.data else Sent()
+                sent += before.sent(TOTALS) if job.host.history.data is not before.host.history.data else Sent()
             job.feed(EVENTS, records).run(crashes=2, seed=len(records))
             if records is phases[0]:  # one partition is ahead, and so late for some of what follows
                 job.feed(EVENTS, [row for row in phases[2] if partition_of(row[0], 2) == 1]).run()

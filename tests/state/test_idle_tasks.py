@@ -6,7 +6,6 @@ from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 from grete.errors import ConfigError
 from grete.logs.partition_reader import rows
 from grete.protocol.commit import Commit
-from grete.replay.task_host import Faults
 from grete.settings import Settings
 from grete.state.read.checkpoints.commit_search import commit_in
 from grete.state.read.checkpoints.commits import all_wirings, newest_commit
@@ -101,7 +100,7 @@ def test_a_task_that_is_behind_holds_the_common_checkpoint_up() -> None:
         route = kit._tasks["route", number]
         for _ in range(3):
             kit.now_ms += 200
-            while list(route.work(kit._data, Faults())):
+            while list(route.work()):
                 pass
     assert value(kit) == 3
     assert [snapshot.commit.checkpoint_id for snapshot in snapshots(kit._log, kit.job)][2] == before[2]

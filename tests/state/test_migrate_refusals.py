@@ -172,7 +172,7 @@ def test_what_only_a_state_shows_is_refused_before_anything_is_written(
 ) -> None:
     """With the reason and a way, and no message is in a changelog that was not there."""
     before = begun()
-    sizes = {partition: before.log.bounds(partition) for partition in before.host.data.partitions}
+    sizes = {partition: before.log.bounds(partition) for partition in before.host.history.data.partitions}
     with pytest.raises(ConfigError, match=said):
         migrate(before.log, before.job, settings, assume_keyed=True)
-    assert {partition: before.log.bounds(partition) for partition in before.host.data.partitions} == sizes
+    assert {partition: before.log.bounds(partition) for partition in before.host.history.data.partitions} == sizes

@@ -159,7 +159,7 @@ def test_each_key_has_the_results_of_a_task_that_had_all_its_neighbours(
         if number:
             before = job
             job = before.moved(partitions)
-            if job.host.data is not before.host.data:
+            if job.host.history.data is not before.host.history.data:
                 sent += before.sent(TOLD)
         job.feed(EVENTS, records[:20]).host.run()
         job.feed(EVENTS, records[20:]).run(crashes=3, seed=seed + number)

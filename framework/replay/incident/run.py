@@ -14,19 +14,19 @@ from msgspec.structs import replace
 from grete.api.jobs.job import Job
 from grete.api.jobs.versions import FIRST
 from grete.api.tasks.calls import AnyCall
-from grete.core.graph.task_topology import TaskWiring, wire
 from grete.errors import ConfigError, FrameworkError
-from grete.execution.calls.ports import Caller, Pending
+from grete.execution.calls.ports import Pending
+from grete.execution.job_task import JobTask
 from grete.execution.sinks.sink_targets import no_sinks
 from grete.execution.task_code.ports import Runner
 from grete.job.topics import create_topics
-from grete.logs.memory import MemoryLogData
 from grete.ports import LogRow, MetadataReader
 from grete.protocol.changelog import InputDecision
 from grete.protocol.commit import Commit, decode_commit
 from grete.protocol.envelope import Header, MessageType, encode_header
 from grete.protocol.ids import TopicPartition
 from grete.protocol.notes import IdleNote
+from grete.replay.history import HostedTask, MemoryHistory, UntrimmedLog
 from grete.replay.incident.compared import (
     Compared,
     EntryDifference,
@@ -36,10 +36,8 @@ from grete.replay.incident.compared import (
     in_stream,
     in_topic,
 )
-from grete.replay.incident.file import IncidentFile, PackedRows
+from grete.replay.incident.file import IncidentFile, PackedRows, StateOf
 from grete.replay.recorded import State
-from grete.replay.seeded import UntrimmedLog, changelog_of, decided_after
-from grete.replay.task_host import Faults, HostedTask
 from grete.settings import Settings
 from grete.state.pins.graph_pinning import know_graph
 from grete.state.pins.pinning import check_readable
@@ -119,58 +117,52 @@ class IncidentRun:
     def __init__(self, file: IncidentFile, job: Job, *, calls: bool = False) -> None:
         """``calls``: make those without a recorded result. Raises ConfigError: not this job, or not its stages."""
         check_runnable(file)
-        self.file, self.job, self._said = file, job, file.manifest
+        self.file, self._said, self._makes_calls = file, file.manifest, calls
         if job.name != self._said.job:
             raise ConfigError(f"the incident is of job {self._said.job!r}, and this code defines {job.name!r}")
-        self.graph = job.stage(self._said.stage)
-        self._now_ms = self._said.at.append_time_ms + 1
-        self._data = MemoryLogData(lambda: self._now_ms)
-        self._log = _IncidentLog(self._data)
-        self._log.pins = self._said.metadata
-        self.wiring = self._prepare()
-        self._begin = decode_commit(file.part(self._said.at.commit))
-        after = self._said.after
-        self._after = None if after is None else decode_commit(file.part(after.commit))
+        self._task = JobTask(job.stage(self._said.stage), job.topology(), self._said.partition)
+        self._history = MemoryHistory(self._said.at.append_time_ms + 1, UntrimmedLog)
+        self._create_topics(job)
+        self.wiring = self._task.wiring
+        self._commit = decode_commit(file.part(self._said.at.commit))
         self._rows = {each.at: file.rows(each) for each in self._said.inputs}
-        self._makes_calls = calls
         self._refused: RefusedCalls | None = None
         self._recorded = self._read_changelog()
         self._decided_t = 1 << 63  # up to which logical time the outputs in the log are of inputs in the file
         if self.wiring.deterministic and not self.wiring.channels:  # behind it, when an input is idle is decided again
             self._decided_t = max((each.last_t for each in self._recorded.decisions), default=0)
 
-    def _prepare(self) -> TaskWiring:
+    def _create_topics(self, job: Job) -> None:
+        log = _IncidentLog(self._history.data)
+        log.pins = self._said.metadata
         outside = {each.topic for each in (*self._said.inputs, *self._said.outputs) if not each.stream}
         for topic, count in self._said.topics.items():
             if topic in outside:
-                self._log.create_topic(topic, count, plain=True)
-        create_topics(self.job, self._log, fed=None)
+                log.create_topic(topic, count, plain=True)
+        create_topics(job, log, fed=None)
         if "definition" in self._said.metadata:
-            check_readable(self.job, self._log)
-        know_graph(self.job, self._log)
+            check_readable(job, log)
+        know_graph(job, log)
         if "definition" not in self._said.metadata:
-            self.job.write_by(FIRST)  # of a release that pinned none
-        return wire(self.job.topology(), self.graph.ordinal, self._said.partition)
+            job.write_by(FIRST)  # of a release that pinned none
 
     def _read_changelog(self) -> RecordedTask:
         """Return the decisions of the task after the commit, as far as the inputs in the file go."""
-        data = MemoryLogData(lambda: 0)
-        log = UntrimmedLog(data)
-        log.create_topic(self.wiring.changelog.topic, self._said.partition + 1)
-        part, at = data.partition(self.wiring.changelog), self._said.at
+        history, changelog, at = MemoryHistory(0, UntrimmedLog), self.wiring.changelog, self._said.at
+        history.log.create_topic(changelog.topic, changelog.partition + 1)
         commit = LogRow(at.offset, at.append_time_ms, at.append_time_ms, None, self.file.part(at.commit), None)
-        part.start, part.rows = at.offset, [commit, *self.file.rows(self._said.changelog)]
-        return recorded_task(log, self.wiring.changelog)
+        history.put(changelog, at.offset, [commit, *self.file.rows(self._said.changelog)])
+        return recorded_task(history.log, changelog)
 
     # --- the run ---
 
     def run(self) -> TaskRun:
         """Run the task over all that is in the file, or up to its error."""
-        ran = TaskRun()
-        if self._after is not None and not self._cut:
-            self._compare_state(ran, self._after)
-        task = self._task(None)
-        driver = task.start(self._data).driver
+        ran, after = TaskRun(), self._said.after
+        if after is not None and not self._cut:
+            self._compare_state(ran, after)
+        task = self._begin(None)
+        driver = task.start().driver
         self._work(task, ran, task.settings.event_time_idle_ms + 4 * task.settings.checkpoint_interval_ms)
         if ran.error is not None:  # what an error takes back
             self._take_uncommitted(driver.parts.runner, ran)
@@ -181,43 +173,28 @@ class IncidentRun:
         self._compare_outputs(ran)
         return ran
 
-    def _task(self, upto: Commit | None) -> HostedTask:
-        """Return the task over its log; ``upto``: with no more input than this later commit has."""
+    def _begin(self, upto: Commit | None) -> HostedTask:
+        """Return the task over its history; ``upto``: with no more input than this later commit has."""
         ends = {} if upto is None else {TopicPartition(e.topic, e.partition): e.offset for e in upto.external}
         last_t = None if upto is None or upto.deterministic is None else upto.deterministic.last_t
-        decisions = self._decisions(last_t)
-        changelog = self._data.partition(self.wiring.changelog)
-        changelog.start, changelog.rows, changelog.fence = 0, [], -1
-        state = self.file.state(self._said.at)
-        for value in (*changelog_of(self._begin, state), *decided_after([*decisions, *self._recorded.calls])):
-            self._data.append(self.wiring.changelog, None, value, None, None)
-        if self._cut and self.graph.mode == "deterministic":
+        decisions, history = self._decisions(last_t), self._history
+        since = [*decisions, *self._recorded.calls]
+        history.begin_at(self.wiring.changelog, self._commit, self.file.state(self._said.at), since)
+        if self._cut and self.wiring.deterministic:
             ends |= self._decided_ends(decisions)
         for each in self._said.inputs:
-            part = self._data.partition(each.at)
-            part.start = each.begin
-            part.rows = [row for row in self._rows[each.at] if row.offset < ends.get(each.at, each.end)]
-        for partition in self._written():
-            part = self._data.partition(partition)
-            part.start, part.rows = 0, []
-        self._now_ms = max(self._now_ms, 1 + max((each.last_t for each in decisions), default=0) // 1_000)
+            end = ends.get(each.at, each.end)
+            history.put(each.at, each.begin, [row for row in self._rows[each.at] if row.offset < end])
+        for each in self._said.outputs:
+            history.put(each.at, 0, [])
+        history.now_ms = max(history.now_ms, 1 + max((each.last_t for each in decisions), default=0) // 1_000)
         known = {name: self._said.settings[name] for name in Settings.__struct_fields__ if name in self._said.settings}
         settings = replace(
             msgspec.convert(known, Settings), downstream_lag_messages_max=(1 << 31) - 1
         )  # it has no reader here
         # only the run that is shown makes calls, and each once
         self._refused = None if self._makes_calls and upto is None else RefusedCalls()
-        caller: Caller | None = self._refused
-        return HostedTask(
-            self.graph,
-            self.job.topology(),
-            self._said.partition,
-            settings,
-            lambda: self._now_ms,
-            connect=UntrimmedLog,
-            sinks=no_sinks,
-            caller=caller,
-        )
+        return HostedTask(self._task, settings, history, no_sinks, self._refused)
 
     @property
     def _cut(self) -> bool:
@@ -250,20 +227,20 @@ class IncidentRun:
 
     def _work(self, task: HostedTask, ran: TaskRun, linger_ms: int) -> None:
         """Let the task work until it has read all and time has passed for what waits for it, or until its error."""
-        rest_ms: int | None = None
+        history, rest_ms = self._history, -1
+
+        def is_through() -> bool:
+            nonlocal rest_ms
+            self._check_calls()
+            if not (self._is_through(task) if linger_ms else task.has_committed_all):
+                rest_ms = -1
+            elif rest_ms < 0:
+                rest_ms = history.now_ms
+            return rest_ms >= 0 and history.now_ms - rest_ms >= linger_ms
+
         try:
-            for _ in range(STEPS_MAX):
-                for _ in task.work(self._data, Faults()):
-                    pass
-                self._check_calls()
-                if not (self._is_through(task) if linger_ms else task.settled):
-                    rest_ms = None
-                elif rest_ms is None:
-                    rest_ms = self._now_ms
-                if rest_ms is not None and self._now_ms - rest_ms >= linger_ms:
-                    return
-                self._now_ms += STEP_MS
-            raise ConfigError("the task does not come to rest: its timers set each other again without end")
+            if not history.run([task], is_through, step_ms=lambda: STEP_MS, steps_max=STEPS_MAX):
+                raise ConfigError("the task does not come to rest: its timers set each other again without end")
         except Exception as error:  # noqa: BLE001  # of the user's code, which is what is looked for
             ran.error = error if self._refused is None or self._refused.refused is None else self._refused.refused
 
@@ -280,26 +257,21 @@ class IncidentRun:
 
     # --- what came out ---
 
-    def _compare_state(self, ran: TaskRun, after: Commit) -> None:
+    def _compare_state(self, ran: TaskRun, after: StateOf) -> None:
         """Run up to the inputs of a later commit, and compare the state."""
-        before_ms = self._now_ms
-        first = TaskRun()
-        task = self._task(after)
+        before_ms, first = self._history.now_ms, TaskRun()
+        task = self._begin(decode_commit(self.file.part(after.commit)))
         self._work(task, first, 0)
-        assert self._said.after is not None
-        ran.states, ran.differences = compare_state(self.graph, self.file.state(self._said.after), _state_of(task))
+        ran.states, ran.differences = compare_state(self._task.stage, self.file.state(after), _state_of(task))
         if first.error is not None:
             ran.states = None
-        self._now_ms = before_ms
-
-    def _written(self) -> list[TopicPartition]:
-        return [each.at for each in self._said.outputs]
+        self._history.now_ms = before_ms
 
     def _compare_outputs(self, ran: TaskRun) -> None:
-        logical = self.graph.mode == "deterministic"
-        name = f"{self.job.name}/{self.wiring.name}" if logical else None
+        logical = self.wiring.deterministic
+        name = f"{self._said.job}/{self.wiring.name}" if logical else None
         for each in self._said.outputs:
-            before, now = self.file.rows(each), self._data.partition(each.at).rows
+            before, now = self.file.rows(each), self._history.data.partition(each.at).rows
             if each.stream:
                 upto = None if logical else self._said.last_checkpoint_id
                 was, came = in_stream(before, self.wiring.producer, upto), in_stream(now, self.wiring.producer)

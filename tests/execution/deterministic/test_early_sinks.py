@@ -170,7 +170,7 @@ def test_no_commit_waits_for_a_sink_and_what_it_lacks_is_state(tmp_path: Path) -
         kit.feed(LINES, None, line)
         kit.advance(500)
         assert kit._tasks["count", 0].checkpoint_id > before
-        assert not kit._tasks["count", 0].settled
+        assert not kit._tasks["count", 0].has_committed_all
     place.files.unlink()
     away.rename(place.files)
     assert place.words() == ["a"]

@@ -1,22 +1,32 @@
-"""Tasks in memory, each as if in a process of its own: what a crash takes and what it leaves."""
+"""The engine of recorded input: tasks run over a log and a clock in memory, each as if in a process of its own.
+
+The test kit, its checks by crashes, ``grete check-determinism`` and a run of an incident use it. The core, the driver
+and the task's code are those of a worker.
+"""
 
 import random
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from grete.api.jobs.graph import StageGraph
 from grete.api.store import Store
-from grete.core.graph.topology import Topology
 from grete.execution.build import assemble, store_names
 from grete.execution.calls.ports import Caller
 from grete.execution.engine.driver import TaskDriver
+from grete.execution.job_task import JobTask
 from grete.execution.sinks.sink_targets import MakeSinks, sinks_of
 from grete.execution.timing.reserved_stores import META, STREAM_TIME
 from grete.execution.timing.timers import NEVER
 from grete.logs.memory import MemoryLog, MemoryLogData
+from grete.ports import LogRow
+from grete.protocol.changelog import InputDecision
+from grete.protocol.commit import Commit
+from grete.protocol.ids import TopicPartition
+from grete.protocol.notes import CallsNote, IdleNote
+from grete.replay.recorded import State
+from grete.replay.seeded import changelog_of, decided_after
 from grete.settings import Settings
 from grete.state.read.live_entries import unexpired_of
 from grete.stores.memory import MemoryDisk, MemoryStore
@@ -67,29 +77,91 @@ class TaskProcess:
     log: MemoryLog
 
 
+class UntrimmedLog(MemoryLog):
+    """Keeps what was read and sent, to be compared."""
+
+    def trim(self, partition: TopicPartition, before: int) -> None:
+        """Do nothing."""
+
+
+class MemoryHistory:
+    """Recorded input in a log in memory, the clock, and the crashes to come. Tasks run over it.
+
+    Time passes only in ``run``, and where ``now_ms`` is set.
+    """
+
+    def __init__(self, now_ms: int, connect: Callable[[MemoryLogData], MemoryLog] = MemoryLog) -> None:
+        """Begin with an empty log. ``connect`` makes the connection of each process."""
+        self.now_ms, self.connect = now_ms, connect
+        self.data = MemoryLogData(lambda: self.now_ms)
+        self.log = connect(self.data)
+        self.faults = Faults()
+
+    def put(self, partition: TopicPartition, start: int, rows: list[LogRow]) -> None:
+        """Let a partition hold these rows, and no others."""
+        into = self.data.partition(partition)
+        into.start, into.rows, into.fence = start, rows, -1
+
+    def begin_at(
+        self,
+        changelog: TopicPartition,
+        commit: Commit,
+        state: State,
+        since: Iterable[InputDecision | IdleNote | CallsNote],
+    ) -> None:
+        """Let a changelog hold the state of a commit, and the decisions and results since: its task goes on there."""
+        self.put(changelog, 0, [])
+        for value in (*changelog_of(commit, state), *decided_after(since)):
+            self.data.append(changelog, None, value, None, None)
+
+    def work(self, tasks: Collection["HostedTask"]) -> Iterator["HostedTask"]:
+        """Let tasks work in turn until none can while time does not pass. Yield whose step it was."""
+        busy = True
+        while busy:
+            busy = False
+            for task in tasks:
+                for _ in task.work():
+                    busy = True
+                    yield task
+
+    def run(
+        self,
+        tasks: Collection["HostedTask"],
+        is_through: Callable[[], bool],
+        *,
+        step_ms: Callable[[], int],
+        steps_max: int,
+    ) -> bool:
+        """Let tasks work, and time pass, until they are through; return False if that takes too many steps of time."""
+        for _ in range(steps_max):
+            for _ in self.work(tasks):
+                pass
+            if is_through():
+                return True
+            self.now_ms += step_ms()
+        return False
+
+
 @dataclass(slots=True)
 class HostedTask:
     """One task: its place in the job, its disk, and while it lives its process."""
 
-    graph: StageGraph
-    topology: Topology
-    partition: int
+    job_task: JobTask
     settings: Settings
-    clock: Callable[[], int]
+    history: MemoryHistory
+    sinks: MakeSinks = sinks_of
+    caller: Caller | None = None  # who makes the calls; None: calls at the pace of the clock
     disk: MemoryDisk = field(default_factory=MemoryDisk)
     hosts: int = 1
     starts: int = 0
     process: TaskProcess | None = None
     ended: Counter[str] = field(default_factory=Counter)  # counters of processes that are gone
-    connect: Callable[[MemoryLogData], MemoryLog] = MemoryLog
-    sinks: MakeSinks = sinks_of
-    caller: Caller | None = None  # who makes the calls; None: calls at the pace of the clock
     ending: bool = False  # the job is drained
 
     @property
     def name(self) -> str:
         """Stage and partition."""
-        return f"{self.graph.name}-{self.partition}"
+        return f"{self.job_task.stage.name}-{self.job_task.partition}"
 
     @property
     def status(self) -> str:
@@ -127,7 +199,7 @@ class HostedTask:
         return None if self.process is None else self.process.driver.ended_in
 
     @property
-    def settled(self) -> bool:
+    def has_committed_all(self) -> bool:
         """Whether all that it was given is processed and committed. Only of a task that has nothing to do."""
         if self.process is None or not self.process.driver.running:
             return False
@@ -146,20 +218,21 @@ class HostedTask:
             external.get(place) == offset == log.bounds(place)[1] for place, offset in core.external.position.items()
         )
 
-    def start(self, data: MemoryLogData) -> TaskProcess:
+    def start(self) -> TaskProcess:
         """Start a process over what is on the disk."""
-        settings, clock, log = self.settings, self.clock, self.connect(data)
+        history, (stage, topology, partition) = self.history, self.job_task
+        log = history.connect(history.data)
         driver = assemble(
-            self.graph,
-            self.topology,
-            self.partition,
+            stage,
+            topology,
+            partition,
             owner=0,
             log=log,
-            store=MemoryStore(store_names(self.graph), self.disk),
+            store=MemoryStore(store_names(stage), self.disk),
             spill=MemorySpill(),
-            settings=settings,
-            mono_ms=lambda: float(clock()),
-            wall_us=lambda: clock() * 1_000,
+            settings=self.settings,
+            mono_ms=lambda: float(history.now_ms),
+            wall_us=lambda: history.now_ms * 1_000,
             sinks=self.sinks,
             caller=self.caller,
         )
@@ -170,7 +243,7 @@ class HostedTask:
         self.process = TaskProcess(driver, log)
         self.starts += 1
         nonce = b"%16d" % self.starts  # different at each start of the task: that is what it is for
-        driver.start(nonce=nonce, host=f"host-{self.hosts}", pid=self.starts, wall_ms=clock())
+        driver.start(nonce=nonce, host=f"host-{self.hosts}", pid=self.starts, wall_ms=history.now_ms)
         return self.process
 
     def crash(self, *, other_host: bool = False) -> None:
@@ -183,9 +256,9 @@ class HostedTask:
             self.disk = MemoryDisk()
             self.hosts += 1
 
-    def work(self, data: MemoryLogData, faults: Faults) -> Iterator[None]:
+    def work(self) -> Iterator[None]:
         """Do all that there is to do now, or crash on the way: a step for each item."""
-        process = self.process or self.start(data)
+        process, faults = self.process or self.start(), self.history.faults
         idle = True
         try:
             while process is self.process and process.driver.tick():
@@ -219,12 +292,12 @@ class HostedTask:
         if self.process is not None:
             self.process.driver.stop()
 
-    def wind_up(self, data: MemoryLogData, faults: Faults) -> Iterator[None]:
+    def wind_up(self) -> Iterator[None]:
         """Do as ``work`` does, but start nothing; once the process has ended well, let it go."""
         process = self.process
         if process is None:
             return
-        yield from self.work(data, faults)
+        yield from self.work()
         if process.driver.exit is not None:
             self.crash()
 
@@ -243,17 +316,6 @@ class HostedTask:
 
     def rows(self, store: Store[Any, Any]) -> Iterator[tuple[bytes, bytes]]:
         """Return (key, value) of what a store has on disk: only what is committed gets there (A9)."""
-        ids = self.graph.store_ids()
+        ids = self.job_task.stage.store_ids()
         disk = MemoryStore({store_id: name for name, store_id in ids.items()}, self.disk)
         return unexpired_of(store, disk.scan(ids[store.name], b"", None), disk.get(META, STREAM_TIME))
-
-
-def work_all(tasks: Collection[HostedTask], data: MemoryLogData, faults: Faults) -> Iterator[HostedTask]:
-    """Let all tasks work in turn until none can while time does not pass. Yield whose step it was."""
-    busy = True
-    while busy:
-        busy = False
-        for task in tasks:
-            for _ in task.work(data, faults):
-                busy = True
-                yield task
