@@ -2,6 +2,7 @@
 
 import pdb as debugger  # noqa: T100  # it is asked for, by --pdb
 from collections.abc import Iterator
+from itertools import islice
 from types import TracebackType
 from typing import Any
 
@@ -9,10 +10,9 @@ from grete.cli.output.progress import counted
 from grete.errors import FrameworkError
 from grete.execution.records.user_traceback import in_grete, user_traceback
 from grete.ports import LogRow
-from grete.protocol.envelope import decode_header
-from grete.replay.incident.compared import Sent, in_stream, in_topic
 from grete.replay.incident.file import IncidentFile, PackedRows
 from grete.replay.incident.run import TaskRun, halting_row
+from grete.replay.recorded import MadeOutput, in_stream, unnumbered
 from grete.state.read.shown import printable
 
 SHOWN = 10  # outputs and differences that are printed of each kind
@@ -58,14 +58,14 @@ def _same(compared: int, same: int) -> str:
     return f"{same:,} of {compared:,} are as in the log" if compared else "the log holds none of them to compare"
 
 
-def _print_sent(sent: list[Sent]) -> None:
+def _print_sent(sent: list[MadeOutput]) -> None:
     for each in sent[:SHOWN]:
         print(f"  {_shown(each)}")
     if len(sent) > SHOWN:
         print(f"  … and {len(sent) - SHOWN:,} more")
 
 
-def _shown(sent: Sent) -> str:
+def _shown(sent: MadeOutput) -> str:
     headers = f", headers {sent.headers!r:.200}" if sent.headers else ""
     return printable(f"key {sent.key!r:.200}, value {sent.value!r:.400}, timestamp {sent.timestamp}{headers}")
 
@@ -86,13 +86,14 @@ def _print_error(file: IncidentFile, ran: TaskRun) -> None:
         print(printable(traceback))
 
 
-def _records(rows: PackedRows, row: LogRow) -> Iterator[tuple[str, Sent]]:
+def _records(rows: PackedRows, row: LogRow) -> Iterator[tuple[str, MadeOutput]]:
     """Yield the record that an error names; of a stream the records of its message, with their numbers."""
     if not rows.stream:
-        yield "", in_topic([row], None)[0]
+        yield "", unnumbered(row)
         return
-    for sent in in_stream([row], decode_header(row.value or b"").producer)[:SHOWN]:
-        yield f", record {sent.seq}", sent
+    for records in in_stream([row], rolls_back=False).values():
+        for sent in islice(records.values(), SHOWN):
+            yield f", record {sent.seq}", sent
 
 
 def plain_run(file: IncidentFile, ran: TaskRun) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A deterministic job's history in its log: input decisions, commits and the state at one of them, outputs by seq."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from grete.api.topics.reader import origin_of
@@ -24,8 +24,9 @@ MadeAt = tuple[TopicPartition, int | str]  # and the producer: by its id in a st
 
 
 class MadeOutput(NamedTuple):
-    """One output: what was made, at which logical time, where it came from."""
+    """One output. ``seq``: its number in the partition; ``t``: its logical time in µs. -1: it has none."""
 
+    seq: int
     key: bytes | None
     value: bytes | None
     timestamp: int
@@ -45,57 +46,104 @@ def state_at(log: LogReader, changelog: TopicPartition, checkpoint_id: int) -> S
         if closed is None:
             continue
         for message in closed.messages:
-            stores, keys, values, reset_stores = decode_data(message)
-            for store in reset_stores or ():
-                state = {entry: value for entry, value in state.items() if entry[0] != store}
-            for store, key, value in zip(stores, keys, values, strict=True):
-                if value is None:
-                    state.pop((store, key), None)
-                else:
-                    state[store, key] = value
+            state = with_data(state, message)
         if closed.commit.checkpoint_id == checkpoint_id:
             break
     return state
 
 
+def with_data(state: State, message: bytes) -> State:
+    """Return a state behind a data message. It is the same object, unless the message resets a store."""
+    stores, keys, values, reset_stores = decode_data(message)
+    for store in reset_stores or ():
+        state = {entry: value for entry, value in state.items() if entry[0] != store}
+    for store, key, value in zip(stores, keys, values, strict=True):
+        if value is None:
+            state.pop((store, key), None)
+        else:
+            state[store, key] = value
+    return state
+
+
+def in_stream(rows: Iterable[LogRow], *, rolls_back: bool, upto: int | None = None) -> dict[int, dict[int, MadeOutput]]:
+    """Return the records in a partition of a stream: producer → seq → record.
+
+    ``rolls_back``: aligned producers, whose next generation replaces the records from its first seq on. ``upto``: only
+    those of checkpoints up to this one.
+    """
+    found: dict[int, dict[int, MadeOutput]] = {}
+    generations: dict[int, int] = {}
+    for row in rows:
+        value = row.value or b""
+        header = decode_header(value)
+        generation = generations.setdefault(header.producer, header.generation)
+        if rolls_back and header.generation < generation:
+            continue
+        records = found.setdefault(header.producer, {})
+        if rolls_back and header.generation > generation:
+            generations[header.producer] = header.generation
+            found[header.producer] = records = {seq: made for seq, made in records.items() if seq < header.seq}
+        if header.type is not MessageType.FRAME or (upto is not None and header.checkpoint_id > upto):
+            continue
+        batch = decode_columns(value)
+        for index, key in enumerate(batch.keys):
+            cell = None if batch.headers is None else batch.headers[index]
+            headers = () if cell is None else tuple(decode_headers(cell))
+            t = -1 if batch.logical is None else batch.logical[0][index]
+            seq = header.seq + index
+            made = MadeOutput(seq, key, batch.values[index], batch.timestamps[index], headers, t)
+            records.setdefault(seq, made)
+    return found
+
+
+def in_topic(rows: Iterable[LogRow]) -> dict[str, dict[int, MadeOutput]]:
+    """Return the records of deterministic tasks in a partition outside: producer, by its name → seq → record."""
+    found: dict[str, dict[int, MadeOutput]] = {}
+    for row in rows:
+        made = unnumbered(row)
+        origin = origin_of(made.headers)
+        if origin is not None:
+            made = made._replace(seq=origin.seq, headers=tuple(theirs_of(made.headers)), t=origin.t)
+            found.setdefault(origin.producer, {}).setdefault(origin.seq, made)
+    return found
+
+
+def unnumbered(row: LogRow) -> MadeOutput:
+    """Return a record outside as it is there, whoever has written it."""
+    headers = tuple(decode_headers(row.headers)) if row.headers else ()
+    return MadeOutput(-1, row.key, row.value, row.timestamp_ms, headers, -1)
+
+
 def made_in_streams(log: LogReader, wiring: TaskWiring) -> MadeOutputs:
-    """Return the records of deterministic tasks in the streams that a task reads: (partition, producer) → seq → record.
+    """Return the records of deterministic tasks in the streams that a task reads.
 
     Of an aligned task these are the channels of its ``logical`` producers.
     """
     channels = [channel for channel in wiring.channels if channel[0] in (wiring.logical or {channel[0]})]
-    found: MadeOutputs = {channel[::-1]: {} for channel in channels}
+    found: MadeOutputs = {}
     for partition in dict.fromkeys(partition for _, partition in channels):
-        for row in rows_of(log, partition):
-            value = row.value or b""
-            header = decode_header(value)
-            if header.type is not MessageType.FRAME:
-                continue
-            batch = decode_columns(value)
-            assert batch.logical is not None
-            records = found[partition, header.producer]
-            rows = zip(batch.keys, batch.values, batch.timestamps, batch.logical[0], strict=True)
-            for index, (key, cell, timestamp, t) in enumerate(rows):
-                headers = None if batch.headers is None else batch.headers[index]
-                ours = () if headers is None else tuple((name, text or b"") for name, text in decode_headers(headers))
-                records.setdefault(header.seq + index, MadeOutput(key, cell, timestamp, ours, t))
+        made = in_stream(rows_of(log, partition), rolls_back=False)
+        found |= {(at, producer): _comparable(made.get(producer, {})) for producer, at in channels if at == partition}
     return found
 
 
 def made_outside(log: LogReader, topic: str) -> MadeOutputs:
-    """Return the records of deterministic tasks in an external topic: (partition, producer) → seq → record."""
+    """Return the records of deterministic tasks in a topic outside."""
     found: MadeOutputs = {}
     for number in range(log.partitions(topic) or 0):
         partition = TopicPartition(topic, number)
-        for row in rows_of(log, partition):
-            pairs = decode_headers(row.headers) if row.headers else ()
-            origin = origin_of(pairs)
-            if origin is None:
-                continue  # another job's
-            headers = tuple((name, text or b"") for name, text in theirs_of(pairs) if name not in NOT_COMPARED)
-            made = MadeOutput(row.key, row.value, row.timestamp_ms, headers, origin.t)
-            found.setdefault((partition, origin.producer), {}).setdefault(origin.seq, made)
+        made = in_topic(rows_of(log, partition))
+        found |= {(partition, producer): _comparable(records) for producer, records in made.items()}
     return found
+
+
+def _comparable(records: dict[int, MadeOutput]) -> dict[int, MadeOutput]:
+    return {
+        seq: made._replace(
+            headers=tuple((name, text or b"") for name, text in made.headers if name not in NOT_COMPARED)
+        )
+        for seq, made in records.items()
+    }
 
 
 def decided_rows(

@@ -1,30 +1,14 @@
 """Comparison of a task's outputs and state in an incident: as logged, and as made again."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from grete.api.jobs.graph import StageGraph
-from grete.api.topics.reader import origin_of
-from grete.execution.deterministic.numbering import theirs_of
 from grete.execution.timing.reserved_stores import META, STREAM_TIME
-from grete.ports import LogRow
-from grete.protocol.envelope import MessageType, decode_header
-from grete.protocol.frames import decode_columns, decode_headers
 from grete.protocol.ids import TopicPartition
-from grete.replay.recorded import State
+from grete.replay.recorded import MadeOutput, State
 from grete.state.read.live_entries import unexpired_of
-
-
-class Sent(NamedTuple):
-    """One output of the task. ``seq``: its number in the partition, -1: it has none; ``t``: likewise, in µs."""
-
-    seq: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
-    headers: tuple[tuple[str, bytes | None], ...]
-    t: int
 
 
 class Compared(NamedTuple):
@@ -35,10 +19,10 @@ class Compared(NamedTuple):
 
     partition: TopicPartition
     numbered: bool
-    sent: list[Sent]
+    sent: list[MadeOutput]
     compared: int
     same: int
-    difference: tuple[Sent | None, Sent | None] | None
+    difference: tuple[MadeOutput | None, MadeOutput | None] | None
 
 
 class EntryDifference(NamedTuple):
@@ -50,49 +34,9 @@ class EntryDifference(NamedTuple):
     now: bytes | None
 
 
-def in_stream(rows: Iterable[LogRow], producer: int, upto: int | None = None) -> list[Sent]:
-    """Return the records of a task in a partition of a stream, without those that it has rolled back.
-
-    ``upto``: only those of checkpoints up to this one.
-    """
-    found: dict[int, Sent] = {}
-    generation = -1
-    for row in rows:
-        value = row.value or b""
-        header = decode_header(value)
-        if header.producer != producer or header.generation < generation:
-            continue
-        if header.generation > generation:  # a rollback: what follows replaces the records from its seq on
-            generation = header.generation
-            found = {seq: sent for seq, sent in found.items() if seq < header.seq}
-        if header.type is not MessageType.FRAME or (upto is not None and header.checkpoint_id > upto):
-            continue
-        batch = decode_columns(value)
-        for index, key in enumerate(batch.keys):
-            cell = None if batch.headers is None else batch.headers[index]
-            headers = () if cell is None else tuple(decode_headers(cell))
-            t = -1 if batch.logical is None else batch.logical[0][index]
-            seq = header.seq + index
-            found[seq] = Sent(seq, key, batch.values[index], batch.timestamps[index], headers, t)
-    return list(found.values())
-
-
-def in_topic(rows: Iterable[LogRow], producer: str | None) -> list[Sent]:
-    """Return the records in a partition of a topic outside: of this producer, by its name; None: of all."""
-    found: dict[int, Sent] = {}
-    for number, row in enumerate(rows):
-        pairs = tuple(decode_headers(row.headers)) if row.headers else ()
-        if producer is None:
-            found[-number - 1] = Sent(-1, row.key, row.value, row.timestamp_ms, pairs, -1)
-            continue
-        origin = origin_of(pairs)
-        if origin is not None and origin.producer == producer:
-            sent = Sent(origin.seq, row.key, row.value, row.timestamp_ms, tuple(theirs_of(pairs)), origin.t)
-            found.setdefault(origin.seq, sent)
-    return list(found.values())
-
-
-def compare(partition: TopicPartition, before: Sequence[Sent], now: Sequence[Sent], *, numbered: bool) -> Compared:
+def compare(
+    partition: TopicPartition, before: Sequence[MadeOutput], now: Sequence[MadeOutput], *, numbered: bool
+) -> Compared:
     """Compare the outputs to one partition."""
     if not numbered:
         left = Counter(each._replace(seq=-1) for each in before)

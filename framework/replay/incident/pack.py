@@ -16,12 +16,11 @@ from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError, OffsetOutOfRange
 from grete.logs.partition_reader import rows as rows_between
 from grete.ports import JobLogReader, LogRow
-from grete.protocol.changelog import decode_data
 from grete.protocol.ids import TopicPartition, split_producer_id
 from grete.replay.incident.code import code_of, fingerprint_of
 from grete.replay.incident.file import Manifest, PackedCode, PackedRows, StateOf, digest_of, encode
 from grete.replay.incident.hidden import Hider
-from grete.replay.recorded import State
+from grete.replay.recorded import State, with_data
 from grete.settings import Settings, without_password
 from grete.state.read.checkpoints.commit_search import last_at_most
 from grete.state.read.checkpoints.commits import CommittedAt, all_wirings, newest_commit
@@ -165,14 +164,7 @@ class _Packing:
         state: State = {}
         for segment in segments(self._log, snapshot):
             for message in segment.messages:
-                stores, keys, values, resets = decode_data(message)
-                for reset in resets or ():
-                    state = {entry: value for entry, value in state.items() if entry[0] != reset}
-                for store, key, value in zip(stores, keys, values, strict=True):
-                    if value is None:
-                        state.pop((store, key), None)
-                    else:
-                        state[store, key] = value
+                state = with_data(state, message)
             self._progress(f"state at checkpoint {at.commit.checkpoint_id}", segment.offset - snapshot.begin, at.offset)
         names = {store_id: name for name, store_id in self._stage.store_ids().items()}
         sizes: dict[str, tuple[int, int]] = {}

@@ -27,17 +27,9 @@ from grete.protocol.envelope import Header, MessageType, encode_header
 from grete.protocol.ids import TopicPartition
 from grete.protocol.notes import IdleNote
 from grete.replay.history import HostedTask, MemoryHistory, UntrimmedLog
-from grete.replay.incident.compared import (
-    Compared,
-    EntryDifference,
-    Sent,
-    compare,
-    compare_state,
-    in_stream,
-    in_topic,
-)
+from grete.replay.incident.compared import Compared, EntryDifference, compare, compare_state
 from grete.replay.incident.file import IncidentFile, PackedRows, StateOf
-from grete.replay.recorded import State
+from grete.replay.recorded import MadeOutput, State, in_stream, in_topic, unnumbered
 from grete.settings import Settings
 from grete.state.pins.graph_pinning import know_graph
 from grete.state.pins.pinning import check_readable
@@ -59,7 +51,7 @@ class TaskRun:
     read: dict[TopicPartition, int] = field(default_factory=dict)
     checkpoints: int = 0
     outputs: list[Compared] = field(default_factory=list)
-    uncommitted: list[tuple[TopicPartition, Sent]] = field(default_factory=list)
+    uncommitted: list[tuple[TopicPartition, MadeOutput]] = field(default_factory=list)
     states: int | None = None
     differences: list[EntryDifference] = field(default_factory=list)
 
@@ -268,26 +260,31 @@ class IncidentRun:
         self._history.now_ms = before_ms
 
     def _compare_outputs(self, ran: TaskRun) -> None:
-        logical = self.wiring.deterministic
-        name = f"{self._said.job}/{self.wiring.name}" if logical else None
         for each in self._said.outputs:
-            before, now = self.file.rows(each), self._history.data.partition(each.at).rows
-            if each.stream:
-                upto = None if logical else self._said.last_checkpoint_id
-                was, came = in_stream(before, self.wiring.producer, upto), in_stream(now, self.wiring.producer)
-            else:
-                was, came = in_topic(before, name), in_topic(now, name)
-            was = [sent for sent in was if sent.t <= self._decided_t]
-            ran.outputs.append(compare(each.at, was, came, numbered=each.stream or logical))
+            was = [made for made in self._made(each, self.file.rows(each), committed=True) if made.t <= self._decided_t]
+            came = self._made(each, self._history.data.partition(each.at).rows)
+            ran.outputs.append(compare(each.at, was, came, numbered=each.stream or self.wiring.deterministic))
+
+    def _made(self, of: PackedRows, rows: Sequence[LogRow], *, committed: bool = False) -> list[MadeOutput]:
+        """Return the task's outputs in a partition; ``committed``: only those of checkpoints that are."""
+        wiring = self.wiring
+        if of.stream:
+            upto = self._said.last_checkpoint_id if committed and not wiring.deterministic else None
+            made = in_stream(rows, rolls_back=not wiring.deterministic, upto=upto)
+            return list(made.get(wiring.producer, {}).values())
+        if not wiring.deterministic:
+            return [unnumbered(row) for row in rows]
+        return list(in_topic(rows).get(f"{self._said.job}/{wiring.name}", {}).values())
 
     def _take_uncommitted(self, runner: Runner, ran: TaskRun) -> None:
+        producer = self.wiring.producer
         for partition, _, body in runner.take_frames():
-            message = encode_header(Header(MessageType.FRAME, self.wiring.producer, 0, 0, 0)) + body
-            rows = [LogRow(0, 0, 0, None, message, None)]
-            ran.uncommitted += [(partition, sent) for sent in in_stream(rows, self.wiring.producer)]
+            message = encode_header(Header(MessageType.FRAME, producer, 0, 0, 0)) + body
+            made = in_stream([LogRow(0, 0, 0, None, message, None)], rolls_back=False)[producer]
+            ran.uncommitted += [(partition, each) for each in made.values()]
         for record in runner.take_external():
-            rows = [LogRow(0, 0, record.timestamp_ms, record.key, record.value, record.headers)]
-            ran.uncommitted += [(record.partition, sent) for sent in in_topic(rows, None)]
+            row = LogRow(0, 0, record.timestamp_ms, record.key, record.value, record.headers)
+            ran.uncommitted.append((record.partition, unnumbered(row)))
 
 
 def _state_of(task: HostedTask) -> State:
