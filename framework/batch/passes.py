@@ -1,29 +1,29 @@
-"""Passes of a task's code over its history: channel by channel, or by logical time as in deterministic mode."""
+"""The engine of a task's code over its history, without core or log: a pass, in either mode.
 
+A backfill, an audit and an audit that follows a job give it pieces of recorded input in their order. In aligned mode
+it takes channel by channel, in deterministic mode by logical time.
+"""
+
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple, Protocol
 
-from grete.api.jobs.graph import StageGraph
-from grete.api.jobs.job import Job
-from grete.batch.channels import channels_of
 from grete.batch.check import has_timed_batches
 from grete.batch.frames import Frame, SentFrames
-from grete.batch.logical_order import LogicalOrder
+from grete.batch.history_task import HistoryTask
 from grete.batch.record_order import Piece
 from grete.core.actions import MergedWatermarks
 from grete.core.deterministic.logical_watermarks import NEVER
 from grete.core.events import Advance
-from grete.core.graph.task_topology import wire
 from grete.errors import ConfigError
 from grete.execution.build import writes_outside
 from grete.execution.calls.kept_results import is_kept
-from grete.execution.calls.ports import Caller
 from grete.execution.deterministic.announced_time import by_step
 from grete.execution.deterministic.outputs import LogicalOutputs, TimeAndSource, is_of_outputs
 from grete.execution.deterministic.processor import LogicalProcessor
-from grete.execution.job_task import JobTask
+from grete.execution.limits import CALLS_MS
 from grete.execution.records.outputs import Outputs
 from grete.execution.sinks.outbox import Outbox
 from grete.execution.sinks.sink_targets import no_sinks
@@ -34,7 +34,6 @@ from grete.execution.timing.reserved_stores import OUTBOX
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.record_batch import RecordBatch
-from grete.settings import Settings
 from grete.stores.overlay.overlay import Overlay
 
 
@@ -42,14 +41,19 @@ class LiveTime(NamedTuple):
     """Event time and logical time of a live task at the end of the history; None: its clock has not decided it.
 
     ``event_time_ms``: its clock has decided which inputs were idle (E4). ``logical_us``: the logical time of what it
-    had processed last; wall-clock timers of later times have not fired (E8).
+    had processed last; wall-clock timers of later times have not fired (E8). ``commit``: it is at a commit, with the
+    logical time of that and whether its event time was told by then (deterministic mode).
     """
 
     event_time_ms: int | None = None
     logical_us: int | None = None
+    commit: tuple[int, bool] | None = None
 
 
 HISTORY_ALONE = LiveTime()  # no live task was there
+
+
+Sent = list[Frame] | list[ExternalRecord]
 
 
 class Pass(Protocol):
@@ -61,6 +65,11 @@ class Pass(Protocol):
     @property
     def processor(self) -> Processor:
         """Return the processor that runs the code."""
+        ...
+
+    @property
+    def dropped(self) -> int:
+        """Return the number of outputs to topics that were not kept."""
         ...
 
     def take(self, piece: Piece) -> None:
@@ -84,33 +93,77 @@ class Pass(Protocol):
         ...
 
 
+def begun(task: HistoryTask, overlay: Overlay) -> "AlignedPass | LogicalPass":
+    """Return the pass of a task over the state that it begins with. Raises TaskError if its ``init`` fails."""
+    made = LogicalPass(task, overlay) if task.job_task.wiring.deterministic else AlignedPass(task, overlay)
+    made.processor.reset()
+    return made
+
+
+def processed(made: Pass, piece: Piece) -> Iterator[Sent]:
+    """Process a piece; yield what is sent. Raises TaskError."""
+    made.take(piece)
+    _wait_for_calls(made.processor, until_none=False)
+    made.processor.requests.forget()  # it commits where its history says
+    yield from _sent(made, tell=False)
+
+
+def left(made: Pass) -> Iterator[Sent]:
+    """Yield what is still sent behind the end. Raises TaskError."""
+    _wait_for_calls(made.processor, until_none=True)
+    yield from _sent(made, tell=True)
+
+
+def frames_of(parts: Iterable[Sent]) -> list[Frame]:
+    """Return the frames alone."""
+    return [each for part in parts for each in part if isinstance(each, Frame)]
+
+
+def _sent(made: Pass, *, tell: bool) -> Iterator[Sent]:
+    if frames := made.frames(tell=tell):
+        yield frames
+    if external := made.external():
+        yield external
+
+
+def _wait_for_calls(processor: Processor, *, until_none: bool) -> None:
+    """Let records in flight have their turns: until there is room for more, or until there are none."""
+    in_flight = processor.in_flight
+    while in_flight is not None and (in_flight.count if until_none else in_flight.full):
+        if not in_flight.work():
+            time.sleep(CALLS_MS / 1000)
+
+
+def _outbox(task: HistoryTask, overlay: Overlay) -> Outbox:
+    """Return an outbox that hands nothing over: it waits for a live task."""
+    return Outbox(task.job_task.owner, overlay.store(OUTBOX), task.settings, sinks=no_sinks)
+
+
 class AlignedPass:
     """A task in aligned mode: it takes its channels as they come."""
 
-    def __init__(
-        self,
-        job: Job,
-        stage: StageGraph,
-        partition: int,
-        processor: Processor,
-        untold_bytes: int,
-        until_us: int,
-    ) -> None:
-        """``untold_bytes``: of input after which event time is told; ``until_us``: no record was taken in later."""
-        self.processor = processor
+    def __init__(self, task: HistoryTask, overlay: Overlay) -> None:
+        stage, topology = task.job_task.stage, task.job_task.topology
+        outputs = Outputs(stage, topology, task.settings, task.outside.get, drop_external=not task.outputs)
+        self._outputs = outputs
+        self.processor = Processor(task.job_task, overlay, outputs, _outbox(task, overlay), caller=task.caller)
         self.records: Counter[TopicPartition] = Counter()
         self.refused = 0
-        channels = channels_of(job.topology(), stage.ordinal, partition)
-        self._sources = {channel: source for source, channel in channels.items()}
-        self._sent = SentFrames(wire(job.topology(), stage.ordinal, partition))
+        self._sources = {channel: source for source, channel in task.channels.items()}
+        self._sent = SentFrames(task.job_task.wiring)
         self._told = BEFORE_ALL, False  # the last watermark
-        self._untold_bytes, self._untold_bytes_max = 0, untold_bytes
-        self._timed_batches, self._until_us = has_timed_batches(stage), until_us
+        self._untold_bytes, self._untold_bytes_max = 0, task.settings.batch_bytes_max  # of input
+        self._timed_batches, self._until_us = has_timed_batches(stage), task.order.until_us
         self._intake = {
             source: 0
             for producer, source in self._sources.values()
             if producer == OUTSIDE and stage.topics_timed().get(source.topic) == "intake"
         }
+
+    @property
+    def dropped(self) -> int:
+        """Return the number of outputs to topics that were not kept."""
+        return self._outputs.dropped
 
     def take(self, piece: Piece) -> None:
         """Process a piece."""
@@ -167,46 +220,38 @@ class AlignedPass:
 class LogicalPass:
     """A task in deterministic mode: it takes pieces with logical times, in their order."""
 
-    def __init__(
-        self,
-        job: Job,
-        stage: StageGraph,
-        partition: int,
-        overlay: Overlay,
-        settings: Settings,
-        outside: Mapping[str, int],
-        *,
-        outputs: bool,
-        order: LogicalOrder,
-        is_recorded: bool,
-        caller: Caller | None,
-    ) -> None:
-        """``order`` has given the pieces their times; unless ``is_recorded``, a live task had others."""
-        topology = job.topology()
-        self._wiring = wire(topology, stage.ordinal, partition)
-        releases = outputs and settings.output_delivery == "transactional" and writes_outside(stage, topology)
-        self._logical = LogicalOutputs(topology.job, self._wiring, releases=releases)
-        collected = Outputs(stage, topology, settings, outside.get, drop_external=not outputs, mode=self._logical)
-        self.outputs = collected
-        task = JobTask(stage, topology, partition)
-        outbox = Outbox(task.owner, overlay.store(OUTBOX), settings, sinks=no_sinks)  # it waits for a live task
-        told_at = None if is_recorded else _not_recorded
+    def __init__(self, task: HistoryTask, overlay: Overlay) -> None:
+        stage, topology, wiring = task.job_task.stage, task.job_task.topology, task.job_task.wiring
+        releases = task.outputs and task.settings.output_delivery == "transactional" and writes_outside(stage, topology)
+        self._logical = LogicalOutputs(topology.job, wiring, releases=releases)
+        self._outputs = Outputs(
+            stage, topology, task.settings, task.outside.get, drop_external=not task.outputs, mode=self._logical
+        )
         self.processor = LogicalProcessor(
-            task, overlay, collected, outbox, logical=self._logical, told_at=told_at, caller=caller
+            task.job_task,
+            overlay,
+            self._outputs,
+            _outbox(task, overlay),
+            logical=self._logical,
+            told_at=None if task.is_recorded else _not_recorded,
+            caller=task.caller,
         )
         self.processor.fires_after = NEVER  # history sets wall-clock timers, and the live task lets them fire
         self.records: Counter[TopicPartition] = Counter()
         self.refused = 0
-        channels = channels_of(topology, stage.ordinal, partition)
-        self._sources = {channel: source for source, channel in channels.items()}
-        self._sent = SentFrames(self._wiring)
-        self._hands_outputs = outputs
-        self._has_clock, self._timed_batches = "wall" in stage.timers, has_timed_batches(stage)
-        self._order, self._in_history = order, order.until_us >= 0
+        self._task = task
+        self._sources = {channel: source for source, channel in task.channels.items()}
+        self._sent, self._tells_time = SentFrames(wiring), bool(wiring.timed_outputs)
+        self._in_history = task.order.until_us >= 0
         if not self._in_history:
             self._go_live()
         self._marks: list[tuple[TimeSource, int, bool]] = []  # of one logical time
         self._marked_at = -1
+
+    @property
+    def dropped(self) -> int:
+        """Return the number of outputs to topics that were not kept."""
+        return self._outputs.dropped
 
     def take(self, piece: Piece) -> None:
         """Process a piece."""
@@ -214,12 +259,12 @@ class LogicalPass:
         if piece.watermark is not None:
             if piece.start != self._marked_at:
                 self._take_watermarks()
-            if piece.start <= self._order.frontiers.get(source, piece.start):
+            if piece.start <= self._task.order.frontiers.get(source, piece.start):
                 self._marks.append((source, *piece.watermark))
                 self._marked_at = piece.start
             return
         self._take_watermarks()
-        if piece.start > self._order.until_us:
+        if piece.start > self._task.order.until_us:
             self._end_history()
         if piece.ended is not None:
             self.processor.process_idle(source[1], piece.start, ended=piece.ended)
@@ -236,13 +281,17 @@ class LogicalPass:
 
     def _cut(self, batch: RecordBatch) -> Sequence[RecordBatch]:
         """Cut records of history so that nothing depends on how they came."""
-        if self._timed_batches:
+        if has_timed_batches(self._task.job_task.stage):
             return _one_by_one(batch)
-        return [*by_step(batch)] if self._wiring.timed_outputs else [batch]
+        return [*by_step(batch)] if self._tells_time else [batch]
 
     def end(self, live: LiveTime) -> None:
         """Take watermarks that wait, and end the history; tell all that is due by then."""
         self._take_watermarks()
+        if live.commit is not None:
+            t, has_told = live.commit
+            self.processor.end_at(t, has_told=has_told)
+            return
         if live.event_time_ms is None:
             self._end_history()
         else:
@@ -250,12 +299,7 @@ class LogicalPass:
         if live.logical_us is not None:
             self.processor.process_merged((), live.logical_us)
         self.processor.fires_after = NEVER
-        self.processor.process_merged((), self._order.told_us)
-
-    def end_at(self, t: int, *, has_told: bool) -> None:
-        """Take watermarks that wait, and end at a commit of a live task, as ``LogicalProcessor.end_at`` says."""
-        self._take_watermarks()
-        self.processor.end_at(t, has_told=has_told)
+        self.processor.process_merged((), self._task.order.told_us)
 
     def frames(self, *, tell: bool) -> list[Frame]:  # event time is told at fixed times (E2)
         """Return frames and watermarks."""
@@ -273,11 +317,11 @@ class LogicalPass:
         """
         if is_kept(key):
             return False
-        return not is_of_outputs(key) or (self._hands_outputs and key in self._logical.counted)
+        return not is_of_outputs(key) or (self._task.outputs and key in self._logical.counted)
 
     def _take_watermarks(self) -> None:
         if self._marks:
-            if self._marked_at > self._order.until_us:
+            if self._marked_at > self._task.order.until_us:
                 self._end_history()
             self.processor.process_merged([MergedWatermarks(self._marked_at, tuple(self._marks))], -1)
             self._marks = []
@@ -290,15 +334,15 @@ class LogicalPass:
         self._go_live()
         for producer, source in self._sources.values():
             if producer == OUTSIDE and not self.records[source]:
-                self.processor.process_idle(source, self._order.until_us)
-        if self._has_clock and self._order.until_us < NEVER - 1:
-            self.processor.be_at(self._order.until_us)  # its timers fire live, and consumers are at that time
+                self.processor.process_idle(source, self._task.order.until_us)
+        if "wall" in self._task.job_task.stage.timers and self._task.order.until_us < NEVER - 1:
+            self.processor.be_at(self._task.order.until_us)  # its timers fire live, and consumers are at that time
 
     def _go_live(self) -> None:
         """From here on take what calls have returned, and let timers fire: what history did is recorded nowhere."""
-        if self._order.is_live:
-            self.processor.fires_after = self._order.until_us
-            self.processor.recall_all(self._order.calls)
+        if self._task.order.is_live:
+            self.processor.fires_after = self._task.order.until_us
+            self.processor.recall_all(self._task.order.calls)
 
 
 def _one_by_one(batch: RecordBatch) -> Sequence[RecordBatch]:

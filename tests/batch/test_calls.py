@@ -5,11 +5,13 @@ import pytest
 from grete import Call, Input, Job, Record, Store, Task, Topic, utf8
 from grete.api.tasks.mode import Mode
 from grete.batch.channels import channels_of
+from grete.batch.history_task import HistoryTask
 from grete.batch.logical_order import LogicalOrder, recorded_order
 from grete.batch.record_order import pieces_of_rows
 from grete.batch.task import BatchTask
 from grete.errors import ConfigError
 from grete.execution.calls.kept_results import is_kept
+from grete.execution.job_task import JobTask
 from grete.execution.timing.reserved_stores import META
 from grete.logs.memory import MemoryLog
 from grete.ports import LogRow
@@ -88,7 +90,8 @@ class Ask(Task):
 def in_batch(mode: Mode, order: LogicalOrder, *, makes_calls: bool) -> dict[str, str]:
     """Run one task over twelve records; return the answers that it keeps."""
     job, source = Job("asks", [Ask], partitions=1, mode=mode), TopicPartition("asked", 0)
-    task = BatchTask(job, job.stages[0], 0, Settings(), {}, order=order, makes_calls=makes_calls)
+    declared = JobTask(job.stages[0], job.topology(), 0)
+    task = BatchTask(HistoryTask(declared, Settings(), {}, order=order, makes_calls=makes_calls))
     try:
         rows = [LogRow(n, 0, n, b"k%d" % n, b"%d" % (n % 6), None) for n in range(12)]
         (channel,) = channels_of(job.topology(), 0, 0).values()

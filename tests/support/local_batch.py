@@ -8,11 +8,13 @@ from itertools import chain
 from grete.api.jobs.job import Job
 from grete.batch.channels import channels_of, stages_in_order
 from grete.batch.frames import Frame
+from grete.batch.history_task import HistoryTask
 from grete.batch.logical_order import LogicalOrder
 from grete.batch.passes import LiveTime
 from grete.batch.record_order import Piece, before_others, piece_of_message, pieces_of_rows
 from grete.batch.task import BatchTask, StateRow
 from grete.core.deterministic.logical_watermarks import NEVER
+from grete.execution.job_task import JobTask
 from grete.execution.task_code.record_times import order_of
 from grete.execution.timing.event_time import OUTSIDE
 from grete.ports import ExternalRecord, LogRow
@@ -56,8 +58,9 @@ def run_job(
                 orders.get(number, LogicalOrder(checkpoint_id * 1_000)),
                 LiveTime(None, reached_us.get(number)),
             )
-            task, result = BatchTask(job, stage, partition, settings, outside, order=order), TaskResult()
-            times = {declared.topic.name: order_of(declared) for declared in stage.inputs.values()}
+            declared = HistoryTask(JobTask(stage, topology, partition), settings, outside, order=order)
+            task, result = BatchTask(declared), TaskResult()
+            times = {each.topic.name: order_of(each) for each in stage.inputs.values()}
             channels = channels_of(topology, stage.ordinal, partition)
             pieces: list[Iterable[Piece]] = []
             for (producer, source), channel in channels.items():

@@ -2,15 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from grete.api.jobs.graph import StageGraph
-from grete.api.jobs.job import Job
-from grete.batch.channels import channels_of
 from grete.batch.frames import Frame
-from grete.batch.passes import AlignedPass, LiveTime
+from grete.batch.history_task import HistoryTask
+from grete.batch.passes import LiveTime, Pass, frames_of, left, processed
 from grete.batch.record_order import Piece, merged, piece_of_message, pieces_of_rows
-from grete.core.deterministic.logical_watermarks import NEVER
-from grete.core.graph.task_topology import TaskWiring
-from grete.execution.task_code.processor import Processor
 from grete.execution.task_code.record_times import order_of
 from grete.execution.timing.event_time import OUTSIDE
 from grete.execution.timing.reserved_stores import EVENT_TIME, META, OUTBOX, STREAM_TIME
@@ -21,52 +16,40 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.record_batch import RecordBatch
 from grete.replay.audit.sample import Sample
 from grete.replay.audit.steps import RemadeMessage, ValueOf, offsets
-from grete.settings import Settings
 from grete.state.read.checkpoints.snapshots import Snapshot
 from grete.state.read.live_entries import event_time_of
 
 
 class AlignedSteps:
-    """Task (stage, partition), in aligned mode. ``sample``: the records that are made again; None: all."""
+    """A task in aligned mode. ``sample``: the records that are made again; None: all."""
 
-    def __init__(  # as they come in
-        self,
-        job: Job,
-        stage: StageGraph,
-        wiring: TaskWiring,
-        partition: int,
-        processor: Processor,
-        settings: Settings,
-        sample: Sample | None,
-    ) -> None:
-        self.processor, self._wiring, self._settings, self._sample = processor, wiring, settings, sample
-        self._own = job, stage, partition
-        self._declared = stage.inputs_by_log_topic(job.topology())
-        self._channels = channels_of(job.topology(), stage.ordinal, partition)
+    def __init__(self, task: HistoryTask, sample: Sample | None) -> None:
+        self._task, self._wiring, self._sample = task, task.job_task.wiring, sample
+        self._declared = task.job_task.stage.inputs_by_log_topic(task.job_task.topology)
+        self._channels = task.channels
 
-    def reset(self, _log: LogReader, _begin: int, _before: Commit, _after: Snapshot) -> None:
+    def task(self, _log: LogReader, _begin: int, _before: Commit, _after: Snapshot) -> HistoryTask:
         """As of TaskSteps."""
-        self.processor.reset()
+        return self._task
 
     def run(
-        self, log: LogReader, before: Commit, after: Commit, taken: Sequence[RemadeMessage], value_of: ValueOf
-    ) -> tuple[int, list[Frame]]:
+        self,
+        made: Pass,
+        log: LogReader,
+        before: Commit,
+        after: Commit,
+        taken: Sequence[RemadeMessage],
+        value_of: ValueOf,
+    ) -> list[Frame]:
         """As of TaskSteps; all that is ``taken`` belongs to the step."""
         stream_time = value_of(META, STREAM_TIME)
-        made = AlignedPass(*self._own, self.processor, self._settings.batch_bytes_max, NEVER)
         sent: list[Frame] = []
         for piece in merged(self._pieces(log, before, after, taken), len(self._channels)):
             drawn = self._drawn(piece)
-            if drawn is None:
-                continue
-            made.take(drawn)
-            sent += made.frames(tell=False)
-            made.external()
-            self.processor.requests.forget()
+            if drawn is not None:
+                sent += frames_of(processed(made, drawn))
         made.end(LiveTime(None if stream_time is None else event_time_of(stream_time)))
-        sent += made.frames(tell=True)
-        made.external()
-        return made.records.total(), sent
+        return sent + frames_of(left(made))
 
     def is_compared(self, store: int, key: bytes) -> bool:
         """As of TaskSteps."""
@@ -86,7 +69,7 @@ class AlignedSteps:
                 continue
             read = rows(log, partition, begin, end, acknowledged=end)
             number, time_of = self._channels[OUTSIDE, partition], order_of(self._declared[partition.topic])
-            pieces = pieces_of_rows(partition, number, read, self._settings.batch_bytes_max, time_of)
+            pieces = pieces_of_rows(partition, number, read, self._task.settings.batch_bytes_max, time_of)
             if len(self._channels) == 1:
                 yield from pieces
             else:

@@ -1,20 +1,13 @@
 """One task's step from a commit to a later one, made again by its own code over a copy of its state, and compared."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial as applied
-from pathlib import Path
 
-from grete.api.jobs.graph import StageGraph
-from grete.api.jobs.job import Job
 from grete.batch.frames import Frame
-from grete.core.graph.task_topology import wire
+from grete.batch.history_task import HistoryTask
+from grete.batch.passes import begun
 from grete.errors import ConfigError
 from grete.execution.build import store_names
-from grete.execution.job_task import JobTask
-from grete.execution.records.outputs import Outputs
-from grete.execution.sinks.outbox import Outbox
-from grete.execution.sinks.sink_targets import no_sinks
-from grete.execution.task_code.processor import Processor
 from grete.execution.timing.reserved_stores import FIRING, META, OUTBOX, STREAM_TIME
 from grete.ports import LogReader
 from grete.protocol.commit import Commit
@@ -24,50 +17,25 @@ from grete.replay.audit.sample import Sample
 from grete.replay.audit.sent import Reached
 from grete.replay.audit.state_copy import EntryPlace, StateCopy, StepWrites, writes_between
 from grete.replay.audit.steps import ComparedStep, RemadeMessage, TaskSteps, WrongEntry
-from grete.settings import Settings
 from grete.state.read.checkpoints.snapshots import Snapshot
 from grete.state.read.live_entries import event_time_of
 from grete.stores.overlay.expiring_store import horizon
-from grete.stores.overlay.overlay import Overlay
-from grete.stores.rocksdb.memory_use import RocksMemory
 
 
 class AuditedTask:
-    """Task (stage, partition). When all tasks have made a step, their owner brings ``copy`` to its end."""
+    """One task. When all tasks have made a step, their owner brings ``copy`` to its end."""
 
-    def __init__(  # noqa: PLR0917  # as they come in
-        self,
-        job: Job,
-        stage: StageGraph,
-        partition: int,
-        settings: Settings,
-        outside: Mapping[str, int],
-        directory: Path,
-        memory: RocksMemory,
-        sample: Sample,
-    ) -> None:
-        """``outside``: partition counts of the topics that the job writes. ``directory``: of the copy of its state."""
-        self._stage, self._partition = stage, partition
-        topology = job.topology()
-        self.wiring = wire(topology, stage.ordinal, partition)
-        self.copy = StateCopy(directory, stage, memory)
-        self._overlay = Overlay(
-            self.copy.store,
-            list(store_names(stage)),
-            uncommitted_state_bytes_max=2 * settings.uncommitted_state_bytes_max,  # steps may be of several checkpoints
-            read_cache_bytes_max=settings.read_cache_bytes_max,
-        )
+    def __init__(self, task: HistoryTask, copy: StateCopy, sample: Sample) -> None:
+        self.copy, self.wiring = copy, task.job_task.wiring
+        self._stage, self._partition = task.job_task.stage, task.job_task.partition
+        self._overlay = task.overlay(copy.store)
         self._sample = sample if sample.draws and not self.wiring.outputs else None  # others need all of its outputs
         self._found: StepWrites = {}  # of the step made last
         self._steps: TaskSteps
         if self.wiring.deterministic:
-            self._steps = LogicalSteps(job, stage, self.wiring, partition, self._overlay, settings, outside)
+            self._steps = LogicalSteps(task, self._overlay)
         else:
-            outputs = Outputs(stage, topology, settings, outside.get, drop_external=True)
-            task = JobTask(stage, topology, partition)
-            outbox = Outbox(task.owner, self._overlay.store(OUTBOX), settings, sinks=no_sinks)
-            processor = Processor(task, self._overlay, outputs, outbox)
-            self._steps = AlignedSteps(job, stage, self.wiring, partition, processor, settings, self._sample)
+            self._steps = AlignedSteps(task, self._sample)
 
     def step(
         self, log: LogReader, before: Commit, after: Snapshot, taken: Sequence[RemadeMessage]
@@ -85,16 +53,19 @@ class AuditedTask:
                 "some of them had fired: how many is not recorded. Begin the audit again behind it",
                 task=self.wiring.name,
             )
-        set_by_init = self._reset(log, at.offset, before, after)
-        records, sent = self._steps.run(log, before, after.commit, taken, applied(self._value, found))
-        self._steps.processor.before_freeze(after.commit.checkpoint_id)
-        self._overlay.freeze()
-        made = {(store, key): value for store, key, value in self._overlay.frozen_items()}
-        self._check_keyed(made)
-        least = horizon(event_time_of(self._value(found, META, STREAM_TIME)))
-        keys, differences = self._differences(found, made, set_by_init, least)
         self._overlay.drop_all()
-        return sent, ComparedStep(records, keys, differences)
+        made = begun(self._steps.task(log, at.offset, before, after), self._overlay)
+        set_by_init = self._set_by_init()
+        sent = self._steps.run(made, log, before, after.commit, taken, applied(self._value, found))
+        made.processor.before_freeze(after.commit.checkpoint_id)
+        self._overlay.freeze()
+        written = {(store, key): value for store, key, value in self._overlay.frozen_items()}
+        made.processor.close()
+        self._check_keyed(written)
+        least = horizon(event_time_of(self._value(found, META, STREAM_TIME)))
+        keys, differences = self._differences(found, written, set_by_init, least)
+        self._overlay.drop_all()
+        return sent, ComparedStep(made.records.total(), keys, differences)
 
     def reached(self, snapshot: Snapshot) -> Reached:
         """Return the position of a deterministic task: at the commit of the copy, or at the end of the last step."""
@@ -102,13 +73,11 @@ class AuditedTask:
         writes = {} if at is not None and at.offset == snapshot.offset else self._found
         return Reached.of(self.wiring, snapshot.commit, applied(self._value, writes))
 
-    def _reset(self, log: LogReader, begin: int, before: Commit, after: Snapshot) -> frozenset[EntryPlace]:
-        """Begin over the copy; return what ``init`` sets, as it has at each start of the live task, whenever that was.
+    def _set_by_init(self) -> frozenset[EntryPlace]:
+        """Return what ``init`` sets, as it has at each start of the live task, whenever that was.
 
         Such an entry is not compared.
         """
-        self._overlay.drop_all()
-        self._steps.reset(log, begin, before, after)
         self._overlay.freeze_part()
         return frozenset((store, key) for store, key, _ in self._overlay.frozen_items())
 

@@ -11,7 +11,7 @@ from grete.errors import ConfigError
 from grete.ports import JobLogReader
 from grete.replay.audit import steps
 from grete.replay.audit.audited_task import AuditedTask
-from grete.replay.audit.steps import AuditStep, RemadeMessage, Tally, offsets
+from grete.replay.audit.steps import AuditStep, RemadeMessage, Tally, records_between
 from grete.state.read.checkpoints.commit_search import at_most
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.checkpoints.snapshots import Snapshot, id_of_all, snapshots
@@ -104,9 +104,3 @@ def _forward(base: list[Snapshot], found: list[Snapshot]) -> list[Snapshot]:
 def _records(base: Sequence[Snapshot], goal: Sequence[Snapshot]) -> int:
     """Return the number of offsets from outside between two checkpoints."""
     return sum(records_between(before, after) for before, after in zip(base, goal, strict=True))
-
-
-def records_between(before: Snapshot, after: Snapshot) -> int:
-    """Return the number of offsets from outside between two commits of a task."""
-    begins = offsets(before.commit)
-    return sum(end - begins.get(partition, 0) for partition, end in offsets(after.commit).items())

@@ -13,13 +13,15 @@ from typing import NamedTuple, Self
 import msgspec
 
 from grete.api.jobs.job import Job
+from grete.batch.history_task import HistoryTask
 from grete.errors import ConfigError, OffsetOutOfRange
+from grete.execution.job_task import JobTask
 from grete.ports import JobLogReader
 from grete.replay.audit.audited_task import AuditedTask
 from grete.replay.audit.course import AlignedCourse, Course
 from grete.replay.audit.logical_course import LogicalCourse
 from grete.replay.audit.sample import Sample
-from grete.replay.audit.state_copy import StateReplaced
+from grete.replay.audit.state_copy import StateCopy, StateReplaced
 from grete.replay.audit.steps import AuditStep, PlaceLost, RemadeMessage
 from grete.settings import Settings
 from grete.state.pins.pinning import output_counts
@@ -60,9 +62,10 @@ class FollowedAudit:
         self._tasks: list[AuditedTask] = []
         try:
             for stage, partition in job.tasks():
-                place = directory / f"{stage.name}-{partition}"
-                task = AuditedTask(job, stage, partition, settings, outside, place, memory, sample)
-                self._tasks.append(task)
+                declared = JobTask(stage, job.topology(), partition)
+                task = HistoryTask(declared, settings, outside, outputs=False, makes_calls=False)
+                copy = StateCopy(directory / f"{stage.name}-{partition}", stage, memory)
+                self._tasks.append(AuditedTask(task, copy, sample))
         except BaseException:
             self.close()
             raise

@@ -13,10 +13,9 @@ from grete.ports import JobLogReader
 from grete.protocol.ids import TopicPartition
 from grete.replay.audit import steps
 from grete.replay.audit.audited_task import AuditedTask
-from grete.replay.audit.course import records_between
 from grete.replay.audit.sent import Reached, not_taken, numbered
 from grete.replay.audit.state_copy import segments_between
-from grete.replay.audit.steps import AuditStep, RemadeMessage, Tally
+from grete.replay.audit.steps import AuditStep, RemadeMessage, Tally, records_between
 from grete.replay.follows import follows
 from grete.state.read.checkpoints.commits import CommittedAt, all_wirings
 from grete.state.read.checkpoints.snapshots import Snapshot, id_of_all, snapshot_at

@@ -1,21 +1,14 @@
 """A step of a deterministic task, made again: its inputs in the order that its changelog has recorded."""
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from grete.api.jobs.graph import StageGraph
-from grete.api.jobs.job import Job
-from grete.batch.channels import channels_of
 from grete.batch.frames import Frame
+from grete.batch.history_task import HistoryTask
 from grete.batch.logical_order import LogicalOrder
-from grete.batch.no_calls import NoCalls
-from grete.batch.passes import LogicalPass
+from grete.batch.passes import LiveTime, Pass, frames_of, left, processed
 from grete.batch.record_order import Piece, merged, piece_of_message, pieces_of_rows
-from grete.core.graph.task_topology import TaskWiring
 from grete.execution.calls.kept_results import KeptResults, is_kept
 from grete.execution.deterministic.outputs import AT, digest_key, is_of_outputs, logical_time_of
-from grete.execution.limits import CALLS_MS
-from grete.execution.task_code.processor import Processor
 from grete.execution.task_code.record_times import part_of
 from grete.execution.timing.event_time import OUTSIDE
 from grete.execution.timing.reserved_stores import META, OUTBOX
@@ -26,95 +19,62 @@ from grete.protocol.frames import decode_columns
 from grete.protocol.ids import TopicPartition
 from grete.replay.audit.sent import Reached, is_watermark, number_of
 from grete.replay.audit.steps import PlaceLost, RemadeMessage, ValueOf, offsets
-from grete.settings import Settings
 from grete.state.read.checkpoints.snapshots import Snapshot
 from grete.state.read.recorded_task import recorded_between
 from grete.stores.overlay.overlay import Overlay
 
 
 class LogicalSteps:
-    """Task (stage, partition), in deterministic mode."""
+    """A task in deterministic mode."""
 
-    processor: Processor
-    _pass: LogicalPass
+    def __init__(self, task: HistoryTask, overlay: Overlay) -> None:
+        self._task, self._overlay, self._wiring = task, overlay, task.job_task.wiring
+        self._channels = task.channels
+        self._digests = {digest_key(place) for place in self._wiring.outputs}
 
-    def __init__(  # as they come in
-        self,
-        job: Job,
-        stage: StageGraph,
-        wiring: TaskWiring,
-        partition: int,
-        overlay: Overlay,
-        settings: Settings,
-        outside: Mapping[str, int],
-    ) -> None:
-        self._own = job, stage, partition
-        self._wiring, self._overlay, self._settings, self._outside = wiring, overlay, settings, outside
-        self._channels = channels_of(job.topology(), stage.ordinal, partition)
-        self._digests = {digest_key(place) for place in wiring.outputs}
-        self._order = LogicalOrder()
-
-    def reset(self, log: LogReader, begin: int, before: Commit, after: Snapshot) -> None:
+    def task(self, log: LogReader, begin: int, before: Commit, after: Snapshot) -> HistoryTask:
         """As of TaskSteps."""
         assert before.deterministic is not None
         assert after.commit.deterministic is not None
         first_t, last_t = before.deterministic.last_t, after.commit.deterministic.last_t
         recorded = recorded_between(log, after.changelog, begin, after.offset + 1)
         kept = KeptResults(self._overlay.store(META)).load()
-        self._order = LogicalOrder(
+        order = LogicalOrder(
             -1,
             dict.fromkeys(self._wiring.external, 0),
             [each for each in recorded.decisions if first_t < each.first_t and each.last_t <= last_t],
             is_live=True,
             calls={**kept, **{number: results for note in recorded.calls for number, results in note.records}},
         )
-        stage = self._own[1]
-        self._pass = LogicalPass(
-            *self._own,
-            self._overlay,
-            self._settings,
-            self._outside,
-            outputs=False,
-            order=self._order,
-            is_recorded=True,
-            caller=NoCalls(stage.name) if stage.awaits else None,
-        )
-        self.processor = self._pass.processor
-        self.processor.reset()
+        self._task = self._task._replace(order=order)
+        return self._task
 
     def run(
-        self, log: LogReader, before: Commit, after: Commit, taken: Sequence[RemadeMessage], value_of: ValueOf
-    ) -> tuple[int, list[Frame]]:
+        self,
+        made: Pass,
+        log: LogReader,
+        before: Commit,
+        after: Commit,
+        taken: Sequence[RemadeMessage],
+        value_of: ValueOf,
+    ) -> list[Frame]:
         """As of TaskSteps. Raises PlaceLost: of what was ``taken``, records are missing."""
         pieces = [*self._external(log, before, after), *self._streams(before, after, taken)]
-        pieces += self._order.idle({source: number for (_, source), number in self._channels.items()})
+        pieces += self._task.order.idle({source: number for (_, source), number in self._channels.items()})
         pieces.sort(key=lambda piece: piece[:3])
         sent: list[Frame] = []
         for piece in merged(pieces, max(2, len(self._channels))):  # watermarks have places within frames
-            self._pass.take(piece)
-            self._wait_for_calls(until_none=False)
-            sent += self._pass.frames(tell=True)
-            self._pass.external()
-            self.processor.requests.forget()
+            sent += frames_of(processed(made, piece))
         at = value_of(META, AT)
         reached = Reached.of(self._wiring, after, value_of)
-        self._pass.end_at(-1 if at is None else logical_time_of(at), has_told=reached.has_told)
-        self._wait_for_calls(until_none=True)
-        sent += self._pass.frames(tell=True)
-        self._pass.external()
-        return self._pass.records.total(), sent
+        made.end(LiveTime(commit=(-1 if at is None else logical_time_of(at), reached.has_told)))
+        return sent + frames_of(left(made))
 
     def is_compared(self, store: int, key: bytes) -> bool:
         """As of TaskSteps: what it has sent into streams by its digests; what is outside is not made again."""
         if store != META:
             return store != OUTBOX
         return key in self._digests or not (is_kept(key) or is_of_outputs(key))
-
-    def _wait_for_calls(self, *, until_none: bool) -> None:
-        in_flight = self.processor.in_flight
-        while in_flight is not None and (in_flight.count if until_none else in_flight.full):
-            if not in_flight.work():
-                time.sleep(CALLS_MS / 1000)
 
     def _external(self, log: LogReader, before: Commit, after: Commit) -> Iterator[Piece]:
         """Yield the records from outside between two commits, with the times that they were given."""
@@ -123,8 +83,8 @@ class LogicalSteps:
             begin = begins.get(partition, self._wiring.starts.get(partition, 0))
             read = rows(log, partition, begin, end, acknowledged=end)
             number = self._channels[OUTSIDE, partition]
-            pieces = pieces_of_rows(partition, number, read, self._settings.batch_bytes_max)
-            yield from self._order.of(partition, self._wiring.producer, (), pieces, first=False)
+            pieces = pieces_of_rows(partition, number, read, self._task.settings.batch_bytes_max)
+            yield from self._task.order.of(partition, self._wiring.producer, (), pieces, first=False)
 
     def _streams(self, before: Commit, after: Commit, taken: Sequence[RemadeMessage]) -> Iterator[Piece]:
         """Yield the part of what was sent that was processed between two commits."""

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from grete.batch.frames import Frame
+from grete.batch.history_task import HistoryTask
+from grete.batch.passes import Pass
 from grete.errors import FrameworkError
-from grete.execution.task_code.processor import Processor
 from grete.ports import LogReader
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
@@ -68,18 +69,22 @@ class PlaceLost(FrameworkError):
 
 
 class TaskSteps(Protocol):
-    """Makes steps of one task over a copy of its state."""
+    """The steps of one task over a copy of its state."""
 
-    processor: Processor
-
-    def reset(self, log: LogReader, begin: int, before: Commit, after: Snapshot) -> None:
-        """Begin a step from the commit ``before``, at offset ``begin`` of the changelog, over the copy as it is."""
+    def task(self, log: LogReader, begin: int, before: Commit, after: Snapshot) -> HistoryTask:
+        """Return the task of a step from the commit ``before``, at offset ``begin`` of the changelog."""
         ...
 
     def run(
-        self, log: LogReader, before: Commit, after: Commit, taken: Sequence[RemadeMessage], value_of: ValueOf
-    ) -> tuple[int, list[Frame]]:
-        """Make it; return how many records, and what is sent. ``taken``: of the tasks before it, maybe more."""
+        self,
+        made: Pass,
+        log: LogReader,
+        before: Commit,
+        after: Commit,
+        taken: Sequence[RemadeMessage],
+        value_of: ValueOf,
+    ) -> list[Frame]:
+        """Make the step; return what is sent. ``taken``: of the tasks before it, maybe more."""
         ...
 
     def is_compared(self, store: int, key: bytes) -> bool:
@@ -109,3 +114,9 @@ class Tally:
 def offsets(commit: Commit) -> dict[TopicPartition, int]:
     """Return the offset of the first record not included in a commit, by partition from outside."""
     return {TopicPartition(entry.topic, entry.partition): entry.offset for entry in commit.external}
+
+
+def records_between(before: Snapshot, after: Snapshot) -> int:
+    """Return the number of offsets from outside between two commits of a task."""
+    begins = offsets(before.commit)
+    return sum(end - begins.get(partition, 0) for partition, end in offsets(after.commit).items())

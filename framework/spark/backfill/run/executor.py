@@ -14,15 +14,16 @@ from grete.api.jobs.definition import decode_definition, take_over
 from grete.api.jobs.job import Job
 from grete.batch.channels import channels_of
 from grete.batch.frames import Frame
+from grete.batch.history_task import HistoryTask
 from grete.batch.logical_order import LogicalOrder, recorded_order
-from grete.batch.passes import HISTORY_ALONE
+from grete.batch.passes import HISTORY_ALONE, Sent
 from grete.batch.record_order import Piece, piece_of_message
 from grete.batch.task import BatchTask
 from grete.core.deterministic.logical_watermarks import NEVER
 from grete.core.graph.task_topology import wire
+from grete.execution.job_task import JobTask
 from grete.execution.timing.event_time import OUTSIDE
 from grete.job.loader import load_job
-from grete.ports import ExternalRecord
 from grete.protocol.envelope import Header, MessageType, encode_header
 from grete.protocol.frames import encode_columns
 from grete.protocol.ids import TopicPartition
@@ -44,15 +45,15 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
     job = _job(plan)
     stage, order = job.stages[plan.stage], _order_of(plan, job, partition)
     task = BatchTask(
-        job,
-        stage,
-        partition,
-        plan.settings,
-        plan.outside,
-        outputs=plan.outputs,
-        order=order,
-        is_recorded=plan.is_recorded,
-        makes_calls=plan.makes_calls,
+        HistoryTask(
+            JobTask(stage, job.topology(), partition),
+            plan.settings,
+            plan.outside,
+            outputs=plan.outputs,
+            order=order,
+            is_recorded=plan.is_recorded,
+            makes_calls=plan.makes_calls,
+        )
     )
     report = BackfilledTask(partition, 0, 0, 0, 0, 0)
     recorded: Recorded | None = None
@@ -182,9 +183,7 @@ def _read_pieces(
 # --- Output ---
 
 
-def _sent(
-    plan: StagePlan, job: Job, report: BackfilledTask, parts: Iterable[list[Frame] | list[ExternalRecord]]
-) -> Iterator[Any]:
+def _sent(plan: StagePlan, job: Job, report: BackfilledTask, parts: Iterable[Sent]) -> Iterator[Any]:
     """Yield the records that a task sends as batches, and count them."""
     letters = {topic.name for topic in job.stages[plan.stage].dead_letters()}
     for sent in parts:
