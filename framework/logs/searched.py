@@ -4,10 +4,10 @@ Each place of a log on Kafka costs a seek, which takes 15 ms; a search for the n
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Self
 
-from grete.open_transaction import OpenTransaction
+from grete.logs.delegating import DelegatingReader
 from grete.ports import LogReader, LogRow
 from grete.protocol.ids import TopicPartition
 from grete.settings import MiB
@@ -16,7 +16,7 @@ KEPT_BYTES_MAX = 32 * MiB  # beyond, all that was read is dropped
 ROW_BYTES = 48  # what a row counts beside its key and value, as in the logs
 
 
-class SearchedLog:
+class SearchedLog(DelegatingReader):
     """Keeps what was read, in memory, and looks at the log itself for what comes later and for bounds.
 
     For one search: what is trimmed meanwhile is still found.
@@ -24,7 +24,7 @@ class SearchedLog:
 
     def __init__(self, log: LogReader) -> None:
         """The log stays its owner's: to close this does nothing."""
-        self._log = log
+        super().__init__(log)
         self._kept: dict[TopicPartition, list[tuple[int, list[LogRow]]]] = {}  # (offset asked for, rows), newest first
         self._bytes = 0
 
@@ -37,7 +37,7 @@ class SearchedLog:
         """Return messages from ``offset`` on, as ``LogReader.read`` does; those that are kept, whatever their size."""
         if kept := self._at(partition, offset):
             return kept
-        found = self._log.read(partition, offset, max_bytes)
+        found = self.log.read(partition, offset, max_bytes)
         if found:
             self._bytes += sum(ROW_BYTES + len(row.key or b"") + len(row.value or b"") for row in found)
             if self._bytes > KEPT_BYTES_MAX:
@@ -52,38 +52,18 @@ class SearchedLog:
                 return rows[bisect_left(rows, offset, key=_offset) :]
         return []
 
-    def partitions(self, topic: str) -> int | None:
-        """Return the number of partitions, or None if there is no such topic."""
-        return self._log.partitions(topic)
-
-    def topics(self) -> Sequence[str]:
-        """Return the names of all topics, sorted."""
-        return self._log.topics()
-
-    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        """Return (offset of the first message still there, offset of the next message to come), as of now."""
-        return self._log.bounds(partition)
-
-    def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the bounds of each, as of now."""
-        return self._log.all_bounds(partitions)
-
-    def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
-        """Return the open transactions behind the bounds, as of now."""
-        return self._log.open_transactions(partitions)
-
     def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Tell the log of what is not kept."""
-        self._log.expect({each: span for each, span in spans.items() if not self._at(each, span[0])})
+        self.log.expect({each: span for each, span in spans.items() if not self._at(each, span[0])})
 
     def at_hand(self, partition: TopicPartition, offset: int) -> bool:
         """Tell whether it is kept, or the log has it."""
-        return bool(self._at(partition, offset)) or self._log.at_hand(partition, offset)
+        return bool(self._at(partition, offset)) or self.log.at_hand(partition, offset)
 
     def leave(self, partition: TopicPartition) -> None:
         """Forget a partition."""
         self._kept.pop(partition, None)
-        self._log.leave(partition)
+        self.log.leave(partition)
 
     def close(self) -> None:
         """Do nothing."""

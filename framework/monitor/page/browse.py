@@ -5,7 +5,7 @@ Each answer is a page of rows of bounded size, from a read of bounded time and b
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from grete.errors import ConfigError, TransientError
 from grete.execution.records.decoding import headers_of
 from grete.job.dead_letters import Letter, letter_of, serdes_of
 from grete.job.metadata import pinned_settings
-from grete.open_transaction import OpenTransaction
+from grete.logs.delegating import DelegatingReader
 from grete.ports import JobLogReader, LogRow, MetadataReader
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
@@ -107,16 +107,17 @@ class LogPage(NamedTuple):
         return RowsPage(self.partitions, self.start, self.end, last if last < self.end else None, rows)
 
 
-class BoundedReader:
+class BoundedReader(DelegatingReader):
     """A log's reading half that gives up after a time, or after a number of bytes: somebody waits for the answer."""
 
     def __init__(self, log: JobLogReader, seconds: float = READ_S_MAX, bytes_max: int = READ_BYTES_MAX) -> None:
-        self._log, self._until_s, self._left = log, time.monotonic() + seconds, bytes_max
+        super().__init__(log)
+        self._metadata, self._until_s, self._left = log.read_metadata, time.monotonic() + seconds, bytes_max
         self._said = f"more than {seconds:.0f} s, or {bytes_max >> 20} MiB of the log"
 
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         """Read as the log does. Raises TransientError at the bound."""
-        rows = self._log.read(partition, offset, max_bytes)
+        rows = super().read(partition, offset, max_bytes)
         self._left -= sum(len(row.key or b"") + len(row.value or b"") for row in rows)
         if self._left < 0 or time.monotonic() > self._until_s:
             raise TransientError(
@@ -125,45 +126,9 @@ class BoundedReader:
             )
         return rows
 
-    def partitions(self, topic: str) -> int | None:
-        """As the log."""
-        return self._log.partitions(topic)
-
-    def topics(self) -> Any:
-        """As the log."""
-        return self._log.topics()
-
-    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        """As the log."""
-        return self._log.bounds(partition)
-
-    def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """As the log."""
-        return self._log.all_bounds(partitions)
-
-    def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
-        """As the log."""
-        return self._log.open_transactions(partitions)
-
-    def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """As the log."""
-        self._log.expect(spans)
-
-    def at_hand(self, partition: TopicPartition, offset: int) -> bool:
-        """As the log."""
-        return self._log.at_hand(partition, offset)
-
-    def leave(self, partition: TopicPartition) -> None:
-        """As the log."""
-        self._log.leave(partition)
-
     def read_metadata(self, job: str) -> MetadataReader:
         """As the log."""
-        return self._log.read_metadata(job)
-
-    def close(self) -> None:
-        """As the log."""
-        self._log.close()
+        return self._metadata(job)
 
 
 class Browse:
