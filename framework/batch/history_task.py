@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from grete.batch.channels import channels_of
 from grete.batch.logical_order import LogicalOrder
-from grete.batch.no_calls import NoCalls
+from grete.batch.no_calls import NoCalls, not_recorded
 from grete.execution.build import store_names
 from grete.execution.calls.ports import Caller
 from grete.execution.calls.shared import shared_calls
@@ -40,9 +40,13 @@ class HistoryTask(NamedTuple):
     @property
     def caller(self) -> Caller | None:
         """Return the one who makes the calls of its code; None: it makes none."""
+        stage, what = (
+            self.job_task.stage.name,
+            "for a record of the history that a backfill began with, which records none",
+        )
         if not self.job_task.stage.awaits:
             return None
-        return shared_calls() if self.makes_calls else NoCalls(self.job_task.stage.name)
+        return shared_calls() if self.makes_calls else NoCalls(lambda call: not_recorded(stage, f"calls {call} {what}"))
 
     def overlay(self, store: StateStore) -> Overlay:
         """Return the overlay of its state above a store."""

@@ -9,7 +9,7 @@ and all others those of the input decisions.
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from grete.batch.record_order import Piece, cut_at
 from grete.core.deterministic.logical_watermarks import NEVER
@@ -69,7 +69,7 @@ class LogicalOrder(NamedTuple):
                 waiting.append(part_of(rest, 0, room))
                 rest = part_of(rest, room, len(rest.keys))
                 if len(waiting[-1].keys) == room:
-                    yield piece._replace(**_decided(decisions.popleft(), waiting, producer))
+                    yield _decided(piece, decisions.popleft(), waiting, producer)
                     waiting.clear()
         if decisions:
             raise _other_records(
@@ -107,8 +107,8 @@ def _at(batch: RecordBatch, times: Sequence[int], producer: int) -> RecordBatch:
     return batch._replace(logical=(times, (producer,) * len(times)))
 
 
-def _decided(decision: InputDecision, parts: Sequence[RecordBatch], producer: int) -> dict[str, Any]:
-    """Return the fields of a piece that is the rows of a decision. Raises ConfigError if it began with another one."""
+def _decided(piece: Piece, decision: InputDecision, parts: Sequence[RecordBatch], producer: int) -> Piece:
+    """Return the piece with the rows of a decision. Raises ConfigError if that began with another row."""
     source, first_t = parts[0].source, decision.first_t
     if parts[0].offset_at(0) != decision.first_offset:
         raise _other_records(source, f"offset {decision.first_offset:,} is gone")
@@ -118,11 +118,8 @@ def _decided(decision: InputDecision, parts: Sequence[RecordBatch], producer: in
     cells = [*chain.from_iterable(part.headers or [None] * len(part.keys) for part in parts)]
     offsets = [part.offset_at(i) for part in parts for i in range(len(part.keys))]
     batch = RecordBatch(keys, values, stamps, cells if any(cells) else None, source=source, offset=offsets)
-    return {
-        "start": first_t,
-        "batch": _at(batch, range(first_t, first_t + len(keys)), producer),
-        "until": decision.last_t,
-    }
+    timed = _at(batch, range(first_t, first_t + len(keys)), producer)
+    return piece._replace(start=first_t, batch=timed, until=decision.last_t)
 
 
 def _other_records(source: TopicPartition, what: str) -> ConfigError:

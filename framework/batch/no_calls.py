@@ -1,22 +1,24 @@
-"""An audit asks no service unless it is told to: a call whose result is not recorded is an error."""
+"""Code that runs again asks no service unless it is told to: a call whose result is not recorded is an error."""
 
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 from grete.api.tasks.calls import AnyCall
 from grete.errors import ConfigError
 
 
 class NoCalls:
-    """A Caller that makes no calls."""
+    """A Caller that makes no calls. ``refused``: the error, once there was one, for the code may have caught it."""
 
-    def __init__(self, stage: str) -> None:
-        self._stage = stage
+    def __init__(self, refuse: Callable[[str], ConfigError]) -> None:
+        """``refuse`` returns the error for a call, by its name."""
+        self._refuse = refuse
+        self.refused: ConfigError | None = None
 
-    def begin(self, call: AnyCall, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> NoReturn:
+    def begin(self, call: AnyCall, _args: object, _kwargs: object) -> NoReturn:
         """Raise ConfigError."""
-        raise not_recorded(
-            self._stage, f"calls {call.name} for a record of the history that a backfill began with, which records none"
-        )
+        self.refused = self._refuse(call.name)
+        raise self.refused
 
 
 def not_recorded(stage: str, why: str) -> ConfigError:

@@ -6,16 +6,14 @@ The same driver, core and code run as in a worker. Other tasks do not: what they
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from grete.api.jobs.job import Job
 from grete.api.jobs.versions import FIRST
-from grete.api.tasks.calls import AnyCall
+from grete.batch.no_calls import NoCalls
 from grete.errors import ConfigError, FrameworkError
-from grete.execution.calls.ports import Pending
 from grete.execution.job_task import JobTask
 from grete.execution.sinks.sink_targets import no_sinks
 from grete.execution.task_code.ports import Runner
@@ -56,19 +54,11 @@ class TaskRun:
     differences: list[EntryDifference] = field(default_factory=list)
 
 
-class RefusedCalls:
-    """Makes no call: only results that were recorded are there."""
-
-    def __init__(self) -> None:
-        self.refused: ConfigError | None = None
-
-    def begin(self, call: AnyCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pending:
-        """Raise ConfigError."""
-        self.refused = ConfigError(
-            f"the task calls {call.name}, and the incident holds no result of this call: run with --calls to let it be "
-            "made from here"
-        )
-        raise self.refused
+def _not_in_file(call: str) -> ConfigError:
+    return ConfigError(
+        f"the task calls {call}, and the incident holds no result of this call: run with --calls to let it be made "
+        "from here"
+    )
 
 
 class _Pins:
@@ -118,7 +108,7 @@ class IncidentRun:
         self.wiring = self._task.wiring
         self._commit = decode_commit(file.part(self._said.at.commit))
         self._rows = {each.at: file.rows(each) for each in self._said.inputs}
-        self._refused: RefusedCalls | None = None
+        self._refused: NoCalls | None = None
         self._recorded = self._read_changelog()
         self._decided_t = 1 << 63  # up to which logical time the outputs in the log are of inputs in the file
         if self.wiring.deterministic and not self.wiring.channels:  # behind it, when an input is idle is decided again
@@ -185,7 +175,7 @@ class IncidentRun:
             msgspec.convert(known, Settings), downstream_lag_messages_max=(1 << 31) - 1
         )  # it has no reader here
         # only the run that is shown makes calls, and each once
-        self._refused = None if self._makes_calls and upto is None else RefusedCalls()
+        self._refused = None if self._makes_calls and upto is None else NoCalls(_not_in_file)
         return HostedTask(self._task, settings, history, no_sinks, self._refused)
 
     @property
