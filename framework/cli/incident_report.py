@@ -4,7 +4,8 @@ import pdb as debugger  # noqa: T100  # it is asked for, by --pdb
 from collections.abc import Iterator
 from itertools import islice
 from types import TracebackType
-from typing import Any
+
+import msgspec
 
 from grete.cli.output.progress import counted
 from grete.errors import FrameworkError
@@ -96,23 +97,41 @@ def _records(rows: PackedRows, row: LogRow) -> Iterator[tuple[str, MadeOutput]]:
             yield f", record {sent.seq}", sent
 
 
-def plain_run(file: IncidentFile, ran: TaskRun) -> dict[str, Any]:
-    """Return the result as JSON has it."""
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The result as JSON has it."""
+
+    task: str
+    checkpoint_id: int
+    read: dict[str, int]
+    outputs: dict[str, int]
+    compared: int
+    same: int
+    uncommitted: int
+    state_compared: int | None
+    state_different: int
+    error: dict[str, str | int] | None
+    traceback: str | None
+
+
+def row_of_run(file: IncidentFile, ran: TaskRun) -> RunRow:
+    """Return the result."""
     error = ran.error
-    told = None if error is None else error.plain() if isinstance(error, FrameworkError) else {"error": str(error)}
-    return {
-        "task": file.manifest.task,
-        "checkpoint_id": file.manifest.at.checkpoint_id,
-        "read": {str(at): offset for at, offset in ran.read.items()},
-        "outputs": {str(each.partition): len(each.sent) for each in ran.outputs},
-        "compared": sum(each.compared for each in ran.outputs),
-        "same": sum(each.same for each in ran.outputs),
-        "uncommitted": len(ran.uncommitted),
-        "state_compared": ran.states,
-        "state_different": len(ran.differences),
-        "error": told,
-        "traceback": None if error is None else user_traceback(error.__cause__ or error),
-    }
+    told: dict[str, str | int] | None = None if error is None else {"error": str(error)}
+    if isinstance(error, FrameworkError):
+        told = error.plain()
+    return RunRow(
+        task=file.manifest.task,
+        checkpoint_id=file.manifest.at.checkpoint_id,
+        read={str(at): offset for at, offset in ran.read.items()},
+        outputs={str(each.partition): len(each.sent) for each in ran.outputs},
+        compared=sum(each.compared for each in ran.outputs),
+        same=sum(each.same for each in ran.outputs),
+        uncommitted=len(ran.uncommitted),
+        state_compared=ran.states,
+        state_different=len(ran.differences),
+        error=told,
+        traceback=None if error is None else user_traceback(error.__cause__ or error),
+    )
 
 
 def debug(ran: TaskRun) -> None:

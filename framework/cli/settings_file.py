@@ -6,9 +6,9 @@ The file has each setting under the one name that it has everywhere, in the tabl
 
 import os
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from grete.errors import ConfigError
 from grete.logs.address import EMBEDDED, LogAddress
@@ -78,7 +78,7 @@ def _read(file: Path | None) -> SettingsFile:
         require_own(path, f"name it by --settings {DEFAULT} if you trust it")
     try:
         with path.open("rb") as opened:
-            return _parsed(tomllib.load(opened))
+            return _parsed(tomllib.load(opened).items())
     except OSError as error:
         raise ConfigError(f"--settings {path}: {error.strerror}: name a file in TOML") from error
     except tomllib.TOMLDecodeError as error:
@@ -87,9 +87,9 @@ def _read(file: Path | None) -> SettingsFile:
         raise ConfigError(f"{path}: {error}", setting=error.setting) from error
 
 
-def _parsed(document: dict[str, Any]) -> SettingsFile:
+def _parsed(document: Iterable[tuple[str, object]]) -> SettingsFile:
     found = SettingsFile({}, {})
-    for name, value in document.items():
+    for name, value in document:
         if isinstance(value, dict):
             _check_table(name)
             for key, each in value.items():

@@ -5,6 +5,8 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 
+import msgspec
+from msgspec.structs import asdict
 from rich.console import Console
 
 from grete.api.jobs.job import Job
@@ -24,6 +26,19 @@ from grete.state.read.shown import decoded_plain
 from grete.stores.overlay.expiring_store import EXPIRY_BYTES
 
 SAID_S = 60.0  # between two lines about an audit that finds nothing
+
+
+class DifferenceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry that differs, as JSON has it. None: it is not there."""
+
+    after: int
+    checkpoint: int
+    stage: str
+    partition: int
+    store: str
+    key: object
+    in_changelog: object
+    recomputed: object
 
 
 def follow_job(named: NamedJob, *, share: float, http: str | None, as_json: bool) -> bool:
@@ -97,7 +112,7 @@ class AuditTold:
             if self._as_json:
                 print_json(row)
             else:
-                self._screen.say("differs: " + ", ".join(f"{name} {value!r}" for name, value in row.items()))
+                self._screen.say("differs: " + ", ".join(f"{name} {value!r}" for name, value in asdict(row).items()))
         if (more := sum(step.wrong.values()) - len(step.differences)) > 0:
             self._screen.say(f"… and {more:,} more between checkpoints {step.after} and {step.checkpoint_id}")
         if first and counts.keys:
@@ -113,8 +128,8 @@ class AuditTold:
         )
 
 
-def _row(job: Job, step: AuditStep, difference: WrongEntry) -> dict[str, Any]:
-    """Return a difference as JSON has it: decoded, where the store is one of the user's."""
+def _row(job: Job, step: AuditStep, difference: WrongEntry) -> DifferenceRow:
+    """Return a difference, decoded where the store is one of the user's."""
     stores = {store.name: store for store in job.stage(difference.stage).all_stores()}
     declared = stores.get(difference.store)
 
@@ -125,13 +140,13 @@ def _row(job: Job, step: AuditStep, difference: WrongEntry) -> dict[str, Any]:
             return decoded_plain(declared.key, raw)
         return decoded_plain(declared.value, raw if declared.ttl_ms is None else raw[EXPIRY_BYTES:])
 
-    return {
-        "after": step.after,
-        "checkpoint": step.checkpoint_id,
-        "stage": difference.stage,
-        "partition": difference.partition,
-        "store": difference.store,
-        "key": cell(difference.key, key=True),
-        "in_changelog": cell(difference.found),
-        "recomputed": cell(difference.expected),
-    }
+    return DifferenceRow(
+        after=step.after,
+        checkpoint=step.checkpoint_id,
+        stage=difference.stage,
+        partition=difference.partition,
+        store=difference.store,
+        key=cell(difference.key, key=True),
+        in_changelog=cell(difference.found),
+        recomputed=cell(difference.expected),
+    )

@@ -4,7 +4,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from json import loads
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from grete.api.jobs.job import Job
-from grete.cli.incident_report import debug, plain_run, tell_run
+from grete.cli.incident_report import debug, row_of_run, tell_run
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.options import AsJson
@@ -26,7 +25,7 @@ from grete.errors import ConfigError, ExitCode
 from grete.job.loader import load_job
 from grete.job.metadata import pinned_settings
 from grete.logs.address import read_options
-from grete.replay.incident.file import IncidentFile, Manifest, write
+from grete.replay.incident.file import EndLine, IncidentFile, Manifest, write
 from grete.replay.incident.pack import PackRequest, pack, wiring_named
 from grete.replay.incident.run import IncidentRun, check_runnable
 from grete.settings import Settings
@@ -131,10 +130,10 @@ def _pack(named: NamedJob, request: PackRequest, task: str | None, output: Path 
     print(f"grete incident {'run' if request.values else 'show'} {path}")
 
 
-def _task_of(job: Job, errors: dict[str, dict[str, Any]]) -> str:
+def _task_of(job: Job, errors: dict[str, EndLine]) -> str:
     """Return the task that is meant if none is named. Raises ConfigError naming them all."""
     names = [wiring.name for wiring in all_wirings(job)]
-    failed = max(errors, key=lambda name: str(errors[name].get("timestamp", "")), default=None)
+    failed = max(errors, key=lambda name: errors[name].timestamp, default=None)
     if failed is None and len(names) > 1:
         raise ConfigError(
             f"job {job.name!r} has {len(names)} tasks, and no worker's log here says which one has failed: name it by "
@@ -143,9 +142,9 @@ def _task_of(job: Job, errors: dict[str, dict[str, Any]]) -> str:
     return names[0] if failed is None else failed
 
 
-def _errors(job: Job, logs: Path) -> dict[str, dict[str, Any]]:
+def _errors(job: Job, logs: Path) -> dict[str, EndLine]:
     """Return task → the last line of its worker's log that says why it ended."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, EndLine] = {}
     names = {wiring.name for wiring in all_wirings(job)}
     for path in sorted(logs.glob("worker-*.log")):
         number = path.stem.removeprefix("worker-")
@@ -154,13 +153,11 @@ def _errors(job: Job, logs: Path) -> dict[str, dict[str, Any]]:
             lines = file.read().decode(errors="replace").splitlines()
         for line in lines:
             try:
-                said = loads(line)
-            except ValueError:
+                said = msgspec.json.decode(line, type=EndLine)
+            except msgspec.MsgspecError:
                 continue  # what the job has printed
-            if not isinstance(said, dict) or said.get("level") != "ERROR" or "error" not in said:
-                continue
-            name = said.get("task") or f"{said.get('stage')}-{number}"
-            if name in names:
+            name = said.task or f"{said.stage}-{number}"
+            if said.level == "ERROR" and said.error is not None and name in names:
                 found[name] = said
     return found
 
@@ -204,7 +201,7 @@ def _told(manifest: Manifest) -> dict[str, str]:
     changed = {name: value for name, value in manifest.settings.items() if value != getattr(Settings(), name, None)}
     told["settings"] = ", ".join(f"{name}={value}" for name, value in changed.items()) or "all at their defaults"
     if manifest.error is not None:
-        told["error"] = str(manifest.error.get("error") or manifest.error.get("event"))
+        told["error"] = manifest.error.error or manifest.error.event
     return told
 
 
@@ -236,7 +233,7 @@ def incident_run(
         with packed.believed():
             ran = IncidentRun(packed, loaded, calls=calls).run()
         if json:
-            print_json(plain_run(packed, ran))
+            print_json(row_of_run(packed, ran))
         else:
             tell_run(packed, ran)
         if pdb:

@@ -3,6 +3,7 @@
 import sys
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from grete.api.topics.topic import Topic
@@ -18,6 +19,18 @@ from grete.protocol.ids import TopicPartition
 from grete.state.read.shown import decoded, decoded_plain, external_topics, last_rows, rows_from
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Read the external topics of a job.")
+
+
+class RecordRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A record as JSON has it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: object
+    value: object
+    headers: list[tuple[str, str | None]]
 
 
 @app.callback()
@@ -52,17 +65,16 @@ def topic_read(
             print(text, file=sys.stderr)  # not among the records, which a program may read
 
 
-def _record(topic: Topic[Any, Any], at: TopicPartition, row: LogRow) -> dict[str, Any]:
-    """Return a record as JSON has it."""
-    return {
-        "topic": at.topic,
-        "partition": at.partition,
-        "offset": row.offset,
-        "timestamp_ms": row.timestamp_ms,
-        "key": decoded_plain(topic.key, row.key, row.headers),
-        "value": decoded_plain(topic.value, row.value, row.headers),
-        "headers": [
-            [name, None if content is None else content.decode(errors="replace")]
+def _record(topic: Topic[Any, Any], at: TopicPartition, row: LogRow) -> RecordRow:
+    return RecordRow(
+        topic=at.topic,
+        partition=at.partition,
+        offset=row.offset,
+        timestamp_ms=row.timestamp_ms,
+        key=decoded_plain(topic.key, row.key, row.headers),
+        value=decoded_plain(topic.value, row.value, row.headers),
+        headers=[
+            (name, None if content is None else content.decode(errors="replace"))
             for name, content in headers_of(row.headers)
         ],
-    }
+    )

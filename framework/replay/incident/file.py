@@ -7,9 +7,10 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from grete.errors import ConfigError, FrameworkError
 from grete.execution.records.user_traceback import user_traceback
@@ -69,6 +70,35 @@ class PackedCode(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, str]  # path from the folder of the code → part
 
 
+class EndLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The line of a worker's log that says why it ended."""
+
+    timestamp: str = ""
+    level: str = ""
+    id: str | None = None
+    event: str = ""
+    job: str | None = None
+    worker: int | None = None
+    task: str | None = None
+    stage: str | None = None
+    partition: int | None = None
+    generation: int | None = None
+    topic: str | None = None
+    offset: int | None = None
+    checkpoint_id: int | None = None
+    setting: str | None = None
+    kind: str | None = None
+    code: str | None = None
+    error: str | None = None
+    cause: str | None = None
+    traceback: str | None = None
+    exc_info: str | None = None
+
+    def without_values(self) -> "EndLine":
+        """Return the line without the texts that may quote a record."""
+        return replace(self, error=None, cause=None, traceback=None, exc_info=None)
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The content of an incident file. ``values`` False: keys, values and headers are lengths and digests."""
 
@@ -95,7 +125,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     code: PackedCode | None
     fingerprint: str  # of the job's code, packed or not
-    error: dict[str, Any] | None  # the line of the worker's log that ended it, if there is one
+    error: EndLine | None
     digests: dict[str, tuple[int, str]]  # part → bytes, SHA-256
 
 

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import distributions
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import asdict
 
@@ -18,7 +18,7 @@ from grete.logs.partition_reader import rows as rows_between
 from grete.ports import JobLogReader, LogRow
 from grete.protocol.ids import TopicPartition, split_producer_id
 from grete.replay.incident.code import code_of, fingerprint_of
-from grete.replay.incident.file import Manifest, PackedCode, PackedRows, StateOf, digest_of, encode
+from grete.replay.incident.file import EndLine, Manifest, PackedCode, PackedRows, StateOf, digest_of, encode
 from grete.replay.incident.hidden import Hider
 from grete.replay.recorded import State, with_data
 from grete.settings import Settings, without_password
@@ -43,7 +43,7 @@ class PackRequest(NamedTuple):
     settings: Settings
     log: str
     options: dict[str, str]
-    error: dict[str, Any] | None
+    error: EndLine | None
 
 
 def wiring_named(job: Job, task: str) -> TaskWiring:
@@ -140,22 +140,16 @@ class _Packing:
             outputs=outputs,
             topics=topics,
             metadata=pins,
-            settings=_shown(asdict(wanted.settings)),
+            settings=_shown(wanted.settings),
             log=wanted.log,
             options={name: _redacted(name, value) for name, value in wanted.options.items()},
             versions=_versions(),
             code=code,
             fingerprint=fingerprint,
-            error=self._error(),
+            error=wanted.error if wanted.error is None or wanted.values else wanted.error.without_values(),
             digests={name: digest_of(data) for name, data in self._parts.items()},
         )
         return manifest, self._parts
-
-    def _error(self) -> dict[str, Any] | None:
-        error = self._wanted.error
-        if error is None or self._wanted.values:
-            return error
-        return {name: value for name, value in error.items() if name not in ("error", "traceback", "cause", "exc_info")}
 
     # --- state ---
 
@@ -314,6 +308,7 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), "system": platform.platform()} | dict(sorted(found.items()))
 
 
-def _shown(settings: dict[str, Any]) -> dict[str, Any]:
+def _shown(settings: Settings) -> dict[str, str | int | float]:
     """Return settings without passwords: the file goes to other people."""
-    return {name: without_password(value) if isinstance(value, str) else value for name, value in settings.items()}
+    values = asdict(settings).items()
+    return {name: without_password(value) if isinstance(value, str) else value for name, value in values}

@@ -13,16 +13,20 @@ from grete.spark.format.options import Options
 StoredOffset = dict[str, Any]  # of a query: Spark keeps it as JSON, and gives it back
 
 
-class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class OnDriver:
+    """A reader that stays on the driver. A part says all that an executor needs, where the job's code need not be."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Take nothing to the executors."""
+        return {}
+
+
+class FollowingReader(OnDriver, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The driver asks it again and again what is new; on Kafka a connection for each look would cost more than that."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self._log: JobLogReader | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Take nothing to the executors: a part says all, and the job's code need not be there."""
-        return {}
 
     @contextmanager
     def log(self) -> Iterator[JobLogReader]:

@@ -10,6 +10,7 @@ from grete.errors import ConfigError
 from grete.protocol.ids import TopicPartition
 from grete.spark.format.change_stream import STREAM_OPTIONS, ChangeStreamReader
 from grete.spark.format.columns import Column, column
+from grete.spark.format.following import OnDriver
 from grete.spark.format.options import Options, checkpoint_of, find_store, read_options
 from grete.spark.format.parts import Part
 from grete.spark.format.reader import COMMITS_DDL, StatePlan, StreamPlan, commits_of, producers_of, state, stream
@@ -19,17 +20,13 @@ from grete.state.pins.pinning import check_readable
 from grete.state.read.checkpoints.snapshots import id_of_all, snapshots
 
 
-class _Reader(DataSourceReader):
+class _Reader(OnDriver, DataSourceReader):
     """Reads what ``partitions`` planned. ``equal``: filters on columns that decide what is read at all."""
 
     def __init__(self, options: Options, *pushed: str) -> None:
         self.options = options
         self.pushed = ("partition", *pushed)
         self.equal: dict[str, Any] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Take nothing to the executors: a partition says all, and the job's code need not be there."""
-        return {}
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
         """Take the filters that choose partitions or the checkpoint; Spark applies the others."""

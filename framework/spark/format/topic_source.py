@@ -23,7 +23,7 @@ from grete.logs.partition_reader import rows
 from grete.ports import JobLogReader, LogRow
 from grete.protocol.ids import TopicPartition
 from grete.spark.format.columns import Column, column
-from grete.spark.format.following import FollowingReader, StoredOffset
+from grete.spark.format.following import FollowingReader, OnDriver, StoredOffset
 from grete.spark.format.options import Options, Where, batch_limit, read_options, starting_offsets
 from grete.spark.format.parts import Part, wait_for_end
 from grete.state.read.shown import external_topics
@@ -88,13 +88,9 @@ def _topic(options: Options) -> Topic[Any, Any]:
     return topics[wanted]
 
 
-class _TopicReader(DataSourceReader):
+class _TopicReader(OnDriver, DataSourceReader):
     def __init__(self, options: Options) -> None:
         self._options = options
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Take nothing to the executors: a part says all, and the job's code need not be there."""
-        return {}
 
     def partitions(self) -> Sequence[Part]:
         """Plan: every partition, up to its present end."""
