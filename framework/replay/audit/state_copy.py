@@ -7,12 +7,12 @@ from grete.api.jobs.graph import StageGraph
 from grete.core.changelog.changelog_fold import ChangelogFold, Segment
 from grete.errors import ConfigError, FrameworkError
 from grete.execution.build import store_names
-from grete.execution.changelog.changelog_writer import apply_segment
 from grete.logs.partition_reader import rows
 from grete.ports import LogReader
 from grete.protocol.changelog import REWRITTEN, decode_data
 from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
-from grete.state.read.checkpoints.snapshots import Snapshot, segments
+from grete.state.read.checkpoints.snapshots import Snapshot
+from grete.state.write.rebuild import position_of, rebuild
 from grete.stores.rocksdb.memory_use import RocksMemory
 from grete.stores.rocksdb.store import RocksStore
 
@@ -39,33 +39,23 @@ class StateCopy:
 
     def build(self, log: LogReader, snapshot: Snapshot) -> None:
         """Take the state of a commit from its changelog. Raises ConfigError: not retained any more."""
-        self.store.wipe()
-        for segment in segments(log, snapshot):
-            for message in segment.messages:
-                apply_segment(str(snapshot.changelog), self.store, message)
-        self.store.flush()
-        self.store.write((), encode_changelog_position(_position(snapshot)))
+        rebuild(self.store, log, snapshot)
 
     def bring_to(self, log: LogReader, snapshot: Snapshot) -> None:
         """Bring it to a commit, from whatever it is at, in one step. Raises as ``writes_between`` and ``build``."""
         at = self.at
-        if at == _position(snapshot):
+        if at == position_of(snapshot):
             return
         if at is None or not log.bounds(snapshot.changelog)[0] <= at.offset < snapshot.offset:
             self.build(log, snapshot)
             return
         writes = writes_between(log, at.offset, snapshot)
         rows_ = ((store, key, value) for (store, key), value in writes.items())
-        self.store.write(rows_, encode_changelog_position(_position(snapshot)))
+        self.store.write(rows_, encode_changelog_position(position_of(snapshot)))
 
     def close(self) -> None:
         """Close the store."""
         self.store.close()
-
-
-def _position(snapshot: Snapshot) -> ChangelogPosition:
-    commit = snapshot.commit
-    return ChangelogPosition(snapshot.offset, commit.generation, commit.checkpoint_id, commit.nonce)
 
 
 def segments_between(log: LogReader, after: int, snapshot: Snapshot) -> Iterator[Segment]:

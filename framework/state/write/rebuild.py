@@ -1,4 +1,4 @@
-"""Rebuilds the local stores of a job from its changelogs, as of a checkpoint."""
+"""Rebuilds local stores from their changelogs, as of a checkpoint."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +12,7 @@ from grete.settings import Settings
 from grete.state.read.checkpoints.snapshots import Snapshot, segments
 from grete.stores.rocksdb.memory_use import RocksMemory
 from grete.stores.rocksdb.open import open_store
+from grete.stores.rocksdb.store import RocksStore
 
 
 def replay(
@@ -25,16 +26,29 @@ def replay(
     for (graph, _), snapshot in zip(job.tasks(), snapshots, strict=True):
         store = open_store(directory / snapshot.task, store_names(graph), memory, graph.dropped_ids.values())
         try:
-            store.wipe()
-            count = 0
-            for segment in segments(log, snapshot):
-                count += sum(apply_segment(str(snapshot.changelog), store, message) for message in segment.messages)
-            store.flush()
-            commit_ = snapshot.commit
-            changelog_position = ChangelogPosition(
-                snapshot.offset, commit_.generation, commit_.checkpoint_id, commit_.nonce
-            )
-            store.write((), encode_changelog_position(changelog_position))
+            count = rebuild(store, log, snapshot)
         finally:
             store.close()
         yield snapshot.task, count
+
+
+def rebuild(store: RocksStore, log: LogReader, snapshot: Snapshot) -> int:
+    """Let a store hold the state of a commit, and nothing else; return the number of entries applied.
+
+    Raises ConfigError: not retained any more.
+    """
+    store.wipe()
+    applied = sum(
+        apply_segment(str(snapshot.changelog), store, message)
+        for segment in segments(log, snapshot)
+        for message in segment.messages
+    )
+    store.flush()
+    store.write((), encode_changelog_position(position_of(snapshot)))
+    return applied
+
+
+def position_of(snapshot: Snapshot) -> ChangelogPosition:
+    """Return the position of a store that holds the state of a commit."""
+    commit = snapshot.commit
+    return ChangelogPosition(snapshot.offset, commit.generation, commit.checkpoint_id, commit.nonce)
