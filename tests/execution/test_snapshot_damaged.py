@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from grete.cli.doctor.report import Report
-from grete.cli.doctor.snapshots import look
+from grete.cli.doctor.stored import look_at_snapshots
 from tasks.word_count import job as word_count
 from tests.execution.test_snapshot_install import TAKEN, Machines, has
 from tests.execution.test_snapshot_install import machines as machines_of
@@ -24,7 +24,7 @@ def test_the_next_snapshot_of_an_idle_job_writes_a_damaged_file_again(machines: 
     else:
         largest.write_bytes(largest.read_bytes()[:-1])
     report = Report()
-    look(report, word_count, machines.url)
+    look_at_snapshots(report, word_count, machines.url)
     assert ["1 of its files" in found.value for found in report.findings if found.level == "warning"] == [True]
     assert machines.take().uploaded is not None
     assert machines.take().uploaded is None

@@ -8,9 +8,9 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from grete.core.supervision.process_end import WorkerEnd
-from grete.monitor.busy import WINDOW_S, Busy
 from grete.monitor.causes import findings_of
 from grete.monitor.job_view import JobView, WorkerView
+from grete.monitor.watching import WINDOW_S, Busy
 from grete.protocol.report import DropCounts
 from tests.monitor.test_server import get
 from tests.monitor.views import view

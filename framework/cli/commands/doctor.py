@@ -7,8 +7,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from grete.cli.doctor import embedded, machine, snapshots
+from grete.cli.doctor import embedded, machine
 from grete.cli.doctor.report import Report
+from grete.cli.doctor.stored import look_at_snapshots
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.options import AsJson
@@ -38,7 +39,7 @@ def doctor(
     place = named.place(job, make=False).directory
     machine.look(report, job, place, settings, processes or job.workers)
     if settings.snapshot_url:
-        snapshots.look(report, job, settings.snapshot_url)
+        look_at_snapshots(report, job, settings.snapshot_url)
     if not hosts:
         embedded.look(report, job, place)
     else:

@@ -8,8 +8,8 @@ from collections import deque
 from pathlib import Path
 
 from grete.api.jobs.job import Job
-from grete.cli.doctor import changelogs
 from grete.cli.doctor.report import Report
+from grete.cli.doctor.stored import look_at_changelogs
 from grete.errors import FrameworkError
 from grete.logs.embedded.reader import EmbeddedReader
 
@@ -40,7 +40,7 @@ def _last_commits(job: Job, path: Path, *, used: bool) -> Report:
     report = Report()
     try:
         with contextlib.closing(EmbeddedReader(path, lambda _: _opened(path, used=used))) as log:
-            deque(changelogs.look(report, job, log), maxlen=0)
+            deque(look_at_changelogs(report, job, log), maxlen=0)
     except FrameworkError as error:
         report.failed("changelog", job.name, error)
     return report

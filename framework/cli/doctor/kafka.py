@@ -11,8 +11,8 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigEntry, ConfigResource, ResourceType
 
 from grete.api.jobs.job import Job
-from grete.cli.doctor import changelogs
 from grete.cli.doctor.report import Report
+from grete.cli.doctor.stored import look_at_changelogs
 from grete.errors import ConfigError, FrameworkError
 from grete.logs.kafka import KafkaReader
 from grete.logs.kafka.admin import Topics, identity_of
@@ -255,7 +255,7 @@ class Doctor:
     def _look_at_log(self, log: KafkaReader, there: set[str]) -> None:
         """Compare clocks by the newest commits, and the positions of the job with what its inputs still hold."""
         newest = 0
-        for wiring, last in changelogs.look(self._report, self._job, log):
+        for wiring, last in look_at_changelogs(self._report, self._job, log):
             newest = max(newest, last.append_time_ms)
             for at in last.commit.external:
                 self._position(log, wiring.name, TopicPartition(at.topic, at.partition), at.offset)

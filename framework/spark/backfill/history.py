@@ -6,14 +6,14 @@ binary or text (a struct becomes JSON), timestamp is a timestamp or ms.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 from grete.errors import ConfigError
 from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.blocks import DDL, ORDER, cutter
-from grete.spark.backfill.lake_tables import check_plain
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -23,6 +23,9 @@ _PARQUET = ".parquet"
 _JSON = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 _PATTERN = re.compile(r"[*?{\[]")  # of several files or folders, as Hadoop has them
 _OF_TOPIC = "topic="
+# What a table has beside its data files, as a path or a pattern below its folder.
+_TABLE_MARKS = {"_delta_log": "Delta", ".hoodie": "Hudi", "metadata/*.metadata.json": "Iceberg"}
+_OF_PATTERNS = frozenset("{},[]\\")  # what would mean something else in a pattern of several folders
 TOPICS_MAX = 3  # that a message names
 _BYTES, _TEXT = {"binary"}, {"string"}
 _NESTED = ("struct", "map", "array")
@@ -69,7 +72,7 @@ def read_files(spark: "SparkSession", path: str, topic: str, partitions: int) ->
     from pyspark.sql import functions as f
 
     try:
-        check_plain(spark, path)
+        _check_plain(spark, path)
         name = path.rstrip("/")
         if name.endswith(_JSON) or (not name.endswith(_PARQUET) and _holds_json(spark, path)):
             found = _read_json(spark, path)
@@ -200,3 +203,38 @@ def _holds_json(spark: "SparkSession", path: str) -> bool:
     """Whether the first file of a directory, wherever it is, is JSON."""
     names = [row[0] for row in spark.read.format("binaryFile").load(path).select("path").limit(20).collect()]
     return any(name.endswith(_JSON) for name in names) and not any(name.endswith(_PARQUET) for name in names)
+
+
+def _check_plain(spark: "SparkSession", path: str) -> None:
+    """Raise ConfigError if the path is the folder of a table of Delta, Iceberg or Hudi, or within one.
+
+    Its log says which files are deleted, replaced or not yet committed; who reads all files counts their rows, too.
+    """
+    scheme, colon, place = path.rpartition("://")
+    folders = [folder for folder in (PurePosixPath(place), *PurePosixPath(place).parents) if folder.name]
+    if folders and not _OF_PATTERNS & {*path} and not _is_there(spark, f"{scheme}{colon}{_any_of(folders)}"):
+        return
+    for folder in folders:
+        for mark, name in _TABLE_MARKS.items():
+            if _is_there(spark, f"{scheme}{colon}{folder / mark}"):
+                raise ConfigError(
+                    f"history {path}: {scheme}{colon}{folder} is a table of {name} (it has {mark}), whose folder also "
+                    "has files that are no part of it any more. Read the table by its own reader, write key, value and "
+                    "timestamp to a folder of Parquet, in the order of time (in Spark: orderBy), and give that one"
+                )
+
+
+def _any_of(folders: Sequence[PurePosixPath]) -> str:
+    """Return a pattern of all marks in all folders, the last of which holds the others: Spark takes 0.1 s for each."""
+    top = folders[-1]
+    return f"{top}/{{{','.join(str(folder.relative_to(top) / mark) for folder in folders for mark in _TABLE_MARKS)}}}"
+
+
+def _is_there(spark: "SparkSession", path: str) -> bool:
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.read.format("binaryFile").load(path)
+    except AnalysisException:
+        return False
+    return True

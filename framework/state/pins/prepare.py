@@ -1,12 +1,13 @@
 """Prepares a job to run or to be read: topics, metadata, and code that fits the committed state."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from grete.api.jobs.job import Job
 from grete.api.registry.schema_registry import RegistrySerde
 from grete.core.graph.task_topology import TaskWiring
-from grete.errors import TransientError
+from grete.core.graph.topology import Topology
+from grete.errors import ConfigError, TransientError
 from grete.execution.build import check_stage
 from grete.job.copies import note_place, refuse_copy
 from grete.job.directory import JobDirectory
@@ -15,8 +16,7 @@ from grete.job.topics import missing_topics
 from grete.logs.topic_identity import check_topics, pin_topics
 from grete.ports import JobLog, JobLogReader, JobMetadata
 from grete.settings import Settings
-from grete.state.pins.graph_pinning import check_graph, graph_entry
-from grete.state.pins.other_jobs import refuse_shared_topics
+from grete.state.pins.graph_pinning import GRAPH, check_graph, decode_graph, graph_entry, pinned_graph
 from grete.state.pins.pinning import (
     check_broadcast,
     check_definition,
@@ -56,7 +56,7 @@ def prepare(
         check_stage(graph, job.topology(), settings)
     check_broadcast(job, log)
     if not job_directory.address.embedded:
-        refuse_shared_topics(job, log)  # first: what is in them is of another job
+        _refuse_shared_topics(job, log)  # first: what is in them is of another job
     check_graph(job, log, tasks)
     if check_definition(job, log) is None and state_of is not None:
         take_state_of(state_of, job)
@@ -113,3 +113,35 @@ def register_schemas(job: Job) -> None:
             for serde in (topic.key, topic.value):
                 if isinstance(serde, RegistrySerde):
                     serde.prepare()
+
+
+def _refuse_shared_topics(job: Job, log: JobLogReader) -> None:
+    """Raise ConfigError if a topic that is new to the job, and there, is another job's. The log has several jobs.
+
+    Dots can make two names one: job ``a.b`` with stage ``c`` and job ``a`` with stage ``b.c`` have one changelog,
+    ``a.b.c.changelog``.
+    """
+    pinned = pinned_graph(job, log)
+    known = set() if pinned is None else _topics(pinned)
+    there = {topic for topic in _topics(job.topology()) - known if log.partitions(topic) is not None}
+    for other in sorted(_jobs_of(there) - {job.name}):
+        raw = log.read_metadata(other).meta_get(GRAPH)
+        shared = set() if raw is None else there & _topics(decode_graph(other, raw))
+        if shared:
+            raise ConfigError(
+                f"job {job.name!r} would write to topic {min(shared)}, the topic of job {other!r}: the dots in their "
+                "names and those of their stages make them one. Give this job, or its stage, another name, without a "
+                "dot",
+                topic=min(shared),
+            )
+
+
+def _topics(topology: Topology) -> set[str]:
+    changelogs = {topology.changelog(stage.ordinal) for stage in topology.stages}
+    return changelogs | {stream.topic for stream in topology.streams}
+
+
+def _jobs_of(topics: Iterable[str]) -> set[str]:
+    """Return the names that a job may have whose topics these are: all before one of the dots."""
+    parts = [topic.split(".") for topic in topics]
+    return {".".join(each[:count]) for each in parts for count in range(1, len(each))}

@@ -5,10 +5,10 @@ machine since, and then the store here is outdated. Tasks whose store cannot ans
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from grete.api.jobs.job import Job
 from grete.api.store import Store
@@ -25,13 +25,26 @@ from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.checkpoints.snapshots import newest, refuse_other_graph
 from grete.state.read.live_entries import rows_of, stored_of
 from grete.state.read.local_reader import LocalReader, decoded_row, key_bytes, place_of, store_named
-from grete.state.read.store_sizes import StoreSize, measured
+from grete.stores.overlay.expiring_store import expiry_of
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 APPLY_S_MAX = 2.0  # how long a worker gets to apply what it has committed; then the changelog is read
 _PAUSE_S = 0.02  # between two looks at the store: a worker applies a commit in some ms
+
+
+class StoreSize(NamedTuple):
+    """One store of one task, as stored: expired entries count until they are deleted.
+
+    ``size_bytes``: of keys and values. ``oldest_ms``: event time, of a store with ttl_ms.
+    """
+
+    task: str
+    store: str
+    entries: int
+    size_bytes: int
+    oldest_ms: int | None
 
 
 class NewestReader:
@@ -79,9 +92,9 @@ class NewestReader:
         for partition in range(stage.partitions):
             task = f"{stage.name}-{partition}"
             if self._is_current(store, partition):
-                yield measured(task, store, self._local.stored(store, partition))
+                yield _measured(task, store, self._local.stored(store, partition))
             elif (snapshot := newest(self._log, self._wirings[task])) is not None:
-                yield measured(task, store, stored_of(self._log, snapshot, number))
+                yield _measured(task, store, stored_of(self._log, snapshot, number))
 
     def __enter__(self) -> Self:
         return self
@@ -177,3 +190,16 @@ class NewestReader:
         if fold.in_doubt is not None:
             fold.settle(fold.in_doubt, bool(find_outcome(self._log, wiring.outcome_changelog, fold.in_doubt)))
         return fold
+
+
+def _measured(task: str, store: Store[Any, Any], rows: Iterable[tuple[bytes, bytes]]) -> StoreSize:
+    """Return the size of these stored entries, which are looked at one by one."""
+    entries = size = 0
+    first: int | None = None
+    for key, stored in rows:
+        entries += 1
+        size += len(key) + len(stored)
+        if store.ttl_ms is not None:
+            at = expiry_of(stored) - store.ttl_ms
+            first = at if first is None else min(first, at)
+    return StoreSize(task, store.name, entries, size, first)

@@ -1,15 +1,37 @@
-"""The folder of snapshots: whether it answers, and whether each task has one that a new machine could take."""
+"""The stored state of a job: whether a start can read the end of each changelog, and a new machine the snapshots."""
+
+from collections.abc import Iterator
 
 from grete.api.jobs.job import Job
 from grete.cli.doctor.report import Report
+from grete.core.graph.task_topology import TaskWiring
 from grete.errors import FrameworkError, StoreCorrupted
-from grete.state.read.checkpoints.commits import all_wirings
+from grete.ports import JobLogReader
+from grete.state.pins.graph_pinning import commits_of
+from grete.state.read.checkpoints.commits import CommittedAt, all_wirings
 from grete.stores.snapshot_folder import SnapshotFolder
 
 _NAMED_MAX = 3  # tasks of one finding
 
 
-def look(report: Report, job: Job, url: str) -> None:
+def look_at_changelogs(report: Report, job: Job, log: JobLogReader) -> Iterator[tuple[TaskWiring, CommittedAt]]:
+    """Note what keeps a task from its start; yield the others that have committed, with their last commits."""
+    well = 0
+    try:
+        for wiring, found in commits_of(job, log):
+            if isinstance(found, FrameworkError):
+                report.failed("changelog", wiring.name, found)
+            else:
+                well += 1
+                yield wiring, found
+    except FrameworkError as error:
+        report.failed("changelog", job.name, error)
+        return
+    told = f"the last commits of {well} tasks can be read; grete changelog verify reads all"
+    report.ok("changelog", job.name, told if well else "nothing is committed yet")
+
+
+def look_at_snapshots(report: Report, job: Job, url: str) -> None:
     """Read the newest manifest of each task below ``url``, the setting snapshot_url. Raises ConfigError."""
     folder, tasks = SnapshotFolder(url, job.name), [wiring.name for wiring in all_wirings(job)]
     found, without = 0, []
