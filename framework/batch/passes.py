@@ -1,12 +1,7 @@
-"""The engine of a task's code over its history, without core or log: a pass, in either mode.
+"""Passes of a task's code over its history: channel by channel, or by logical time as in deterministic mode."""
 
-A backfill, an audit and an audit that follows a job give it pieces of recorded input in their order. In aligned mode
-it takes channel by channel, in deterministic mode by logical time.
-"""
-
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple, Protocol
 
@@ -23,7 +18,6 @@ from grete.execution.calls.kept_results import is_kept
 from grete.execution.deterministic.announced_time import by_step
 from grete.execution.deterministic.outputs import LogicalOutputs, TimeAndSource, is_of_outputs
 from grete.execution.deterministic.processor import LogicalProcessor
-from grete.execution.limits import CALLS_MS
 from grete.execution.records.outputs import Outputs
 from grete.execution.sinks.outbox import Outbox
 from grete.execution.sinks.sink_targets import no_sinks
@@ -51,9 +45,6 @@ class LiveTime(NamedTuple):
 
 
 HISTORY_ALONE = LiveTime()  # no live task was there
-
-
-Sent = list[Frame] | list[ExternalRecord]
 
 
 class Pass(Protocol):
@@ -91,47 +82,6 @@ class Pass(Protocol):
     def is_state(self, key: bytes) -> bool:
         """Tell whether an entry of the task's own belongs to the state that the batch hands over."""
         ...
-
-
-def begun(task: HistoryTask, overlay: Overlay) -> "AlignedPass | LogicalPass":
-    """Return the pass of a task over the state that it begins with. Raises TaskError if its ``init`` fails."""
-    made = LogicalPass(task, overlay) if task.job_task.wiring.deterministic else AlignedPass(task, overlay)
-    made.processor.reset()
-    return made
-
-
-def processed(made: Pass, piece: Piece) -> Iterator[Sent]:
-    """Process a piece; yield what is sent. Raises TaskError."""
-    made.take(piece)
-    _wait_for_calls(made.processor, until_none=False)
-    made.processor.requests.forget()  # it commits where its history says
-    yield from _sent(made, tell=False)
-
-
-def left(made: Pass) -> Iterator[Sent]:
-    """Yield what is still sent behind the end. Raises TaskError."""
-    _wait_for_calls(made.processor, until_none=True)
-    yield from _sent(made, tell=True)
-
-
-def frames_of(parts: Iterable[Sent]) -> list[Frame]:
-    """Return the frames alone."""
-    return [each for part in parts for each in part if isinstance(each, Frame)]
-
-
-def _sent(made: Pass, *, tell: bool) -> Iterator[Sent]:
-    if frames := made.frames(tell=tell):
-        yield frames
-    if external := made.external():
-        yield external
-
-
-def _wait_for_calls(processor: Processor, *, until_none: bool) -> None:
-    """Let records in flight have their turns: until there is room for more, or until there are none."""
-    in_flight = processor.in_flight
-    while in_flight is not None and (in_flight.count if until_none else in_flight.full):
-        if not in_flight.work():
-            time.sleep(CALLS_MS / 1000)
 
 
 def _outbox(task: HistoryTask, overlay: Overlay) -> Outbox:

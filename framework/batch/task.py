@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from grete.api.jobs.graph import RESERVED_STORES
+from grete.batch.engine import Sent, begun, left, processed
 from grete.batch.history_task import HistoryTask
-from grete.batch.passes import HISTORY_ALONE, LiveTime, Pass, Sent, begun, left, processed
+from grete.batch.passes import HISTORY_ALONE, LiveTime
 from grete.batch.record_order import Piece, merged
 from grete.batch.temporary_store import Scratch
 from grete.execution.build import store_names
@@ -33,7 +34,7 @@ class BatchTask:
         self._bytes_max = task.settings.uncommitted_state_bytes_max
         self._store = Scratch(store_names(task.job_task.stage), task.settings.rocksdb_bytes)
         self._overlay = task.overlay(self._store)
-        self._pass: Pass = begun(task, self._overlay)
+        self._pass = begun(task, self._overlay)
         self._done = False
 
     @property

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from grete.batch.engine import frames_of, left, processed
 from grete.batch.frames import Frame
 from grete.batch.history_task import HistoryTask
-from grete.batch.passes import LiveTime, Pass, frames_of, left, processed
+from grete.batch.passes import LiveTime, Pass
 from grete.batch.record_order import Piece, merged, piece_of_message, pieces_of_rows
 from grete.execution.task_code.record_times import order_of
 from grete.execution.timing.event_time import OUTSIDE

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from functools import partial as applied
 
+from grete.batch.engine import begun
 from grete.batch.frames import Frame
 from grete.batch.history_task import HistoryTask
-from grete.batch.passes import begun
 from grete.errors import ConfigError
 from grete.execution.build import store_names
 from grete.execution.timing.reserved_stores import FIRING, META, OUTBOX, STREAM_TIME

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
+from grete.batch.engine import frames_of, left, processed
 from grete.batch.frames import Frame
 from grete.batch.history_task import HistoryTask
 from grete.batch.logical_order import LogicalOrder
-from grete.batch.passes import LiveTime, Pass, frames_of, left, processed
+from grete.batch.passes import LiveTime, Pass
 from grete.batch.record_order import Piece, merged, piece_of_message, pieces_of_rows
 from grete.execution.calls.kept_results import KeptResults, is_kept
 from grete.execution.deterministic.outputs import AT, digest_key, is_of_outputs, logical_time_of

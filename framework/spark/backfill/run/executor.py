@@ -13,10 +13,11 @@ import msgspec
 from grete.api.jobs.definition import decode_definition, take_over
 from grete.api.jobs.job import Job
 from grete.batch.channels import channels_of
+from grete.batch.engine import Sent
 from grete.batch.frames import Frame
 from grete.batch.history_task import HistoryTask
 from grete.batch.logical_order import LogicalOrder, recorded_order
-from grete.batch.passes import HISTORY_ALONE, Sent
+from grete.batch.passes import HISTORY_ALONE
 from grete.batch.record_order import Piece, piece_of_message
 from grete.batch.task import BatchTask
 from grete.core.deterministic.logical_watermarks import NEVER
