@@ -1,1 +1,1 @@
-"""Running recorded input through a task again, to find an error."""
+"""The engine of recorded input, and the tools that run on it: determinism, incidents, audits of a running job."""

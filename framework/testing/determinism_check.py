@@ -8,9 +8,9 @@ from pathlib import Path
 from grete.api.jobs.job import Job
 from grete.errors import ConfigError
 from grete.logs.memory import MemoryLog
-from grete.replay.elsewhere import MEMORY, ReplaySpec, keep_rows, replay_elsewhere
-from grete.replay.replay import Found, replay
-from grete.replay.report import is_same, report
+from grete.replay.determinism.elsewhere import MEMORY, ReplaySpec, keep_rows, replay_elsewhere
+from grete.replay.determinism.replay import Found, replay
+from grete.replay.determinism.report import is_same, report
 from grete.settings import Settings
 
 RESTARTS_MAX = 5  # later checkpoints to replay from: each costs as much as the run

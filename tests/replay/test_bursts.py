@@ -16,7 +16,7 @@ from grete.protocol.changelog import InputDecision
 from grete.replay.audit import followed
 from grete.replay.audit.followed import AuditBegun, FollowedAudit
 from grete.replay.audit.steps import AuditStep
-from grete.replay.replay import replay
+from grete.replay.determinism.replay import replay
 from grete.settings import Settings
 from grete.state.read.recorded_task import recorded_task
 from grete.testing import Kit

@@ -9,7 +9,7 @@ import pytest
 from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
 from grete.errors import ConfigError, Halted
 from grete.protocol.partitioner import partition_of
-from grete.replay.replay import replay
+from grete.replay.determinism.replay import replay
 from grete.settings import Settings
 from grete.testing import Kit
 

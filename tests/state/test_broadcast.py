@@ -15,7 +15,7 @@ from grete.job.key_check import JobKeys
 from grete.job.key_metadata import pinned
 from grete.logs.embedded import EmbeddedLog
 from grete.protocol.ids import TopicPartition
-from grete.replay.replay import replay
+from grete.replay.determinism.replay import replay
 from grete.settings import Settings
 from grete.state.pins.graph_pinning import know_graph
 from grete.state.pins.prepare import prepare

@@ -22,7 +22,7 @@ from grete.logs.address import LogAddress
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord, JobLog
 from grete.protocol.ids import TopicPartition
-from grete.replay.replay import replay
+from grete.replay.determinism.replay import replay
 from grete.settings import Settings
 from grete.state.pins.prepare import prepare
 from grete.state.pins.start_pinning import pin_starts

@@ -27,6 +27,7 @@ COMMITS = 200  # the newest, whose messages are looked at
 # What is built on the engine, and stands apart from it.
 TOOLS = (
     "framework/spark/",
+    "framework/replay/determinism/",
     "framework/replay/incident/",
     "framework/replay/audit/",
     "framework/execution/deterministic/lint/",

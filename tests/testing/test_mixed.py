@@ -7,7 +7,7 @@ import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
 from grete.api.tasks.mode import Mode
-from grete.replay.replay import replay
+from grete.replay.determinism.replay import replay
 from grete.settings import Settings
 from grete.state.read.checkpoints.commits import all_wirings, external_ends, last_commit
 from grete.state.read.checkpoints.snapshots import snapshots

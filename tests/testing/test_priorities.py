@@ -7,7 +7,7 @@ import pytest
 from grete import Input, Job, Output, Record, Store, Task, Topic, TumblingWindow, Window, int64, utf8
 from grete.api.tasks.mode import Mode
 from grete.errors import GraphError
-from grete.replay.replay import replay
+from grete.replay.determinism.replay import replay
 from grete.settings import Settings
 from grete.testing import Kit
 

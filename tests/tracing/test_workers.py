@@ -12,7 +12,7 @@ from grete.logs.partition_reader import rows_left
 from grete.ports import ExternalRecord
 from grete.protocol.frames import decode_headers, encode_headers
 from grete.protocol.ids import TopicPartition
-from grete.replay.replay import replay
+from grete.replay.determinism.replay import replay
 from grete.settings import Settings
 from grete.worker.supervisor.local_job import LocalJob
 from tests.execution.deterministic.test_kills import all_running, poll_until

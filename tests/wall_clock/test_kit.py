@@ -12,7 +12,7 @@ from grete.execution.timing.reserved_stores import TIMERS
 from grete.execution.timing.timers import WALL, _encode
 from grete.logs.memory import MemoryLog
 from grete.ports import LogRow
-from grete.replay.replay import replay
+from grete.replay.determinism.replay import replay
 from grete.settings import Settings
 from grete.state.write.moving.record_keys import key_of_entry
 from grete.testing import Kit

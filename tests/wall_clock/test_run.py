@@ -12,7 +12,7 @@ from grete.job.directory import JobDirectory
 from grete.logs.address import LogAddress
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
-from grete.replay.replay import replay
+from grete.replay.determinism.replay import replay
 from grete.settings import Settings
 from grete.state.read.recorded_task import rows_of
 from grete.testing.broker import Broker

@@ -10,9 +10,9 @@ from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.output.progress import counted
 from grete.errors import ExitCode
-from grete.replay.elsewhere import ReplaySpec, replay_elsewhere
-from grete.replay.replay import Found, replay
-from grete.replay.report import is_same, report
+from grete.replay.determinism.elsewhere import ReplaySpec, replay_elsewhere
+from grete.replay.determinism.replay import Found, replay
+from grete.replay.determinism.report import is_same, report
 from grete.state.read.shown import printable
 
 app = typer.Typer(add_completion=False)

@@ -8,8 +8,8 @@ from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic,
 from grete.errors import Halted
 from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
+from grete.replay.determinism.replay import replay
 from grete.replay.recorded import made_outside
-from grete.replay.replay import replay
 from grete.settings import Settings
 from grete.testing import Kit
 

@@ -26,7 +26,7 @@ from grete.job.loader import load_job
 from grete.logs.address import IN_DIRECTORY, open_reader
 from grete.ports import ExternalRecord, Log
 from grete.protocol.ids import TopicPartition
-from grete.replay.replay import Found, replay
+from grete.replay.determinism.replay import Found, replay
 from grete.settings import Settings
 from grete.state.read.checkpoints.commits import newest_commit
 from grete.worker.life.process_main import WorkerSpec, main

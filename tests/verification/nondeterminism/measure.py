@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from benchmarks import results
 from grete.execution.deterministic.lint.project import Project
-from grete.replay.elsewhere import TIME_ZONE
+from grete.replay.determinism.elsewhere import TIME_ZONE
 from tests.verification.nondeterminism.lives import package
 
 HERE = Path(__file__).parent

@@ -21,7 +21,7 @@ from grete.logs.address import LogAddress, open_reader
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
-from grete.replay.replay import Found, replay
+from grete.replay.determinism.replay import Found, replay
 from grete.settings import Settings
 from grete.state.pins.graph_pinning import know_graph
 
@@ -77,7 +77,7 @@ def replay_elsewhere(spec: ReplaySpec) -> Found:
     hashes = random.randint(1, HASHES_MAX)  # noqa: S311  # any but 0, the one of workers
     path = python_start.environment_with_path()  # a test has its modules from there
     ran = subprocess.run(  # noqa: S603  # our own interpreter, and a spec of the same user
-        python_start.python("grete.replay.elsewhere"),
+        python_start.python("grete.replay.determinism.elsewhere"),
         env=path | {"PYTHONHASHSEED": str(hashes), "TZ": TIME_ZONE},
         input=msgspec.json.encode(spec),
         stdout=subprocess.PIPE,

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from grete.api.jobs.job import Job
 from grete.api.jobs.versions import FIRST, NEWEST
 from grete.execution.deterministic.determinism_lint import findings
+from grete.replay.determinism.replay import Found
 from grete.replay.recorded import MadeOutput
-from grete.replay.replay import Found
 
 
 def is_same(found: Found) -> bool:
