@@ -26,7 +26,7 @@ def begun(task: HistoryTask, overlay: Overlay) -> Pass:
 
 
 def processed(made: Pass, piece: Piece) -> Iterator[Sent]:
-    """Process a piece; yield what is sent. Raises TaskError."""
+    """Process a piece; yield the frames and records sent. Raises TaskError."""
     made.take(piece)
     _wait_for_calls(made.processor, until_none=False)
     made.processor.requests.forget()  # it commits where its history says
@@ -34,7 +34,7 @@ def processed(made: Pass, piece: Piece) -> Iterator[Sent]:
 
 
 def left(made: Pass) -> Iterator[Sent]:
-    """Yield what is still sent behind the end. Raises TaskError."""
+    """Yield the frames and records that are left behind the end. Raises TaskError."""
     _wait_for_calls(made.processor, until_none=True)
     yield from _sent(made, tell=True)
 

@@ -109,7 +109,7 @@ def in_topic(rows: Iterable[LogRow]) -> dict[str, dict[int, MadeOutput]]:
 
 
 def unnumbered(row: LogRow) -> MadeOutput:
-    """Return a record outside as it is there, whoever has written it."""
+    """Return a record outside as it is there, without a number: any producer may have written it."""
     headers = tuple(decode_headers(row.headers)) if row.headers else ()
     return MadeOutput(-1, row.key, row.value, row.timestamp_ms, headers, -1)
 

@@ -74,9 +74,9 @@ class AuditedTask:
         return Reached.of(self.wiring, snapshot.commit, applied(self._value, writes))
 
     def _set_by_init(self) -> frozenset[EntryPlace]:
-        """Return what ``init`` sets, as it has at each start of the live task, whenever that was.
+        """Return the entries that ``init`` sets, as it has at each start of the live task, whenever that was.
 
-        Such an entry is not compared.
+        They are not compared.
         """
         self._overlay.freeze_part()
         return frozenset((store, key) for store, key, _ in self._overlay.frozen_items())
