@@ -117,7 +117,9 @@ def rows(
 
     Raises OffsetOutOfRange if ``begin`` has been trimmed, TransientError if nothing comes for too long.
     """
-    reader = PartitionReader(log, partition, begin, end, acknowledged=acknowledged, seconds_max=seconds_max)
+    reader = PartitionReader(
+        log, partition, begin, end, acknowledged=acknowledged, seconds_max=seconds_max, clock_s=time.monotonic
+    )
     while (found := reader.read()) != []:
         if found is None:
             time.sleep(_WAIT_S)

@@ -1,5 +1,6 @@
 """Seeds of the simulator that have found something are clean now."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,16 @@ from tests.verification.simulation.mutants import MUTANTS
 from tests.verification.simulation.run import run_seed
 
 pytestmark = pytest.mark.check  # the simulator on what has been wrong once: each change of the core is to see it
+
+
+@pytest.fixture(autouse=True)
+def no_real_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse to sleep: what waits in a world lets the world's clock go on."""
+
+    def refused(seconds: float) -> None:
+        raise AssertionError(f"a simulated task sleeps {seconds} s for real")
+
+    monkeypatch.setattr(time, "sleep", refused)
 
 
 @pytest.mark.parametrize(

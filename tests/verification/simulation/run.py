@@ -21,6 +21,7 @@ from grete.execution.engine import checkpoint_asks
 from grete.execution.records import outputs
 from grete.execution.sinks import outbox
 from grete.execution.task_code import firing
+from grete.logs import partition_reader
 from grete.protocol.commit import decode_commit
 from tests.verification.simulation import invariants
 from tests.verification.simulation.mutants import MUTANTS, applied
@@ -31,6 +32,7 @@ from tests.verification.simulation.scheduler import Simulation
 from tests.verification.simulation.world import make_plan
 
 DECODE = "decode_commit"
+TIME = "time"  # the module, as the reader of partitions has it
 PATIENCE = 10  # in place of REST, beside a mistake: a task that will never go on is not waited for as long
 Tell = Callable[[str], None] | None
 
@@ -108,6 +110,31 @@ def small_world(knobs: Knobs) -> Iterator[None]:
             setattr(*place, value)
 
 
+class _VirtualTime:
+    """In place of ``time`` for a call that waits for its log: the world's clock goes on while it sleeps."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._time = simulation.time
+
+    def monotonic(self) -> float:
+        """Return seconds."""
+        return self._time.now / 1_000
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self._time.now += max(1, int(seconds * 1_000))
+
+
+@contextmanager
+def _waits_in_virtual_time(simulation: Simulation) -> Iterator[None]:
+    before = getattr(partition_reader, TIME)
+    setattr(partition_reader, TIME, _VirtualTime(simulation))
+    try:
+        yield
+    finally:
+        setattr(partition_reader, TIME, before)
+
+
 def run_seed(
     seed: int,
     mutant: str | None = None,
@@ -137,6 +164,7 @@ def run_seed(
         checked = mutant is None or "core" in MUTANTS[mutant].killed_by
         simulation = Simulation(plan, tell) if mutant is None else _Mistaken(plan, tell, checked=checked, until=until)
         stack.enter_context(small_world(plan.knobs))
+        stack.enter_context(_waits_in_virtual_time(simulation))
         try:
             _run(simulation)
         except Violation as error:
