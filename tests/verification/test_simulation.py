@@ -22,6 +22,7 @@ from tests.verification.simulation.batch import Batch, find, known_kills, run_ba
 from tests.verification.simulation.counters import SOMETIMES
 from tests.verification.simulation.kinder import KINDER, UNKINDNESSES
 from tests.verification.simulation.mutants import MUTANTS
+from tests.verification.simulation.mutants.long_lived import LONG_LIVED, tier_of
 from tests.verification.simulation.mutants.registry import unchanged
 from tests.verification.simulation.plan import WORLDS, Cut, Plan
 from tests.verification.simulation.reaching import Met, chosen, run_few
@@ -112,7 +113,7 @@ def test_few_seeds_reach_what_many_do() -> None:
 
 
 @pytest.mark.timeout(600)  # the rarest takes hundreds of seeds
-@pytest.mark.parametrize("name", sorted(MUTANTS))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=tier_of(name)) for name in sorted(MUTANTS)])
 def test_mutants_die(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each known mistake is found within a bounded number of seeds, on an invariant that is named for it.
 
@@ -220,7 +221,7 @@ def test_mutants_are_named_for_invariants_that_exist() -> None:
 
 def test_known_kills_are_of_mutants_and_a_stale_one_costs_only_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The list names mutants that exist; one whose seed finds nothing is hunted from seed 0 all the same."""
-    assert set(known_kills()) <= set(MUTANTS)
+    assert set(known_kills()) | LONG_LIVED <= set(MUTANTS)
     stale = {"generation_kept": 0}
     assert run_seed(0, "generation_kept").violation is None
     monkeypatch.setattr("tests.verification.simulation.batch.known_kills", lambda: stale)

@@ -52,6 +52,13 @@ job = Job("NAME", stages=[Spread, Count], partitions=2, mode="MODE")
 SOON = "socket.timeout.ms=2000\nsocket.connection.setup.timeout.ms=1000\nproducer.transaction.timeout.ms=3000\n"
 
 
+DELIVERIES = [  # with its mode: each mode, and each delivery
+    ("aligned", "transactional"),
+    pytest.param("deterministic", "transactional", marks=pytest.mark.prove),
+    ("deterministic", "sequenced"),
+]
+
+
 class Network(NamedTuple):
     """A broker, and the line by which a job reaches it."""
 

@@ -100,7 +100,7 @@ class Scene:
                 log.wait(20)
 
 
-@pytest.mark.parametrize("log", ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+@pytest.mark.parametrize("log", ["embedded", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.prove])])
 def test_a_query_goes_through_kills_a_rollback_a_rescale_and_trimming(
     spark: "SparkSession", log: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

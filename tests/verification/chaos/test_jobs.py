@@ -10,7 +10,7 @@ from tests.verification.chaos.random_job import Amount, Recount, Total, drawn, j
 
 @pytest.mark.chaos
 @pytest.mark.timeout(600)  # starts of workers, on a machine that has other tests to run
-@pytest.mark.parametrize("seed", [2, 11])
+@pytest.mark.parametrize("seed", [pytest.param(2, marks=pytest.mark.prove), 11])
 def test_a_random_job_comes_out_as_its_recount(tmp_path: Path, seed: int) -> None:
     """Outputs, files and states are the recount's, through kills, freezes, old disks, a locked log and an upgrade."""
     ran = run(seed, tmp_path / "drawn", records=240)

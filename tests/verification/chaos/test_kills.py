@@ -35,10 +35,10 @@ def kill_some(directory: Path, log: str, kills: int) -> None:
 
 def test_kills_on_the_embedded_log(tmp_path: Path) -> None:
     """Each input comes out once, in order, whatever dies where; and the state says the same (issue 5, in short)."""
-    kill_some(tmp_path / "job", "embedded", 25)
+    kill_some(tmp_path / "job", "embedded", 12)
 
 
 @pytest.mark.kafka
 def test_kills_on_kafka(tmp_path: Path, kafka_broker: Broker) -> None:
     """The same on a real broker (issue 4, in short)."""
-    kill_some(tmp_path / "job", f"kafka://{kafka_broker.bootstrap}", 12)
+    kill_some(tmp_path / "job", f"kafka://{kafka_broker.bootstrap}", 8)

@@ -1,7 +1,8 @@
 """Every scenario of the chaos tools, on both logs: real processes, real signals, real disks, real brokers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,11 @@ FULL = ["full-state-disk", "full-log-disk"]
 OF_DISKS = [name for name in troubles_of_disks.SCENARIOS if can_mount() or name not in FULL]
 
 
+def wide(names: Iterable[str], *searched: str) -> list[Any]:
+    """Return the names as parameters; those ``searched`` are of `make prove`."""
+    return [pytest.param(name, marks=pytest.mark.prove if name in searched else ()) for name in names]
+
+
 @pytest.mark.parametrize("name", troubles_of_workers.SCENARIOS)
 def test_troubles_of_workers_on_the_embedded_log(tmp_path: Path, name: str) -> None:
     """Each input comes out once, through troubles of workers and of their state directories."""
@@ -23,7 +29,7 @@ def test_troubles_of_workers_on_the_embedded_log(tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("name", troubles_of_workers.SCENARIOS)
+@pytest.mark.parametrize("name", wide(troubles_of_workers.SCENARIOS, "flushed-store", "older-state"))
 def test_troubles_of_workers_on_kafka(tmp_path: Path, kafka_broker: Broker, name: str) -> None:
     """The same on a real broker, judged by a plain read_committed consumer."""
     assert troubles_of_workers.SCENARIOS[name](tmp_path / "job", f"kafka://{kafka_broker.bootstrap}", 1, rounds=1)
@@ -51,7 +57,7 @@ def test_troubles_of_a_broker(tmp_path: Path, own_broker: Cluster, name: str) ->
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("name", troubles_of_brokers.KILLING)
+@pytest.mark.parametrize("name", wide(troubles_of_brokers.KILLING, "broker-killed"))
 def test_killed_brokers(tmp_path: Path, kafka_broker: Broker, name: str) -> None:
     """The only one, which comes back, or the leader of three: each input comes out once."""
     del kafka_broker  # it says whether jars can be had here; these brokers are to be killed

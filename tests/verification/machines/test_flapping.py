@@ -7,7 +7,7 @@ import pytest
 from tests.verification.machines.flapping import run
 
 # starts of a broker and of members with all their imports, on a machine that has other tests to run
-pytestmark = [pytest.mark.chaos, pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.chaos, pytest.mark.kafka, pytest.mark.prove, pytest.mark.timeout(600)]
 
 
 def test_members_work_beside_one_that_joins_and_dies(tmp_path: Path) -> None:

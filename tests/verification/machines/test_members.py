@@ -21,6 +21,7 @@ def test_members_go_on_without_a_machine(tmp_path: Path) -> None:
     assert members.moves() > PARTITIONS  # they came at first, and went elsewhere
 
 
+@pytest.mark.prove  # here its line alone is far: tests/support/test_far_line.py
 def test_a_machine_that_is_far_is_a_member_like_any_other(tmp_path: Path) -> None:
     """It takes over from the near one, which is killed, and hands over to it when it is stopped: nothing is lost."""
     quiet = Console(quiet=True)
