@@ -1,6 +1,6 @@
 """Scenes on a Spark cluster in which an attempt is slow, then executors are killed: a script, as they need a session.
 
-cluster_scenes.py DIRECTORY: the logs of the jobs below it are there.
+cluster_scenes.py DIRECTORY SCENES: the logs of the jobs below it are there, and so is what the scenes before have left.
 """
 
 import json
@@ -23,7 +23,7 @@ from grete.spark.format.sources import ChangelogSource
 from grete.spark.format.writer import StateWriter, TaskWrites, partitioned
 from grete.spark.session import local_session
 from tests.spark.cluster import SparkCluster
-from tests.spark.cluster_backfills import play
+from tests.spark.cluster_backfills import JOBS, play
 from tests.spark.cluster_moves import move
 from tests.spark.format import history
 from tests.spark.kept_classes import JAVA
@@ -237,24 +237,24 @@ def follow_records(spark: "SparkSession", directory: Path) -> None:
     (directory / "rows.json").write_text(json.dumps([row.asDict() for row in rows]))
 
 
-def main(directory: Path) -> None:
-    """Play all scenes in one session."""
+def main(directory: Path, names: list[str]) -> None:
+    """Play these scenes in one session."""
     with SparkCluster(directory) as cluster:
         spark = local_session(cluster.url, SETTINGS)
-        scenes: list[Callable[[], object]] = [
-            partial(write, spark, stands_still, directory / "slow"),
-            partial(write, spark, dies, directory / "killed"),
-            partial(write_on, spark, directory / "late"),
-            partial(move, cluster.url, directory / "moved", directory / "slow"),
-            partial(follow, spark, directory / "followed"),
-            partial(follow_records, spark, directory / "records"),
-            partial(play, spark, directory),
-        ]
-        for number, scene in enumerate(scenes):
-            sys.stderr.write(f"scene {number} begins at {time.monotonic():.0f} s\n")
-            scene()
+        scenes: dict[str, Callable[[], object]] = {
+            "slow": partial(write, spark, stands_still, directory / "slow"),
+            "killed": partial(write, spark, dies, directory / "killed"),
+            "late": partial(write_on, spark, directory / "late"),
+            "moved": partial(move, cluster.url, directory / "moved", directory / "slow"),
+            "followed": partial(follow, spark, directory / "followed"),
+            "records": partial(follow_records, spark, directory / "records"),
+            **{name: partial(play, spark, directory, name) for name in JOBS},
+        }
+        for name in names:
+            sys.stderr.write(f"scene {name} begins at {time.monotonic():.0f} s\n")
+            scenes[name]()
         spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +24,7 @@ from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.checkpoints.snapshots import commits, contents, live, segments, settled_fold, snapshots
 from grete.stores.rocksdb.sst_snapshot import Builder, publish
 from tests.spark.backfill.scene import plain
-from tests.spark.cluster_backfills import HISTORY, JOBS, LIVE, filled
+from tests.spark.cluster_backfills import HISTORY, LIVE, filled
 from tests.spark.cluster_moves import LATE
 from tests.spark.cluster_moves import headers_in as headers_of
 from tests.spark.cluster_scenes import COUNTED, REFERENCE, WORDS, attempts_at, headers_in
@@ -37,8 +38,16 @@ from tests.state.pair_job import job
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]
 
 
-def play(command: list[str], errors: Path) -> None:
+def play(directory: Path, scenes: Sequence[str]) -> None:
     """Run the scenes; however that ends, the cluster's processes end with it, and a failure says how far they came."""
+    for name in {"slow", "killed", "late"} & {*scenes}:
+        log = EmbeddedLog(JobDirectory(directory / name).directory / "log.db")
+        create_topics(job, log)
+        log.close()
+    command, errors = (
+        [sys.executable, "-m", "tests.spark.cluster_scenes", str(directory), *scenes],
+        directory / "errors",
+    )
     with errors.open("wb") as file:
         root = Path(__file__).parents[2]
         process = subprocess.Popen(command, cwd=root, stderr=file, start_new_session=True)
@@ -53,14 +62,22 @@ def play(command: list[str], errors: Path) -> None:
         process.wait()
 
 
+SCENES = "slow", "killed", "late", "aligned"  # the writes of attempts, and one backfill by them
+MORE = "slow", "moved", "followed", "records", "deterministic"  # the others move and read what the first one wrote
+
+
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the directory in which all scenes have been played: one cluster for all of them."""
+    """Return the directory in which the first scenes have been played: one cluster for all of them."""
     directory = tmp_path_factory.mktemp("cluster")
-    for name in ("slow", "killed", "late"):
-        log = EmbeddedLog(JobDirectory(directory / name).directory / "log.db")
-        create_topics(job, log)
-        log.close()
+    play(directory, SCENES)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def played_more(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory in which the other scenes have been played, on another cluster."""
+    directory = tmp_path_factory.mktemp("more")
     history.run(directory / "followed", 6, frozenset({3}))
     log = EmbeddedLog(directory / "followed" / "log.db")
     every = history.positions(log)
@@ -68,7 +85,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (directory / "followed" / "middle").write_text(str(every[len(every) // 2].checkpoint_id))
     (directory / "records").mkdir()
     code(directory / "records" / "told.py")
-    play([sys.executable, "-m", "tests.spark.cluster_scenes", str(directory)], directory / "errors")
+    play(directory, MORE)
     return directory
 
 
@@ -88,9 +105,10 @@ def test_attempts_on_a_cluster_count_once(played: Path) -> None:
     assert is_gone(played / "killed" / "killed")
 
 
-def test_a_query_on_a_cluster_has_each_change_once(played: Path) -> None:
+@pytest.mark.prove
+def test_a_query_on_a_cluster_has_each_change_once(played_more: Path) -> None:
     """A SIGKILL takes an executor from the middle of a batch: what the files hold is the state at each checkpoint."""
-    directory = played / "followed"
+    directory = played_more / "followed"
     assert is_gone(directory / "killed")
     rows = [SimpleNamespace(**row) for row in json.loads((directory / "rows.json").read_text())]
     assert len({(row.partition, row.key, row.checkpoint_id) for row in rows}) == len(rows)
@@ -102,9 +120,10 @@ def test_a_query_on_a_cluster_has_each_change_once(played: Path) -> None:
     log.close()
 
 
-def test_a_query_on_a_cluster_has_each_record_once(played: Path) -> None:
+@pytest.mark.prove
+def test_a_query_on_a_cluster_has_each_record_once(played_more: Path) -> None:
     """Of a stream and a topic: a SIGKILL takes an executor, workers are killed, the query is started again."""
-    directory = played / "records"
+    directory = played_more / "records"
     assert is_gone(directory / "killed")
     rows = json.loads((directory / "rows.json").read_text())
     observed, words = ([row for row in rows if row["of"] == topic] for topic in ("observed", "words"))
@@ -168,18 +187,19 @@ def test_an_attempt_that_writes_on_behind_the_commit_stops_no_reader(played: Pat
     log.close()
 
 
-def test_a_rescale_on_a_cluster_counts_once(played: Path) -> None:
+@pytest.mark.prove
+def test_a_rescale_on_a_cluster_counts_once(played_more: Path) -> None:
     """From 2 partitions to 4, by executors of which one is killed, and one goes on writing behind the commit.
 
     Workers go on with what the attempts that count have left as files, then from the changelogs alone.
     """
-    directory = played / "moved"
+    directory = played_more / "moved"
     assert is_gone(directory / "killed")
     headers, lost = headers_of(directory, LATE), int((directory / "late").read_text())
     first, at = (offset for offset, header in enumerate(headers) if header.type is ChangelogType.COMMIT)
     assert {header.attempt for header in headers[first:at]} > {0, lost}
     assert any(header.attempt == lost for header in headers[at:])
-    four = played / "four.py"
+    four = played_more / "four.py"
     four.write_text(Path("tests/state/pair_job.py").read_text().replace("partitions=2", "partitions=4"))
     expected = dict.fromkeys(WORDS, 3)
     for word in WORDS[:2]:
@@ -190,17 +210,26 @@ def test_a_rescale_on_a_cluster_counts_once(played: Path) -> None:
     assert sum(text.count("state taken from files of a backfill") for text in logs) == 8
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_a_backfill_survives_its_executors(played: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "where", "kills"),
+    [
+        ("aligned", "played", {"killed", "aligned"}),
+        pytest.param("deterministic", "played_more", {*MORE} - {"slow"}, marks=pytest.mark.prove),
+    ],
+)
+def test_a_backfill_survives_its_executors(
+    name: str, where: str, kills: set[str], request: pytest.FixtureRequest
+) -> None:
     """One stage loses an executor to a SIGKILL, an attempt of the other one gets a twin: each record counts once.
 
     Workers go on from there, with what the attempts that count have left as files, then from the changelogs alone.
     """
-    scene = filled(name, played)
+    directory: Path = request.getfixturevalue(where)
+    scene = filled(name, directory)
     own = Path(scene.reference).parent
     assert is_gone(own / "killed")
-    exits = [line for line in (played / "cluster.log").read_text().splitlines() if "exitStatus 137" in line]
-    assert sum("Unknown" not in line for line in exits) == 4 + len(JOBS)  # the write, rescale, queries, each backfill
+    exits = [line for line in (directory / "cluster.log").read_text().splitlines() if "exitStatus 137" in line]
+    assert sum("Unknown" not in line for line in exits) == len(kills)  # of the scenes of this cluster
     slow, twin = ((own / which).read_text().split() for which in ("slow", "twin"))
     assert slow[0] == twin[0]  # a stage of Spark
     assert slow[1] != twin[1]  # two attempts in it, at once
