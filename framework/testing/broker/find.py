@@ -1,5 +1,6 @@
 """Finds a broker, or starts one that ends when the last process that uses it has ended, however it ended."""
 
+import atexit
 import contextlib
 import fcntl
 import json
@@ -104,6 +105,13 @@ def _wait_for(ready: Path, daemon: "subprocess.Popen[bytes] | None", log: Path) 
 
 
 _kept: list["subprocess.Popen[bytes]"] = []  # a Popen that is collected while its process runs warns; ours outlives us
+
+
+@atexit.register
+def _outlived() -> None:
+    """Let the interpreter drop at its end, without that warning, what runs until its last user has ended."""
+    for daemon in _kept:
+        daemon.returncode = daemon.poll() or 0
 
 
 @contextlib.contextmanager
