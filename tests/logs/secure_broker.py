@@ -4,11 +4,12 @@ import contextlib
 import re
 import ssl
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -108,6 +109,18 @@ def listed(
         for kind, place, operations in _ROW.findall(_DOCUMENT.read_text())
         for name in names[place.strip()]
         for operation in operations.split(",")
+    ]
+
+
+def one_by_one(entries: Iterable[Entry]) -> list[Any]:
+    """Return each entry as a parameter; those of the second changelog, which are as those of the first, are wide."""
+    return [
+        pytest.param(
+            entry,
+            marks=pytest.mark.prove if entry[1] == f"{job.name}.count.changelog" else (),
+            id=f"{entry[2].name.lower()} {entry[1]}",
+        )
+        for entry in entries
     ]
 
 

@@ -33,7 +33,7 @@ from grete.state.pins.prepare import prepare
 from grete.worker.process.worker import OpenedLog, Worker
 from tests.logs.guarded_job import Count, Forward, rejected, sentences, totals
 from tests.logs.guarded_job import job as guarded_job
-from tests.logs.secure_broker import Entry, SecureBroker, listed
+from tests.logs.secure_broker import Entry, SecureBroker, listed, one_by_one
 
 pytestmark = pytest.mark.kafka
 SETTINGS = Settings(checkpoint_interval_ms=50, changelog_retention_ms=0)
@@ -109,7 +109,7 @@ def test_what_is_listed_is_enough(guarded: SecureBroker, tmp_path: Path) -> None
     log.close()
 
 
-@pytest.mark.parametrize("entry", listed(), ids=lambda entry: f"{entry[2].name.lower()} {entry[1]}")
+@pytest.mark.parametrize("entry", one_by_one(listed()))
 def test_what_is_missing_is_named(
     guarded: SecureBroker, tmp_path: Path, entry: Entry, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -29,7 +29,7 @@ from grete.testing.broker.settings import free_port
 from grete.worker.supervisor.local_job import LocalJob
 from tests.logs.guarded_job import job as guarded_job
 from tests.logs.guarded_job import sentences
-from tests.logs.secure_broker import Entry, SecureBroker, listed
+from tests.logs.secure_broker import Entry, SecureBroker, listed, one_by_one
 from tests.support.kafka_topics import create, delete
 from tests.worker.workers import LIMIT_S
 
@@ -87,7 +87,7 @@ def of_topics_and_groups() -> list[Entry]:
     return [entry for entry in listed() if entry[0] is not ResourceType.TRANSACTIONAL_ID]
 
 
-@pytest.mark.parametrize("entry", of_topics_and_groups(), ids=lambda entry: f"{entry[2].name.lower()} {entry[1]}")
+@pytest.mark.parametrize("entry", one_by_one(of_topics_and_groups()))
 def test_a_missing_right_is_named(
     entry: Entry, guarded: SecureBroker, address: LogAddress, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
