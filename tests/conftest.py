@@ -163,6 +163,7 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         _fail_without(error)
     with broker:
         yield broker
+        gc.collect()  # clients of logs that were closed: they would ask each second a broker that has ended
 
 
 @pytest.fixture(scope="session")

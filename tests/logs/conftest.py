@@ -1,6 +1,7 @@
 """An embedded log for each test that asks; a Kafka broker with users, passwords and certificates."""
 
 import contextlib
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
         except ConfigError as error:
             pytest.fail(f"no broker with TLS and users can be had here: {error}. {NEEDS_NOTHING}", pytrace=False)
         yield broker
+        gc.collect()  # clients of logs that were closed, as in tests/conftest.py
 
 
 @pytest.fixture(scope="session")

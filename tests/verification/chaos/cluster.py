@@ -2,6 +2,7 @@
 
 import base64
 import functools
+import gc
 import os
 import re
 import signal
@@ -78,6 +79,7 @@ class Cluster:
 
     def close(self) -> None:
         """End all."""
+        gc.collect()  # clients of logs that were closed: they would ask dead brokers each second, and tell of it
         for process in self._processes:
             if process is not None:
                 process.kill()
