@@ -50,8 +50,7 @@ class GroupPositions:
         self._publishing: Future[Any] | None = None
         self._on_the_way: dict[TopicPartition, tuple[int, int]] = {}
         self._not_before_s = 0.0
-        self._found: dict[TopicPartition, int] = {}  # as the group's coordinator has told last
-        self._asked: dict[TopicPartition, int] = {}  # checkpoints, likewise
+        self._told: dict[TopicPartition, tuple[int, int]] = {}  # position, checkpoint: as the coordinator has told last
         self._asking: Question | None = None
         self._warned = False
 
@@ -62,20 +61,18 @@ class GroupPositions:
     def published(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the coordinator's last answer, and ask it again."""
         self._look(partitions)
-        return {partition: self._found[partition] for partition in partitions if partition in self._found}
+        return {partition: self._told[partition][0] for partition in partitions if partition in self._told}
 
     def asked(self, partitions: Sequence[TopicPartition]) -> int:
         """Return the highest checkpoint that the coordinator has told of last, 0 for none, and ask it again."""
         self._look(partitions)
-        return max((self._asked.get(partition, 0) for partition in partitions), default=0)
+        return max((self._told[partition][1] for partition in partitions if partition in self._told), default=0)
 
     def _look(self, partitions: Sequence[TopicPartition]) -> None:
         if self._asking is not None and self._asking.over(0):
-            for at in self._told(self._asking.answer):
+            for at in self._without_errors(self._asking.answer):
                 if at.offset >= 0:
-                    partition = TopicPartition(at.topic, at.partition)
-                    self._found[partition] = at.offset
-                    self._asked[partition] = _checkpoint_in(at.metadata)
+                    self._told[TopicPartition(at.topic, at.partition)] = at.offset, _checkpoint_in(at.metadata)
             self._asking = None
         if self._asking is None:
             self._asking = self._ask([KafkaPartition(*partition) for partition in partitions])
@@ -84,7 +81,7 @@ class GroupPositions:
         """Send what was asked for, once what was sent before is answered; what was not taken goes again."""
         if self._publishing is not None and self._publishing.done():
             publishing = self._publishing
-            told = self._told(lambda: publishing.result().topic_partitions)
+            told = self._without_errors(lambda: publishing.result().topic_partitions)
             self._took({TopicPartition(at.topic, at.partition) for at in told})
         self._give_up_late()
         if self._positions and self._publishing is None and time.monotonic() >= self._not_before_s:
@@ -130,7 +127,7 @@ class GroupPositions:
             if self._publishing is not None:
                 wait((self._publishing,), max(0.0, deadline - time.monotonic()))
 
-    def _told(self, answer: Callable[[], Sequence[KafkaPartition]]) -> Sequence[KafkaPartition]:
+    def _without_errors(self, answer: Callable[[], Sequence[KafkaPartition]]) -> Sequence[KafkaPartition]:
         """Return the partitions of an answer that have no error; warn once of one that does not pass by itself."""
         try:
             told = answer()

@@ -22,7 +22,6 @@ from grete.settings import Settings
 from grete.state.pins.pinning import know_dropped
 from grete.state.pins.prepare import prepare_standby
 from grete.stores.rocksdb.memory_use import RocksMemory
-from grete.stores.rocksdb.store import RocksStore
 from grete.worker.logs.end_log import end_report, log_end
 from grete.worker.logs.own_lines import enable_own, own_logger
 from grete.worker.pipes.status_pipe import StatusPipe
@@ -56,26 +55,25 @@ class StandbyWorker:
         self.tidy: Callable[[], None] = lambda: None  # now and then
         self.open_ahead: Callable[[], None] = lambda: None  # what a worker needs that takes the place of these
         self.standbys: list[StandbyTask] = []
-        self._log = log
         self._restored = False
         self._moves = not settings.standby_replicas  # else it may be one for years
         self._promoted_soon = False
-        self._stores: list[RocksStore] = []
         self._stopping = False
         self._selector = WakeableSelector()  # for a wait that a signal ends
         self._reported_ms = 0.0
         self._told: set[str] = set()  # the standbys that were logged to have caught up
         memory = RocksMemory(settings.rocksdb_bytes)
         with contextlib.ExitStack() as opened:
-            opened.callback(self.close)
+            opened.callback(self._selector.close)
+            opened.callback(log.close)
             for graph, partition in hosted_by(job, partitions, stage):
                 wiring = wire(job.topology(), graph.ordinal, partition)
                 store, taker = open_task_store(job, graph, partition, job_directory, log, memory)
-                self._stores.append(store)
+                opened.callback(store.close)
                 taker.take(settings.snapshot_url, store, job_directory.state(wiring.name))
                 batch_bytes_max = settings.batch_bytes_max
                 self.standbys.append(StandbyTask(wiring, log, store, batch_bytes_max=batch_bytes_max, mono_ms=mono_ms))
-            opened.pop_all()
+            self._opened = opened.pop_all()
 
     def run(self) -> ExitCode:
         """Follow the changelogs until stopped. Raises LogAway, TransientError (a disk is full)."""
@@ -118,10 +116,7 @@ class StandbyWorker:
 
     def close(self) -> None:
         """Release stores and log."""
-        for store in self._stores:
-            store.close()
-        self._log.close()
-        self._selector.close()
+        self._opened.close()
 
     def _status(self, *, force: bool = False) -> None:
         now = mono_ms()

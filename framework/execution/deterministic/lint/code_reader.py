@@ -166,12 +166,12 @@ class CodeReader:
         if isinstance(node, ast.Attribute):
             base = self.code.resolve(node.value)
             return names.of_member(base.__name__, node.attr) if isinstance(base, ModuleType) else None
-        place = None if node.id in self.code.variables else self.code.source.imports.get(node.id)
+        place = None if node.id in self.code.names.variables else self.code.source.imports.get(node.id)
         return None if place is None else names.of_member(*place)
 
     def _variables(self, node: ast.Name | ast.Attribute) -> None:
         match node:
-            case ast.Name(id=name) if name not in self.code.variables and not is_ours(self.code.resolve(node)):
+            case ast.Name(id=name) if name not in self.code.names.variables and not is_ours(self.code.resolve(node)):
                 self.found.variables.append(name)
             case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name == self.code.myself and name:
                 if not is_declared(self.code, attribute):
@@ -318,7 +318,7 @@ class CodeReader:
             effect = Effect.NOTHING
         if isinstance(target, ast.Attribute | ast.Subscript) and key_of(self.code, target) is None:
             self._visit(target.value)
-        elif not (isinstance(target, ast.Name) and target.id in self.code.variables):
+        elif not (isinstance(target, ast.Name) and target.id in self.code.names.variables):
             self._write(target, statement.lineno, effect)
 
     def _is_fresh(self, target: ast.expr, statement: ast.stmt) -> bool:

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import sys
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Final
@@ -19,50 +20,29 @@ SET_METHODS = {"union", "intersection", "difference", "symmetric_difference"}
 
 
 @dataclass(eq=False)
-class Code:
-    """A function, or the value of a variable, with all that is needed to know its names.
+class BoundNames:
+    """The names that a piece of code binds, and what it binds them to."""
 
-    ``owner``: the class whose instance ``self`` is. ``lives``: that instance outlives a record. ``runs``: for records,
-    not only at the start of a task or at import.
-    """
-
-    source: ModuleSource
-    node: Function | ast.expr
-    owner: type | None = None
-    lives: bool = False
-    runs: bool = True
-    cells: dict[str, object] = field(default_factory=dict)  # variables of functions around it
-    entry: bool = False  # the framework calls it
-    cached: bool = False  # what it returns is kept
     assigned: dict[str, list[ast.expr]] = field(default_factory=lambda: defaultdict(list))
     annotated: dict[str, ast.expr] = field(default_factory=dict)
     imported: dict[str, object] = field(default_factory=dict)
     variables: set[str] = field(default_factory=set)  # of the call
     shared: set[str] = field(default_factory=set)  # declared global, or nonlocal and of a function around it
-    myself: str = ""  # the name of ``self``
 
-    def __post_init__(self) -> None:
-        if isinstance(self.node, Function):
-            first = self.node.args.posonlyargs + self.node.args.args
-            if self.owner is not None and first and not isinstance(self.node, ast.Lambda):
-                self.myself = first[0].arg
-        for node in ast.walk(self.node):
-            self._declare(node)
-        self.variables -= self.shared
-
-    def _declare(self, node: ast.AST) -> None:
+    def declare(self, node: ast.AST, code: ast.AST, cells: Collection[str]) -> None:
+        """Take what a node of the code binds; ``cells``: variables of functions around it."""
         match node:
             case ast.Global(names=names):
                 self.shared |= set(names)
             case ast.Nonlocal(names=names):
-                self.shared |= {name for name in names if name in self.cells}
+                self.shared |= {name for name in names if name in cells}
             case ast.arg(arg=name, annotation=annotation):
                 self.variables.add(name)
                 if annotation is not None:
                     self.annotated[name] = annotation
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
                 self.variables.add(name)
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) if node is not self.node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) if node is not code:
                 self.variables.add(name)
             case ast.ExceptHandler(name=str(name)):
                 self.variables.add(name)
@@ -89,9 +69,38 @@ class Code:
             case _:
                 pass
 
+
+@dataclass(eq=False)
+class Code:
+    """A function, or the value of a variable, with all that is needed to know its names.
+
+    ``owner``: the class whose instance ``self`` is. ``lives``: that instance outlives a record. ``runs``: for records,
+    not only at the start of a task or at import.
+    """
+
+    source: ModuleSource
+    node: Function | ast.expr
+    owner: type | None = None
+    lives: bool = False
+    runs: bool = True
+    cells: dict[str, object] = field(default_factory=dict)  # variables of functions around it
+    entry: bool = False  # the framework calls it
+    cached: bool = False  # what it returns is kept
+    names: BoundNames = field(default_factory=BoundNames)
+    myself: str = ""  # the name of ``self``
+
+    def __post_init__(self) -> None:
+        if isinstance(self.node, Function):
+            first = self.node.args.posonlyargs + self.node.args.args
+            if self.owner is not None and first and not isinstance(self.node, ast.Lambda):
+                self.myself = first[0].arg
+        for node in ast.walk(self.node):
+            self.names.declare(node, self.node, self.cells)
+        self.names.variables -= self.names.shared
+
     def alias(self, name: str) -> ast.expr | None:
         """Return the name or attribute that a variable of the call stands for, if it is assigned once."""
-        values = self.assigned.get(name, [])
+        values = self.names.assigned.get(name, [])
         return values[0] if len(values) == 1 and isinstance(values[0], ast.Name | ast.Attribute) else None
 
     def resolve(self, node: ast.expr) -> object:
@@ -107,9 +116,9 @@ class Code:
                 return UNKNOWN
 
     def _named(self, name: str) -> object:
-        if name in self.imported:
-            return self.imported[name]
-        if name in self.variables:
+        if name in self.names.imported:
+            return self.names.imported[name]
+        if name in self.names.variables:
             alias = self.alias(name)
             return (
                 UNKNOWN if alias is None or (isinstance(alias, ast.Name) and alias.id == name) else self.resolve(alias)
@@ -137,8 +146,8 @@ class Code:
         if isinstance(node, ast.Call):
             made = self.resolve(node.func)
             return made if isinstance(made, type) else None
-        if isinstance(node, ast.Name) and node.id in self.variables:
-            return next((made for each in self.assigned.get(node.id, []) if (made := self._made(each))), None)
+        if isinstance(node, ast.Name) and node.id in self.names.variables:
+            return next((made for each in self.names.assigned.get(node.id, []) if (made := self._made(each))), None)
         return None
 
     def _made(self, node: ast.expr) -> type | None:
@@ -159,9 +168,9 @@ class Code:
                 return self.is_set(value, depth + 1)
             case ast.Call(func=function):
                 return self._returns_set(self.resolve(function))
-            case ast.Name(id=name) if name in self.variables:
-                return _is_set_hint(self.annotated.get(name)) or any(
-                    self.is_set(each, depth + 1) for each in self.assigned.get(name, [])
+            case ast.Name(id=name) if name in self.names.variables:
+                return _is_set_hint(self.names.annotated.get(name)) or any(
+                    self.is_set(each, depth + 1) for each in self.names.assigned.get(name, [])
                 )
             case ast.Name() | ast.Attribute():
                 return isinstance(self.resolve(node), set | frozenset)

@@ -78,14 +78,14 @@ def key_of(code: Code, node: ast.expr, depth: int = 8) -> StateKey | None:
 def _key_of_name(code: Code, name: str, depth: int) -> StateKey | None:
     if name == code.myself:
         return None
-    if name in code.variables:
+    if name in code.names.variables:
         if (alias := code.alias(name)) is not None:
             return key_of(code, alias, depth - 1)
         return StateKey("default argument", name) if name in mutable_defaults(code) else None
     if name in code.cells:
         return StateKey("variable of a closure", name)
     value = code.resolve(ast.Name(name))
-    if name in code.shared:
+    if name in code.names.shared:
         return StateKey("variable of the module", name)
     if (
         value is UNKNOWN
@@ -128,10 +128,10 @@ def _depends(code: Code, node: ast.AST, depth: int = 8) -> Iterator[str]:
             for part in (value, *args, *(keyword.value for keyword in keywords)):
                 yield from _depends(code, part, depth)
         case ast.Name(id=name) | ast.Attribute(value=ast.Name(id=name)) if depth:
-            values = code.assigned.get(name, []) if isinstance(node, ast.Name) else []
+            values = code.names.assigned.get(name, []) if isinstance(node, ast.Name) else []
             if len(values) == 1:
                 yield from _depends(code, values[0], depth - 1)
-            elif name == code.myself or key_of(code, ast.Name(name)) or name in code.variables:
+            elif name == code.myself or key_of(code, ast.Name(name)) or name in code.names.variables:
                 yield ast.unparse(node)
         case _:
             for child in ast.iter_child_nodes(node):

@@ -97,7 +97,7 @@ class Reader:
         """
         ahead = self._ahead.get(partition)
         if ahead is None or ahead.asked != offset:
-            if ahead is not None and (rows := ahead.again(offset)) is not None:
+            if ahead is not None and ahead.kept is not None and (rows := ahead.kept.again(offset)) is not None:
                 return rows
             ahead = self._seek(partition, offset)
         if not ahead.rows or (ahead.bytes < max_bytes and not ahead.asleep):  # else every other batch is a small rest

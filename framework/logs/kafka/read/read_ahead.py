@@ -33,12 +33,35 @@ class _PastRead(NamedTuple):
     rows: list[LogRow]
 
 
+class KeptReads:
+    """The last reads of one partition, for the other tasks here that read it, too: as many as fit, and one at least."""
+
+    __slots__ = ("_bytes", "_reads")
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._reads = deque[_PastRead]()
+
+    def add(self, read: _PastRead) -> None:
+        """Keep a read; the oldest ones go."""
+        self._reads.append(read)
+        self._bytes += read.bytes
+        while self._bytes > KEPT_BYTES_MAX and len(self._reads) > 1:
+            self._bytes -= self._reads.popleft().bytes
+
+    def again(self, offset: int) -> list[LogRow] | None:
+        """Return the rows of a kept read from ``offset`` on; None: it is not kept."""
+        for kept in self._reads:
+            if kept.begin <= offset <= kept.rows[-1].offset:
+                return kept.rows[bisect_left(kept.rows, offset, key=_ROW_OFFSET) :]
+        return None
+
+
 class ReadAhead:
     """One assigned partition: what was fetched and not yet read. Offsets: asked ≤ rows < fetched."""
 
     __slots__ = (
-        "asked", "asleep", "doubt", "end", "failure", "fetched",
-        "kept", "kept_bytes", "late_s", "passed", "rows", "sure", "totals",
+        "asked", "asleep", "doubt", "end", "failure", "fetched", "kept", "late_s", "passed", "rows", "sure", "totals",
     )  # fmt: skip
 
     def __init__(self, offset: int, end: int, *, keeps: bool = False) -> None:
@@ -54,8 +77,7 @@ class ReadAhead:
         self.doubt = -1  # the first answer after the seek, if it was another
         self.late_s = 0.0  # by the reader's clock: from then on a read waits for what has not come
         self.failure: FrameworkError | None = None
-        self.kept: deque[_PastRead] | None = deque() if keeps else None  # the last reads
-        self.kept_bytes = 0
+        self.kept = KeptReads() if keeps else None
 
     def add(self, offsets: Sequence[int], messages: Sequence[Message]) -> None:
         """Take messages that come after all others."""
@@ -75,22 +97,9 @@ class ReadAhead:
         del self.rows[:stop], self.totals[:stop]
         if rows:
             if self.kept is not None:
-                self._keep(self.kept, _PastRead(self.asked, self.passed - before, rows))
+                self.kept.add(_PastRead(self.asked, self.passed - before, rows))
             self.asked = rows[-1].offset + 1
         return rows
-
-    def again(self, offset: int) -> list[LogRow] | None:
-        """Return the rows of a kept read from ``offset`` on; None: it is not kept."""
-        for kept in self.kept or ():
-            if kept.begin <= offset <= kept.rows[-1].offset:
-                return kept.rows[bisect_left(kept.rows, offset, key=_ROW_OFFSET) :]
-        return None
-
-    def _keep(self, kept: "deque[_PastRead]", read: "_PastRead") -> None:
-        kept.append(read)
-        self.kept_bytes += read.bytes
-        while self.kept_bytes > KEPT_BYTES_MAX and len(kept) > 1:
-            self.kept_bytes -= kept.popleft().bytes
 
     @property
     def bytes(self) -> int:
