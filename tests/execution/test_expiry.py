@@ -183,7 +183,7 @@ def test_a_key_that_comes_again_while_it_is_deleted_stays() -> None:
     while more:
         _, answer = host.slices.next(WriteData(1, 1, host.cursor))
         host.cursor, more = answer.cursor, answer.more
-    assert b"k" in host.overlay._expired[EXPIRING]
+    assert b"k" in host.overlay.rewrites.expired[EXPIRING]
     host.put(b"k", b"4", 400)
     host.commit()
     assert dict(unexpired(host.stored().items(), 400)) == {b"k": b"4"}

@@ -75,9 +75,9 @@ def test_a_commit_without_dirty_keys_writes_the_changelog_position(base: MemoryS
     """A checkpoint in which nothing changed moves the changelog position all the same."""
     overlay = overlay_of(base)
     overlay.freeze()
-    assert (overlay.unsent_count, list(overlay.frozen_items())) == (0, [])
+    assert (overlay.frozen.unsent_count, list(overlay.frozen_items())) == (0, [])
     assert overlay.apply_chunk(b"position") is True
-    assert (base.changelog_position(), overlay.has_frozen) == (b"position", False)
+    assert (base.changelog_position(), overlay.frozen.whole) == (b"position", False)
 
 
 def test_undo_takes_back_several_writes_of_one_key(base: MemoryStore) -> None:

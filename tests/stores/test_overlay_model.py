@@ -149,7 +149,7 @@ class OverlayMachine(RuleBasedStateMachine):
         assert list(self.overlay.frozen_items()) == [
             (*place, self.frozen.get(place)) for place in sorted(self.frozen_dirty)
         ]
-        assert self.overlay.unsent_count == len(self.frozen_dirty)
+        assert self.overlay.frozen.unsent_count == len(self.frozen_dirty)
 
     @precondition(lambda self: self.frozen is not None)
     @rule(keys_max=st.integers(1, 4), full=st.booleans())
@@ -168,7 +168,7 @@ class OverlayMachine(RuleBasedStateMachine):
         done = self.overlay.apply_chunk(b"%d" % self.checkpoint_id, keys_max)
         self.applied += 1
         assert self.disk.changelog_position == (b"%d" % self.checkpoint_id if done else old)
-        assert self.overlay.has_frozen is not done
+        assert self.overlay.frozen.whole is not done
         if done:
             self.committed, self.frozen, self.applied = self.frozen, None, 0
             stored = {(store, key): value for store in IDS for key, value in self.base.scan(store, b"", None)}
@@ -187,7 +187,7 @@ class OverlayMachine(RuleBasedStateMachine):
         """Start from what is in the state store, which may be loaded again: no read remembers what was there before."""
         if not crash:
             self.overlay.drop_all()
-            assert not self.overlay.has_frozen
+            assert not self.overlay.frozen.whole
         for store, key, value in loaded:
             self.base.load(store, [key], [value])
             self.committed.pop((store, key), None)

@@ -96,7 +96,7 @@ class DataSlices:
         if changed:
             message: bytes | None = self._data(action, self._changes(changed), None)
             cursor = action.cursor if self._round_done else action.cursor or BEGUN
-            more = bool(self._rest or self._overlay.unsent_count) or self._budget.of_slice(changed=True) > 0
+            more = bool(self._rest or self._overlay.frozen.unsent_count) or self._budget.of_slice(changed=True) > 0
         else:
             entries, cursor, more = self._rewrite(action.cursor)
             self._moved |= self._round_done or cursor != (action.cursor or BEGUN)
@@ -104,7 +104,7 @@ class DataSlices:
             self._marked |= marked
             message = self._data(action, entries, REWRITTEN) if marked else None
         answer = DataWritten(int(message is not None), self._digest, cursor, self._round_done, more)
-        if self._overlay.has_frozen and not more:
+        if self._overlay.frozen.whole and not more:
             self._begin()
             self._budget.checkpoint_ended()
         return message, answer

@@ -12,12 +12,46 @@ from math import inf
 from grete.errors import ConfigError, Halted
 from grete.halts import HaltCode
 from grete.ports import StateStore, Write
-from grete.stores.overlay.expiring_store import BEFORE_ALL, horizon
-from grete.stores.overlay.overlay_store import ENTRY_BYTES, Frozen, OverlayStore, WriteBatch
-from grete.stores.overlay.rewrite_slice import BEGUN, slice_of
+from grete.stores.overlay.expiring_store import BEFORE_ALL
+from grete.stores.overlay.overlay_store import ENTRY_BYTES, CacheRoom, Frozen, OverlayStore, WriteBatch
+from grete.stores.overlay.rewrite_slice import RewriteRounds
 from grete.stores.sorted_view import Item
 
 CHUNK_BYTES_MAX = 1 << 20  # of keys and values, or one key: what is written at once holds the GIL
+
+
+class FrozenWrites:
+    """Progress of the frozen write batch: sent in the order in which it was frozen, then applied.
+
+    ``whole``: all of the checkpoint is frozen. ``left``: writes that the state store has not taken.
+    """
+
+    __slots__ = ("_unsent", "applied_count", "left", "unsent_count", "whole")
+
+    def __init__(self) -> None:
+        self.whole = False
+        self.left = self.applied_count = 0
+        self.unsent_count = 0  # writes that ``next_unsent`` has not returned
+        self._unsent: Iterator[Write] = iter(())
+
+    def add(self, store_id: int, writes: WriteBatch) -> None:
+        """Take what was frozen of a store."""
+        self.left += len(writes)
+        self.unsent_count += len(writes)
+        self._unsent = chain(self._unsent, zip(repeat(store_id), writes.keys(), writes.values()))
+
+    def next_unsent(self, keys_max: int) -> list[Write]:
+        """Return the next writes, to be sent."""
+        writes = list(islice(self._unsent, keys_max))
+        self.unsent_count -= len(writes)
+        assert self.unsent_count >= 0, "a frozen write was sent twice"
+        return writes
+
+    def applied(self, count: int) -> None:
+        """Take note that the state store has so many more."""
+        assert count <= self.left, "the state store was given more than what was frozen"
+        self.left -= count
+        self.applied_count += count
 
 
 class Overlay:
@@ -46,24 +80,17 @@ class Overlay:
         self._base = store
         self._stores = {store_id: OverlayStore(self, store, store_id) for store_id in sorted(store_ids)}
         self._uncommitted_bytes_max = uncommitted_state_bytes_max
-        self._cache_half = read_cache_bytes_max // 2  # two generations, each at most this
-        self._cache_bytes = 0
+        self.cache = CacheRoom(read_cache_bytes_max, self._stores.values())
         self.open_bytes = 0  # never too low; a key that is put again counts again until the next recount
         self.recount_bytes = uncommitted_state_bytes_max  # open_bytes beyond which it is counted exactly
         self.journal: list[tuple[OverlayStore, bytes, bytes | None]] | None = None
         self.undone = 0  # how often ``undo`` has taken writes back
-        self.has_frozen = False  # a whole checkpoint
-        self._frozen_count = 0  # writes that are frozen and not applied
-        self._applied_count = 0
-        self._unsent: Iterator[Write] = iter(())
-        self.unsent_count = 0  # frozen writes that ``next_frozen`` has not returned
-        self._round_last_keys: dict[int, bytes | None] = {}  # as of the first slice of a round that this process saw
-        self._expiring = frozenset(expiring)
+        self.frozen = FrozenWrites()
+        self.rewrites = RewriteRounds(store, self._stores, expiring)
         # Where entries expire, event time, in a low id, is applied last: a reader beside must not take for expired
         # what the checkpoint of that time has put again.
         self._applied_in_order = sorted(self._stores, reverse=bool(expiring))
         self.event_time = BEFORE_ALL  # ms, of the checkpoint that is frozen: the owner sets it before the freeze
-        self._expired: dict[int, WriteBatch] = {}  # keys that the rewrite has deleted, until they are applied
 
     @property
     def store_ids(self) -> list[int]:
@@ -101,24 +128,20 @@ class Overlay:
         This is allowed only if no whole checkpoint is frozen and no undo is open.
         """
         self.freeze_part()
-        self.has_frozen = True
+        self.frozen.whole = True
 
     def freeze_part(self) -> None:
         """Freeze what is dirty so far, ahead of its checkpoint's freeze, so that it can be sent (D5)."""
-        assert not self.has_frozen, "freeze: the last frozen write batch has not been applied or dropped"
+        assert not self.frozen.whole, "freeze: the last frozen write batch has not been applied or dropped"
         assert self.journal is None, "freeze: within begin_undo and end_undo"
         for store_id, store in self._stores.items():
             if (part := store.freeze()) is not None:
-                self._frozen_count += len(part.writes)
-                self.unsent_count += len(part.writes)
-                self._unsent = chain(self._unsent, zip(repeat(store_id), part.writes.keys(), part.writes.values()))
+                self.frozen.add(store_id, part.writes)
         self._reset_open()
 
     def next_frozen(self, keys_max: int) -> list[Write]:
         """Return the next frozen writes, to be sent; before any is applied."""
-        writes = list(islice(self._unsent, keys_max))
-        self.unsent_count -= len(writes)
-        return writes
+        return self.frozen.next_unsent(keys_max)
 
     def frozen_items(self) -> Iterator[Write]:
         """Yield (store id, key, value or None) of all that is frozen, by store id, then by key."""
@@ -130,11 +153,11 @@ class Overlay:
         Return True when all are written. Call it only after the commit is valid (A7, A9). When it raises, nothing of
         the chunk was written: call it again.
         """
-        assert self.has_frozen, "apply_chunk: nothing is frozen"
+        assert self.frozen.whole, "apply_chunk: nothing is frozen"
         self._freeze_expired()
         taken = self._chunk(keys_max)
         chunk = [(store_id, key, value) for store_id, _, writes in taken for key, value in writes]
-        last = len(chunk) == self._frozen_count
+        last = len(chunk) == self.frozen.left
         self._base.write(chunk, changelog_position if last else None)
         self._settle(taken, len(chunk))
         if last:
@@ -159,11 +182,10 @@ class Overlay:
     def _settle(self, taken: list[tuple[int, Frozen, list[Item]]], count: int) -> None:
         """Let the state store answer for a chunk. The last ones, as many as fit, go into the read cache, too."""
         size = sum(len(key) + len(value or b"") + ENTRY_BYTES for _, _, writes in taken for key, value in writes)
-        keep = bool(count) and size * self._frozen_count // count <= self._cache_half and self.make_room(size)
+        keep = bool(count) and self.cache.takes(size * self.frozen.left // count, size)
         for store_id, part, writes in taken:
             self._stores[store_id].settle(part, writes, keep=keep)
-        self._frozen_count -= count
-        self._applied_count += count
+        self.frozen.applied(count)
 
     def drop_open(self) -> None:
         """Forget the open write batch (rollback, R4)."""
@@ -181,8 +203,7 @@ class Overlay:
         self.drop_open()
         for store in self._stores.values():
             store.drop_frozen()
-            store.drop_cache()
-        self._cache_bytes = 0
+        self.cache.drop()
         self._forget_frozen()
 
     # --- The rewrite ---
@@ -194,33 +215,19 @@ class Overlay:
 
         What has expired at the event time of the checkpoint, not at that of records since, is deleted with it.
         """
-        if bytes_max > 0 and (cursor in (b"", BEGUN) or not self._round_last_keys):
-            self._round_last_keys = {store: self._base.last_key(store) for store in self._stores}
-        least = horizon(self.event_time)
-        writes, cursor, done = slice_of(
-            self._base,
-            self._round_last_keys,
-            self._is_frozen,
+        return self.rewrites.next_slice(
             cursor,
-            is_expired=lambda store_id, value: store_id in self._expiring and value < least,
+            event_time=self.event_time,
             keys_max=keys_max,
             bytes_max=bytes_max,
             deleted_bytes_max=deleted_bytes_max,
         )
-        for store_id, key, value in writes:
-            if value is None:
-                self._expired.setdefault(store_id, {})[key] = None
-        return writes, cursor, done
-
-    def _is_frozen(self, store_id: int, key: bytes) -> bool:
-        return self._stores[store_id].is_frozen(key)
 
     def _freeze_expired(self) -> None:
         """Let the state store delete what the rewrite has deleted, below all writes of the checkpoint."""
-        for store_id, deletes in self._expired.items():
+        for store_id, deletes in self.rewrites.take_expired().items():
             self._stores[store_id].freeze_below(deletes)
-            self._frozen_count += len(deletes)
-        self._expired = {}
+            self.frozen.left += len(deletes)
 
     # --- Bounds; called by the stores ---
 
@@ -241,25 +248,9 @@ class Overlay:
         # keys.
         self.recount_bytes = max(self._uncommitted_bytes_max, self.open_bytes + self._uncommitted_bytes_max // 16)
 
-    def make_room(self, size: int) -> bool:
-        """Account for a value of the read cache, or return False if it is too large to keep.
-
-        When the recent ones fill their half of the cache they become the old ones, and those go.
-        """
-        if size > self._cache_half:
-            return False
-        self._cache_bytes += size
-        if self._cache_bytes > self._cache_half:
-            for store in self._stores.values():
-                store.age_cache()
-            self._cache_bytes = size
-        return True
-
     def _forget_frozen(self) -> None:
-        self.has_frozen = False
-        self._frozen_count = self._applied_count = self.unsent_count = 0
-        self._unsent = iter(())
-        self._expired = {}
+        self.frozen = FrozenWrites()
+        self.rewrites.take_expired()
 
     def _reset_open(self) -> None:
         self.open_bytes = 0

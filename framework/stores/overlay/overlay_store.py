@@ -1,6 +1,6 @@
 """One store of a task as its code sees it, over the write batches of its overlay (A8)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -20,14 +20,44 @@ class Account(Protocol):
     journal: "list[tuple[OverlayStore, bytes, bytes | None]] | None"
     open_bytes: int
     recount_bytes: int
+    cache: "CacheRoom"
 
     def recount(self) -> None:
         """Count the open write batch exactly. Raises Halted if it has outgrown its bound (A9)."""
         ...
 
+
+class CacheRoom:
+    """The room in the read cache of all stores.
+
+    When the recent values fill their half of it they become the old ones, and those go.
+    """
+
+    def __init__(self, bytes_max: int, stores: Collection["OverlayStore"]) -> None:
+        self._half = bytes_max // 2  # two generations, each at most this
+        self._bytes = 0  # of the recent ones
+        self._stores = stores
+
     def make_room(self, size: int) -> bool:
-        """Account for a value of the read cache, or return False if it is too large to keep."""
-        ...
+        """Account for a value, or return False if it is too large to keep."""
+        if size > self._half:
+            return False
+        self._bytes += size
+        if self._bytes > self._half:
+            for store in self._stores:
+                store.age_cache()
+            self._bytes = size
+        return True
+
+    def takes(self, whole: int, size: int) -> bool:
+        """Account for a part of what has ``whole`` bytes, or return False if that would not fit."""
+        return whole <= self._half and self.make_room(size)
+
+    def drop(self) -> None:
+        """Forget what was read."""
+        for store in self._stores:
+            store.drop_cache()
+        self._bytes = 0
 
 
 class Frozen:
@@ -161,7 +191,7 @@ class OverlayStore:
 
     def _keep(self, key: bytes, value: bytes | None) -> None:
         """Put what was read into the read cache."""
-        if self._overlay.make_room(len(key) + (0 if value is None else len(value)) + ENTRY_BYTES):
+        if self._overlay.cache.make_room(len(key) + (0 if value is None else len(value)) + ENTRY_BYTES):
             self._cache[key] = value
 
     # --- For the Overlay only ---

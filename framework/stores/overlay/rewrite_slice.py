@@ -1,11 +1,13 @@
 """One commit's share of a changelog rewrite: live keys after a cursor, read from the state store (K2)."""
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from grete.errors import Halted
 from grete.halts import HaltCode
 from grete.ports import StateStore, Write
+from grete.stores.overlay.expiring_store import horizon
+from grete.stores.overlay.overlay_store import OverlayStore, WriteBatch
 
 StoredEntry = tuple[int, bytes, bytes]  # store id, key, value
 
@@ -13,6 +15,42 @@ ROW_BYTES = 10  # of a row in a data message, beside key and value: store id and
 
 _CURSOR = struct.Struct(">h")  # store id; the key follows
 BEGUN = _CURSOR.pack(-1)  # a cursor before all stores: a round has begun, and nothing is rewritten
+
+
+class RewriteRounds:
+    """The rewrite of a task's state in rounds. ``expired``: keys that it has deleted, by store, not yet applied."""
+
+    def __init__(self, base: StateStore, stores: Mapping[int, OverlayStore], expiring: Collection[int]) -> None:
+        self._base, self._stores, self._expiring = base, stores, frozenset(expiring)
+        self.last_keys: dict[int, bytes | None] = {}  # as of the first slice of a round that this process saw
+        self.expired: dict[int, WriteBatch] = {}
+
+    def next_slice(
+        self, cursor: bytes, *, event_time: int, keys_max: int, bytes_max: float, deleted_bytes_max: float
+    ) -> tuple[list[Write], bytes, bool]:
+        """Return what ``slice_of`` does; what has expired at the event time of the checkpoint is deleted with it."""
+        if bytes_max > 0 and (cursor in (b"", BEGUN) or not self.last_keys):
+            self.last_keys = {store: self._base.last_key(store) for store in self._stores}
+        least = horizon(event_time)
+        writes, cursor, done = slice_of(
+            self._base,
+            self.last_keys,
+            lambda store_id, key: self._stores[store_id].is_frozen(key),
+            cursor,
+            is_expired=lambda store_id, value: store_id in self._expiring and value < least,
+            keys_max=keys_max,
+            bytes_max=bytes_max,
+            deleted_bytes_max=deleted_bytes_max,
+        )
+        for store_id, key, value in writes:
+            if value is None:
+                self.expired.setdefault(store_id, {})[key] = None
+        return writes, cursor, done
+
+    def take_expired(self) -> dict[int, WriteBatch]:
+        """Return the keys that were deleted since this was last called, by store."""
+        expired, self.expired = self.expired, {}
+        return expired
 
 
 def slice_of(

@@ -260,7 +260,8 @@ class SimOverlay(Overlay):
     @property
     def half_sent(self) -> bool:
         """Whether some slices of a large frozen write batch were sent, and some were not."""
-        return 0 < self.unsent_count and self.slices > 0 and self.slices + self.unsent_count // self.chunk_keys >= LARGE
+        unsent = self.frozen.unsent_count
+        return 0 < unsent and self.slices > 0 and self.slices + unsent // self.chunk_keys >= LARGE
 
     def rewrite(
         self, cursor: bytes, bytes_max: float, keys_max: int = 1000, deleted_bytes_max: float = inf
@@ -275,4 +276,4 @@ class SimOverlay(Overlay):
     @property
     def half_applied(self) -> bool:
         """Whether some of a frozen write batch is in the store, and some is not."""
-        return self.has_frozen and self._applied_count > 0
+        return self.frozen.whole and self.frozen.applied_count > 0

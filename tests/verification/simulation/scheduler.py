@@ -155,7 +155,8 @@ class Simulation:
         """Return the number of writes of a frozen checkpoint that the tasks furthest behind are still to send."""
         histories = self.checker.histories
         last = min(history.checkpoint_id for history in histories.values())
-        return sum(p.overlay.unsent_count for p in self.population.all if histories[p.task].checkpoint_id == last)
+        last_ones = (each for each in self.population.all if histories[each.task].checkpoint_id == last)
+        return sum(each.overlay.frozen.unsent_count for each in last_ones)
 
     def _come_to_an_end(self) -> None:
         """After a damage nothing needs to be complete; what is not must have been noticed.

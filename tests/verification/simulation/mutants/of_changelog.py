@@ -182,7 +182,7 @@ def last_keys_of_the_start(rewrite: Any) -> Any:
     before_all = b"\xff\xfe"  # a cursor that does not look like the begin of a round
 
     def mistaken(self: Overlay, cursor: bytes, *bounds: Any) -> Any:
-        begins = cursor in (b"", BEGUN) and self._round_last_keys
+        begins = cursor in (b"", BEGUN) and self.rewrites.last_keys
         return rewrite(self, before_all if begins else cursor, *bounds)
 
     return mistaken
