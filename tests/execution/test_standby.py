@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from grete.core.changelog.changelog_fold import ChangelogFold
 from grete.core.lifecycle import StandbyPhase
-from grete.execution.changelog import standby
+from grete.execution.changelog import standby_store
 from grete.execution.limits import STANDBY_LOOK_MS, STANDBY_POSITION_MS
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, encode_data
 from grete.stores.rocksdb.memory_use import RocksMemory
@@ -89,7 +89,7 @@ def test_so_is_a_store_of_rocksdb(
 def test_so_is_a_store_that_takes_all_in_loads(events: list[tuple[str, int, int]], grows: list[int]) -> None:
     """A kill between loads and their position costs a second application of the same, and nothing else (R7)."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(standby, "STANDBY_WRITE_BYTES", 0)
+        patch.setattr(standby_store, "STANDBY_WRITE_BYTES", 0)
         follow(StandbyHost(), written(events), grows, loads=True)
 
 
@@ -228,7 +228,7 @@ def test_a_large_checkpoint_is_loaded_ahead_of_its_position(
     monkeypatch: pytest.MonkeyPatch, bytes_max: int, first: int
 ) -> None:
     """Beyond a bound its data goes into the store in pieces; the position comes last, so a kill leaves the old one."""
-    monkeypatch.setattr(standby, "STANDBY_WRITE_BYTES", bytes_max)
+    monkeypatch.setattr(standby_store, "STANDBY_WRITE_BYTES", bytes_max)
     host, writer = StandbyHost(), Writer(1)
     messages = [writer.claim(), writer.commit(0), *[writer.data(b"%d" % n) for n in range(5)]]
     messages.append(writer.commit(1, previous=0))

@@ -15,7 +15,7 @@ from grete.core import startup
 from grete.core.aligned import closing
 from grete.core.changelog import changelog_fold
 from grete.core.deterministic import write_ahead
-from grete.execution.changelog import changelog_writer, standby
+from grete.execution.changelog import changelog_writer, standby, standby_store
 from grete.execution.deterministic import outputs as logical_outputs
 from grete.execution.engine import checkpoint_asks
 from grete.execution.records import outputs
@@ -91,8 +91,8 @@ def small_world(knobs: Knobs) -> Iterator[None]:
         (logical_outputs, "HELD_BYTES"): 0,
         (firing, "FIRED_TIMERS"): 2,
         (firing, "SLICE_TIMERS"): 1,
-        (standby, "STANDBY_WRITE_BYTES"): 4 * knobs.data_bytes,
-        (standby, "STANDBY_LOAD_BYTES"): 8 * knobs.data_bytes,
+        (standby_store, "STANDBY_WRITE_BYTES"): 4 * knobs.data_bytes,
+        (standby_store, "STANDBY_LOAD_BYTES"): 8 * knobs.data_bytes,
         (standby, "STANDBY_LOOK_MS"): 200,
         (closing, "SENT_RECORD_BYTES"): 0,
         # each commit is read some times by tasks and checks: its bytes say all

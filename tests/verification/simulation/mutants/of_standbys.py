@@ -7,7 +7,6 @@ from grete.core.actions import Action, ApplySegment, WriteChangelogPosition
 from grete.core.standby import StandbyCore
 from grete.execution.changelog.standby import StandbyTask
 from grete.protocol.changelog import ChangelogType, decode_changelog_header
-from grete.protocol.changelog_position import encode_changelog_position
 from tests.verification.simulation.forms import with_standbys
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.plan import Plan
@@ -38,7 +37,8 @@ def standby_position_before_data(perform: Any) -> Any:
     def mistaken(self: Any, action: Action) -> None:
         behind = self._todo[0] if self._todo else None
         if isinstance(action, ApplySegment) and isinstance(behind, WriteChangelogPosition):
-            self._store.write((), encode_changelog_position(behind.changelog_position))
+            self._store.take_position(behind.changelog_position)
+            self._store.write()
         perform(self, action)
 
     return mistaken
@@ -49,10 +49,11 @@ def standby_goes_on_behind_a_trim(trimmed: Any) -> Any:
     """A standby that a trim has overtaken keeps its store, and reads what is left (R7, K2)."""
 
     def mistaken(self: Any) -> bool:
-        start, _ = self._look()
-        if start <= self._read or self._changelog.pending:
+        changelog = self._changelog
+        start, _ = changelog.look()
+        if start <= changelog.read or changelog.beginning.pending:
             return bool(trimmed(self))
-        self._read = start
+        changelog.read = start
         return True
 
     return mistaken
