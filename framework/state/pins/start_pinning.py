@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple, Required, TypedDict
 
 from grete.api.jobs.definition import decode_definition
 from grete.api.jobs.graph import StageGraph
@@ -19,12 +19,18 @@ from grete.protocol.ids import TopicPartition
 from grete.state.pins.pinning import DEFINED
 from grete.state.read.checkpoints.commits import ends_of, last_commit
 
-PinnedStart = dict[str, Any]  # "format", "start" and "offsets", as JSON has them
-
 _FORMAT = 1  # of a stored entry: a reader refuses another one
-_GIVEN = "given"  # in an entry: a command line said so, and not the code
 
 logger = logging.getLogger("grete.definition")  # commands show its lines to the person at the terminal
+
+
+class PinnedStart(TypedDict, total=False):
+    """An entry of the metadata, as JSON has it. ``given``: a command line said so, and not the code."""
+
+    format: Required[int]
+    start: str
+    offsets: Required[list[int]]
+    given: bool
 
 
 class Settled(NamedTuple):
@@ -77,8 +83,9 @@ def pin_starts(job: Job, log: JobLog, metadata: JobMetadata, given: Mapping[str,
             new: dict[str, PinnedStart] = {}
             if topic in declared and metadata.meta_get(key) is None:
                 offsets = _offsets(log, partitions, declared[topic])
-                mark = {_GIVEN: True} if topic in given else {}
-                new[key] = {"format": _FORMAT, "start": _text(declared[topic]), "offsets": offsets} | mark
+                new[key] = {"format": _FORMAT, "start": _text(declared[topic]), "offsets": offsets}
+                if topic in given:
+                    new[key]["given"] = True
             if topic in stage.topics_read_first() and metadata.meta_get(table) is None:
                 new[table] = {"format": _FORMAT, "offsets": list(full_ends(log, partitions).values())}
             if new and not _has_read(job, log, stage.ordinal, topic):
@@ -91,11 +98,11 @@ def pin_starts(job: Job, log: JobLog, metadata: JobMetadata, given: Mapping[str,
     _take_over(job, metadata)
 
 
-def _tell_other_place(stage: StageGraph, topic: str, found: Mapping[str, Any], given: datetime | None) -> None:
+def _tell_other_place(stage: StageGraph, topic: str, found: PinnedStart, given: datetime | None) -> None:
     """Say so if the command line, or the code, names another place than the one where the stage has begun to read."""
     declared = stage.starts().get(topic, "earliest")
     start = _text(declared if given is None else given)
-    overruled = given is None and found.get(_GIVEN) and declared == "earliest"
+    overruled = given is None and found.get("given") and declared == "earliest"
     if not overruled and _place(start) != _place(found["start"]):
         logger.warning(
             "stage %s has begun to read topic %s with start=%s, and %s says start=%s: it goes on from where it is. "
@@ -133,14 +140,15 @@ def _entry(metadata: MetadataReader, key: str) -> PinnedStart:
 def _decoded(key: str, raw: bytes | None) -> PinnedStart:
     entry: PinnedStart = {"format": _FORMAT, "start": "earliest", "offsets": []}
     with reading(key):
-        entry |= {} if raw is None else json.loads(raw)
+        if raw is not None:
+            entry |= json.loads(raw)
         if entry["format"] != _FORMAT:
             raise ConfigError(
                 f"the entry {key!r} of the job's metadata has format {entry['format']}, this release knows "
                 f"{_FORMAT}: start the job with the release that wrote it, or a later one"
             )
         _place(str(entry["start"]))
-        return entry | {"offsets": [int(offset) for offset in entry["offsets"]]}
+        return {**entry, "offsets": [int(offset) for offset in entry["offsets"]]}
 
 
 def _place(text: str) -> int | str:
