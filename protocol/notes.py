@@ -22,7 +22,7 @@ _RESULT = struct.Struct(">bi")  # whether the call has succeeded, bytes that fol
 
 
 class IdleNote(NamedTuple):
-    """At logical time ``t`` µs a source took an external partition for idle, until it next takes rows of it (E4).
+    """A source took an external partition for idle at logical time ``t`` µs, until it next takes rows of it (E4).
 
     ``ended``: not its clock, but a person has said that nothing follows, so that what waits for time fires (E7).
     """

@@ -27,7 +27,7 @@ class Posting(msgspec.Struct, array_like=True, gc=False):
 
 
 class Count(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """In how many documents a word occurs, and how often in all of them."""
+    """The number of documents with a word, and of its occurrences in all of them."""
 
     documents: int = 0
     occurrences: int = 0

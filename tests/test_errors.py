@@ -191,7 +191,7 @@ def test_each_error_of_the_public_api_is_documented() -> None:
 
 
 def test_an_error_that_is_not_documented_is_found() -> None:
-    """Of a function, of a method that calls another one, and of a constructor; a class above it is enough."""
+    """A function raises it, a method that calls another one, or a constructor; a documented class above is enough."""
     source = """
 def good(): 'Raises ConfigError.'; raise GraphError('x')
 def bad(): _helps()

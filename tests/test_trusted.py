@@ -49,7 +49,7 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_directory_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
-    """With what to do about it; one with the sticky bit keeps files of others apart."""
+    """The error says what to do about it; a directory with the sticky bit keeps files of others apart."""
     tmp_path.chmod(0o777)
     with pytest.raises(ConfigError, match="can be changed by every user of this machine: chmod o-w"):
         make_private(tmp_path)
@@ -120,7 +120,7 @@ def test_settings_have_upper_bounds(name: str, value: int) -> None:
 
 
 def test_a_password_in_a_url_is_not_shown() -> None:
-    """Of a folder of snapshots, say."""
+    """A folder of snapshots may have one in its url."""
     assert without_password("ftp://bank:canary" + "@host/path, s3://bucket") == "ftp://…@host/path, s3://bucket"
 
 

@@ -44,7 +44,10 @@ QUOTING = (
 OTHERS = re.compile(r"Flink|Kafka Streams|^\| exactly once between stages by|^# From: seed")
 LINK = re.compile(r"\]\([^)]*\)")  # the names of decision records are as old as they are
 # A docstring that begins so is a noun clause, or a sentence without its subject.
-CLAUSE = re.compile(r"(What|Who|Whom|Whose|Which|How|When|Where|Why)(ever)?\b")
+CLAUSE = re.compile(
+    r"((What|Who|Whom|Whose|Which|How|When|Where|Why)(ever)?"
+    r"|Of (one|an?|the|this|all|each)|(In|From|For|By|At|To|With) (how|which|what|whom))\b"
+)
 RESULT = re.compile(r"(Return|Yield)( and forget)? (what|who|which|how|when|where|why)\b")  # what it is stays open
 SAY_INSTEAD = (
     "begin a docstring with a noun phrase (module, class: 'Limits of …', 'The answer of a call: …'), with a verb "
@@ -219,6 +222,7 @@ def test_a_question_word_is_noticed() -> None:
     """Modules, classes, methods and functions count; a text that only contains the word does not."""
     before = '"""What a job is."""\nclass A:\n    """How it ends."""\n    def b(self):\n        """Whoever asks."""\n'
     assert list(clauses(ast.parse(before))) == ["What a job is.", "How it ends.", "Whoever asks."]
+    assert list(clauses(ast.parse('"""Of one task."""\ndef f():\n    """In how many ms."""'))) != []
     assert list(clauses(ast.parse('"""The way to see what is there."""\ndef f():\n    """Whether it is."""'))) == []
 
 

@@ -20,7 +20,7 @@ QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 
 @dataclass(frozen=True)
 class Names:
-    """Of one run: the job's topics and where its broker is."""
+    """The names of one run: the job's topics, and the address of its broker."""
 
     bootstrap: str
     run: str

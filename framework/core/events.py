@@ -161,7 +161,7 @@ class InputIdle(Struct, frozen=True):
 
 
 class Advance(NamedTuple):
-    """As of all up to logical time ``t`` µs a task has reached event time ``watermark`` (ms); whether it is idle."""
+    """A task has reached event time ``watermark`` (ms) as of all up to logical time ``t`` µs; whether it is idle."""
 
     t: int
     watermark: int

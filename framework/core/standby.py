@@ -17,7 +17,7 @@ from grete.protocol.ids import TopicPartition
 
 
 class StandbyCore:
-    """Of one task. It is told each message of the changelog, and answers with what to do about the store."""
+    """The standby of one task. It gets each message of the changelog, and answers with what to do about the store."""
 
     def __init__(self, task: str, changelog: TopicPartition) -> None:
         """Know nothing yet: ``begin``."""

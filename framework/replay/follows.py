@@ -1,4 +1,4 @@
-"""From which commits deterministic tasks can be run again: each from its own, and none lacks what another has sent."""
+"""The commits from which deterministic tasks can be run again, so that none lacks what another has sent."""
 
 from collections.abc import Mapping
 

@@ -307,7 +307,7 @@ class HostedTask:
 
     @property
     def wall_timer_in_ms(self) -> int:
-        """In how many ms a wall-clock timer is due."""
+        """The ms until a wall-clock timer is due."""
         return NEVER if self.process is None else int(self.process.driver.parts.wall_timer_in_ms)
 
     def senders(self) -> Sequence[int]:

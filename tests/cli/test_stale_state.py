@@ -124,7 +124,7 @@ def test_what_was_committed_and_not_applied_is_read(stale: Stale, tmp_path: Path
 
 
 def test_a_checkpoint_that_never_was_is_refused(stale: Stale) -> None:
-    """Of a job that consists of sources only, too: an error with the checkpoints that there are, no empty answer."""
+    """The error names the checkpoints that there are, also of a job of sources only; no empty answer is given."""
     say(stale.log, "a")
     stale.take_over(1)
     checkpoint_ids = [at.commit.checkpoint_id for at in commits(stale.log, all_wirings(word_count)[0])]

@@ -104,7 +104,7 @@ def wanted(count: int) -> dict[int, list[int]]:
 
 
 def test_later_calls_bring_what_is_new(tmp_path: Path) -> None:
-    """Of this program and of the next one; and what there is when nothing is new."""
+    """Calls of this program and of the next one; one brings nothing when nothing is new."""
     job, path = job_of("s"), tmp_path / "lines"
     put(path, 30)
     with Client(job, directory=tmp_path / "place") as client:

@@ -34,7 +34,7 @@ def test_a_turn_without_an_error_is_not_touched() -> None:
 
 
 def test_an_error_of_a_task_in_order_stays_as_it_is() -> None:
-    """Nothing is added to its text, nor to its notes."""
+    """Nothing is added to its text, nor behind it."""
     with pytest.raises(Fenced, match=r"^taken over$") as raised:
         Turn(_fenced).tick()
     assert not hasattr(raised.value, "__notes__")
@@ -53,7 +53,7 @@ def test_a_violated_invariant_is_named_beside_the_cause() -> None:
 
 
 def test_a_long_violation_is_cut() -> None:
-    """What a check prints may be all that a task holds: an error names the beginning."""
+    """An error has the beginning of what a check prints, which may be all that a task holds."""
     turn = Turn(_fenced)
     turn.core.frozen = 9
     with pytest.raises(Fenced) as raised:

@@ -33,7 +33,7 @@ def read(time: EventTime, source: TimeSource, *timestamps: int) -> int:
 
 
 def test_time_is_the_least_that_a_source_has_reached() -> None:
-    """Of a partition the highest timestamp, of a channel its watermark; nothing yet holds all back."""
+    """A partition has its highest timestamp, a channel its watermark; one that has nothing yet holds all back."""
     time = EventTime([A], [FROM_P])
     assert read(time, FROM_P, 5, 100) == BEFORE_ALL
     time.watermark(A, 50, idle=False)

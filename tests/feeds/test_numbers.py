@@ -162,7 +162,7 @@ def feed_file(log: EmbeddedLog, path: Path, *, keys: bool = True, between: Calla
 def test_lines_that_were_fed_before_have_their_numbers(
     log: EmbeddedLog, tmp_path: Path, first: str, then: str, new: list[tuple[str, str]]
 ) -> None:
-    """Of a file that has grown only the new lines count, of one that was changed all of them do."""
+    """Only the new lines of a file that has grown count; all lines count of one that was changed."""
     path = tmp_path / "lines.tsv"
     path.write_text(first)
     feed_file(log, path)

@@ -149,7 +149,7 @@ def test_a_connection_waits_for_a_broker_that_is_far() -> None:
 
 
 class DeadLeader(FarBroker):
-    """Of a partition. The client asks it where the partition ends until it is asked who leads the topic."""
+    """A partition's dead leader. The client asks it where the partition ends until it is asked who leads the topic."""
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         """Find the leader out."""

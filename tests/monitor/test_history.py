@@ -57,7 +57,7 @@ def test_each_edge_has_its_rate() -> None:
 
 
 def test_three_hours_are_kept_and_no_more_and_a_chart_shows_the_worst() -> None:
-    """Of each stretch of time, with the task that was the slowest; a dead worker's tasks go on growing old."""
+    """A chart has the slowest task of each stretch of time; a dead worker's tasks continue to grow old."""
     history, points = History(GRAPH), KEPT_MS // POINT_MS
     for number in range(points + 100):
         now = AT_MS + number * POINT_MS
@@ -104,7 +104,7 @@ def test_a_worker_that_is_back_says_after_how_long() -> None:
 
 
 def test_a_restore_has_the_time_that_it_will_take() -> None:
-    """By what was read lately."""
+    """The rate at which it read lately gives the time."""
     history, shown = History(GRAPH), None
     for second in range(5):
         shown = at(second * SAMPLE_MS, {"count-0": status(status="starting", restore=Portion(100 * second, 1_000))})

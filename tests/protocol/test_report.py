@@ -75,7 +75,7 @@ FIELDS_OF_A_TASK = [
 
 
 def test_a_report_comes_back_as_it_was() -> None:
-    """Of a worker and of a standby; a task has the name of its stage and partition."""
+    """Reports of a worker and of a standby do; a task has the name of its stage and partition."""
     worker = WorkerReport(tasks=(task_report("add-up-3"), task_report("split-words-0")), measures=OF_WORKER)
     assert decode_worker_report(encode_report(worker)) == worker
     assert [task.name for task in worker.tasks] == ["add-up-3", "split-words-0"]

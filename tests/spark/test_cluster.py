@@ -122,7 +122,7 @@ def test_a_query_on_a_cluster_has_each_change_once(played_more: Path) -> None:
 
 @pytest.mark.prove
 def test_a_query_on_a_cluster_has_each_record_once(played_more: Path) -> None:
-    """Of a stream and a topic: a SIGKILL takes an executor, workers are killed, the query is started again."""
+    """It reads a stream and a topic: a SIGKILL takes an executor, workers are killed, the query is started again."""
     directory = played_more / "records"
     assert is_gone(directory / "killed")
     rows = json.loads((directory / "rows.json").read_text())

@@ -75,7 +75,7 @@ def test_keys_from_a_table_are_written_as_the_job_writes_them(tmp_path: Path) ->
 
 
 def test_spark_knows_the_version_before_a_write(tmp_path: Path) -> None:
-    """Of a job that has not run, the newest; else the one that it has pinned."""
+    """A job that has not run has the newest; any other the one that it has pinned."""
     job = load_job(reference := code(tmp_path, ('"counts", key=utf8', '"counts", key=json(float)')))
     job_directory = JobDirectory(tmp_path / "job")
     options = {"job": reference, "directory": str(job_directory.directory), "store": "counts"}

@@ -106,7 +106,7 @@ def test_a_number_of_its_own_that_is_the_jobs_changes_nothing(place: JobDirector
 
 
 def test_a_worker_has_the_tasks_of_its_number() -> None:
-    """Of each stage that has this number; one that no stage has is refused."""
+    """Each stage that has this number gives one; a number that no stage has is refused."""
     job = job_of(2, 3)
     assert [[stage.name for stage in stages_of(job, n, None)] for n in range(3)] == [["split", "count"]] * 2 + [
         ["count"]

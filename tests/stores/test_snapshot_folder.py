@@ -212,7 +212,7 @@ def test_a_damaged_manifest_is_refused_and_pushes_out_no_good_one(
     ],
 )
 def test_a_manifest_of_another_kind_is_refused(folder: SnapshotFolder, changes: dict[str, Any], error: str) -> None:
-    """Of a newer build, or one that names files elsewhere."""
+    """A newer build has written it, or it names files elsewhere."""
     data = msgspec.json.encode(msgspec.to_builtins(BASE) | changes)
     name = f"{BASE.checkpoint_id:020d}-{_digest(data)}.json"
     folder._fs.makedirs(folder._path(TASK, ""), exist_ok=True)

@@ -52,7 +52,7 @@ def test_a_type_checker_has_to_find_each_mistake_and_nothing_else() -> None:
 def test_what_has_passed_is_not_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of one commit. What failed, or could not be tried, is tried again; a failure is exit code 1."""
+    """Only at this commit. What failed, or could not be tried, is tried again; a failure is exit code 1."""
     monkeypatch.setattr(ship, "FOLDER", tmp_path)
     done: list[str] = []
 

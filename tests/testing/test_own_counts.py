@@ -111,7 +111,7 @@ def test_at_least_once_stages_have_numbers_of_their_own() -> None:
 
 
 def test_the_topics_have_the_numbers_of_their_readers() -> None:
-    """Of a stream there is a partition for each task that reads it, of a changelog for each task of its stage."""
+    """A stream has a partition for each task that reads it, a changelog one for each task of its stage."""
     job = Job("billing", STAGES, partitions=3)
     kit = Kit(job)
     topology = job.topology()

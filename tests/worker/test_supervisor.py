@@ -141,7 +141,7 @@ def test_a_worker_that_a_library_aborts_is_restarted_and_says_why(tmp_path: Path
 
 
 def test_an_empty_commit_between_two_crashes_is_no_progress(tmp_path: Path) -> None:
-    """Of an idle task, too, checkpoints go on; only what was read and committed begins the count again."""
+    """Checkpoints of an idle task continue, too; only what was read and committed begins the count again."""
     settings = Settings(checkpoint_interval_ms=20, idle_checkpoint_interval_ms=20, restarts_max=2, restart_backoff_ms=1)
     with LocalJob(job, "tasks.word_count", JobDirectory(tmp_path / "job"), settings) as local:
         (worker,) = local.supervisor.workers.values()

@@ -11,7 +11,7 @@ from grete.protocol.report import Reason
 
 
 class Restarts:
-    """Of one worker. ``due_s``: when it starts next. ``last``: its last end, until it has committed what it read since.
+    """Restarts of one worker. ``due_s``: of the next. ``last``: the last end, until what it read since is committed.
 
     ``counts``: its ends by reason, also those of single tasks, for as long as the machine runs.
     """

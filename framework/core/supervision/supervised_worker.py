@@ -24,7 +24,7 @@ class KilledFor(Enum):
 
 
 class SupervisedWorker:
-    """Of one number. ``partitions``: of its process, or of the next one. ``wanted``: what it is to host.
+    """The worker of a number. ``partitions``: of its process, or of the next one. ``wanted``: what it is to host.
 
     ``exit_code``: of a process that has ended for good, and ``ended``: the partitions for which it has.
     """

@@ -41,7 +41,7 @@ class StopFailure:
 
 
 class Supervision:
-    """Of the workers and standbys of one machine.
+    """The supervision of one machine's workers and standbys.
 
     ``workers``: by number, those that host something, or have to say why not. ``changes`` is raised when one of them
     says something, ends, or is to host others. ``failures``: what the stop of the machine has met.

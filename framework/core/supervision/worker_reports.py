@@ -24,7 +24,7 @@ _FAILURES: tuple[Literal["task error", "store corrupted"], ...] = (
 
 
 class WorkerReports:
-    """Of one worker. ``tasks`` by name, and ``measures``: as they were said last. ``end``: why its process ends.
+    """The last reports of one worker: its ``tasks`` by name, its ``measures``. ``end``: why its process ends.
 
     ``checkpoint_id``: the highest that one of its tasks has committed, -1: none is known. ``fenced``: the tasks that
     another process has, by name, as they were said last.

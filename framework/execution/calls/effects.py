@@ -9,7 +9,7 @@ Place = tuple[int, bytes]  # store id, key
 
 
 class Effects:
-    """Of one record: its writes, what it has read and when, and what is to be done at its turn."""
+    """The effects of one record: its writes, its reads with their times, and what is to be done at its turn."""
 
     __slots__ = ("draws", "later", "reads", "scans", "times", "writes")
 

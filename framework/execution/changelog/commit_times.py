@@ -11,7 +11,7 @@ BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0
 
 
 class CommitTimes:
-    """From the freeze of a checkpoint until it is in the store. ``counts``: by bucket, the last has no bound."""
+    """Times from the freeze of a checkpoint until it is in the store. ``counts``: by bucket, the last has no bound."""
 
     def __init__(self, mono_ms: Callable[[], float], spans: CommitTracing | None = None) -> None:
         """``mono_ms`` is a clock that only goes forward. ``spans`` are told of each step, too."""

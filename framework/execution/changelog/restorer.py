@@ -18,7 +18,7 @@ from grete.stores.overlay.overlay import Overlay
 
 
 class Restorer:
-    """Of one task. ``counters`` of its driver: it counts wipes, restored records, restores and redos there."""
+    """The restorer of one task. In the ``counters`` of its driver are wipes, restored records, restores and redos."""
 
     def __init__(
         self,

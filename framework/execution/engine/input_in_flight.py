@@ -17,7 +17,7 @@ from grete.protocol.ids import TopicPartition
 
 
 class InputInFlight:
-    """Of one task; of a task without calls nothing ever is. ``covered``: a commit has what is taken, before it runs."""
+    """The input of one task in flight, none without calls. ``covered``: a commit has what is taken, before it runs."""
 
     def __init__(self, parts: TaskParts, *, covered: bool) -> None:
         self._parts, self._records, self._covered = parts, parts.runner.in_flight, covered

@@ -49,7 +49,7 @@ class AwaitedTransactions:
 
 
 class InputHoles:
-    """Of one task, since its process began to read."""
+    """The holes in the inputs of one task, since its process began to read."""
 
     def __init__(self) -> None:
         self._next: dict[TopicPartition, int] = {}  # offset to be read next

@@ -64,7 +64,7 @@ class TaskParts:
 
     @property
     def wall_timer_in_ms(self) -> float:
-        """In how many ms a wall-clock timer is due: 0 or less if one is."""
+        """The ms until a wall-clock timer is due: 0 or less if one is."""
         wall = self.runner.wall
         return NEVER if wall is None or wall.due == NEVER else wall.due - self.io.wall_ms
 

@@ -52,7 +52,7 @@ class Backpressure:
 
     @property
     def due_in_ms(self) -> float:
-        """In how many ms to look again; a minute if consumers are not behind."""
+        """The ms until the next look; a minute if consumers are not behind."""
         return AGAIN_MS if self._behind else 60_000.0
 
     def _lag(self) -> int:

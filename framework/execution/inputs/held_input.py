@@ -1,4 +1,4 @@
-"""At most once, and without a guarantee: what is read waits here until a valid commit has its position (0048, 0111)."""
+"""Input that waits until a valid commit has its position: at most once, and without a guarantee (0048, 0111)."""
 
 from collections import Counter, deque
 from collections.abc import Callable

@@ -45,7 +45,7 @@ _TELL_S = 10.0  # between two lines about a long download
 
 
 class SnapshotTaker:
-    """Of one task's store. Whatever is wrong with snapshots, the task's start reads the changelog then (R1)."""
+    """The snapshot for one task's store. If anything is wrong with it, the task's start reads the changelog (R1)."""
 
     def __init__(self, job: str, wiring: TaskWiring, log: LogReader, stores: Mapping[int, str]) -> None:
         """``stores``: as the task declares them."""

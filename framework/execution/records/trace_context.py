@@ -32,7 +32,7 @@ class TraceContext(NamedTuple):
 
 
 class _Current:
-    """Of this process, whose tasks run in one thread: the record whose code runs, and that of log lines."""
+    """The records of this process, whose tasks run in one thread: that whose code runs, and that of log lines."""
 
     trace: "RecordTrace | None" = None
     logged: TraceContext | None = None  # stays after an error, for the line that tells of it

@@ -20,7 +20,7 @@ _END = FLOOR[:-1] + bytes((FLOOR[-1] + 1,))
 
 
 class Floor(msgspec.Struct, frozen=True):
-    """Of one move: the event time in ms of each old partition, BEFORE_ALL if it had none."""
+    """The floors of one move: the event time in ms of each old partition, BEFORE_ALL if it had none."""
 
     times: tuple[int, ...]
     partitioner: Partitioner = Partitioner.MURMUR2

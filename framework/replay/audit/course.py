@@ -39,7 +39,7 @@ class Course(Protocol):
 
 
 class AlignedCourse:
-    """From one checkpoint of all tasks to a later one."""
+    """The way from one checkpoint of all tasks to a later one."""
 
     def __init__(self, job: Job, log: JobLogReader, tasks: Sequence[AuditedTask]) -> None:
         self._job, self._log, self._tasks = job, log, tasks

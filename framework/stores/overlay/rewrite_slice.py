@@ -28,7 +28,7 @@ class RewriteRounds:
     def next_slice(
         self, cursor: bytes, *, event_time: int, keys_max: int, bytes_max: float, deleted_bytes_max: float
     ) -> tuple[list[Write], bytes, bool]:
-        """Return what ``slice_of`` does; what has expired at the event time of the checkpoint is deleted with it."""
+        """Return a slice as ``slice_of`` does; what has expired at the checkpoint's event time is deleted with it."""
         if bytes_max > 0 and (cursor in (b"", BEGUN) or not self.last_keys):
             self.last_keys = {store: self._base.last_key(store) for store in self._stores}
         least = horizon(event_time)

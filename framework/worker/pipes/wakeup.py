@@ -8,7 +8,7 @@ from typing import Any
 
 
 class WakeableSelector:
-    """Of one loop; ``wake`` may be called by any thread and by signal handlers, also after ``close``."""
+    """The selector of one loop; ``wake`` may be called by any thread and by signal handlers, also after ``close``."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()

@@ -25,7 +25,7 @@ logger = logging.getLogger("grete")
 
 
 class Hosting:
-    """Of one process: which tasks are there, and which are to come or to go. ``step`` once a round of the loop."""
+    """The tasks of one process: those that are there, to come or to go. ``step`` once a round of the loop."""
 
     def __init__(
         self, partitions: Sequence[int], shared: Shared, *, stage: str | None = None, fenced: Collection[str] = ()
@@ -94,7 +94,7 @@ class Hosting:
 
     @property
     def due_in_ms(self) -> float:
-        """In how many ms ``step`` has something to do, as far as is known."""
+        """The ms until ``step`` has something to do, as far as is known."""
         return (
             START_AGAIN_MS
             if self._coming or self._filling or self._leaving

@@ -13,7 +13,7 @@ from grete.stores.rocksdb.store import RocksStore
 
 
 class StoreFilling:
-    """Of one task. ``over`` once a round of the loop; all that touches the log or the store is done there."""
+    """The filling of one task's store. Only ``over``, once a round of the loop, touches log and store."""
 
     def __init__(
         self, taker: SnapshotTaker, silent_ms: float, mono_ms: Callable[[], float], fetching: set[Path]

@@ -21,7 +21,7 @@ logger = logging.getLogger("grete")
 
 
 class TaskEnds:
-    """Of one worker. A task that has failed starts again with the back-off of a worker; one that is fenced does not."""
+    """The ends of one worker's tasks. A failed one starts again, with a worker's back-off; a fenced one does not."""
 
     def __init__(self, settings: Settings, mono_ms: Callable[[], float]) -> None:
         self.fenced: Fenced | None = None  # of the first task that was
@@ -40,7 +40,7 @@ class TaskEnds:
 
     @property
     def due_in_ms(self) -> float:
-        """In how many ms the next task starts again."""
+        """The ms until the next task starts again."""
         return min(self._due_ms.values(), default=float("inf")) - self._mono_ms()
 
     def due(self, leaves: Callable[[str], bool]) -> list[str]:

@@ -27,7 +27,7 @@ from grete.worker.supervisor.supervisor import Supervisor
 
 
 class TaskReports:
-    """By task, as the workers said last.
+    """The reports by task, as the workers said last.
 
     ``troubles``: why its sink does not take what it should. ``waits``: for which other tasks it waits, if for long.
     ``failures``: the error of what it last dropped as failed. ``restores``: how many messages of its changelog it has

@@ -82,7 +82,7 @@ class Supervisor:
 
     @property
     def workers(self) -> dict[int, SupervisedWorker]:
-        """By number: those that host something, or have to say why not."""
+        """The workers by number: those that host something, or have to say why not."""
         return self.core.workers
 
     def process(self, number: int) -> "Popen[bytes] | None":

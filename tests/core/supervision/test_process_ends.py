@@ -83,7 +83,7 @@ def test_a_log_that_is_away_uses_up_no_restart() -> None:
     ],
 )
 def test_an_end_has_its_reason(end: ProcessExit, reason: str, words: str) -> None:
-    """By what the process has said, or by the signal that has ended it."""
+    """The process has said it, or the signal that has ended it tells."""
     made = machine(0)
     made.works = False
     made.crashes = crashing(end, 1)

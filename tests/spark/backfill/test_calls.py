@@ -137,7 +137,7 @@ def test_an_audit_takes_what_calls_have_returned(spark: "SparkSession", tmp_path
 def test_a_backfill_makes_the_calls_and_an_audit_only_if_told_to(
     spark: "SparkSession", tmp_path: Path, mode: str
 ) -> None:
-    """Of a deterministic job it makes those of the history alone; errors of the service are tried again."""
+    """An audit makes those of a deterministic job's history alone; errors of the service are tried again."""
     history, live = range(60), range(60, 140)
     failing = iter([b"", b""])
 

@@ -146,7 +146,7 @@ def test_what_is_trimmed_is_said(tmp_path: Path) -> None:
 
 
 def test_a_bulk_write_is_changes_unless_it_replaces_the_store(log: EmbeddedLog) -> None:
-    """Of a key that it has twice, the last; null deletes; a store that starts empty is no list of changes."""
+    """The last value of a key counts; null deletes; a store that starts empty is no list of changes."""
     put(log, {b"a": 1, b"b": 2}, reset=(STORE,))
     first = position_at(log, job, STAGE, None, aligned=True)
     assert {(r["partition"], r["key"], r["value"]) for r in rows(log, BEGINNING, first)} == {

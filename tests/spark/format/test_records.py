@@ -206,7 +206,7 @@ def test_a_stream_is_followed_over_a_rescale(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["deterministic", "at-least-once"])
 def test_streams_of_other_modes(tmp_path: Path, mode: str) -> None:
-    """Of a deterministic job each record once, though it was sent again; at least once nothing tells what will stay."""
+    """A deterministic job has each record once, though sent again; at least once nothing tells what will stay."""
     directory, job = tmp_path / "job", code(tmp_path / "told.py")
     settings = KEPT
     if mode == "deterministic":

@@ -21,7 +21,7 @@ class CarriedError(Exception):
 
 @contextmanager
 def carried() -> Iterator[None]:
-    """In an executor: raise an error of ours as one that Spark can carry."""
+    """Raise, in an executor, an error of ours as one that Spark can carry."""
     try:
         yield
     except FrameworkError as error:
@@ -33,7 +33,7 @@ def carried() -> Iterator[None]:
 
 @contextmanager
 def unpacked() -> Iterator[None]:
-    """In Spark's driver: raise what an executor has carried as the error that it was, without Spark's trace."""
+    """Raise, in Spark's driver, the error that an executor has carried, without Spark's trace."""
     try:
         yield
     except FrameworkError:

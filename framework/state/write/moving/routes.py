@@ -1,4 +1,4 @@
-"""To which partitions the entries of a job's state go: in a rescale, and in a fork to other numbers of partitions.
+"""The partitions to which the entries of a job's state go: in a rescale, and in a fork to other numbers of them.
 
 A route is plain data, so that the state may be moved by this process (grete.state.write.moving.mover) or by Spark's
 executors (grete.spark.moving).
