@@ -60,52 +60,42 @@ class LogReader(Protocol):
 
     def partitions(self, topic: str) -> int | None:
         """Return the number of partitions, or None if there is no such topic."""
-        ...
 
     def topics(self) -> Sequence[str]:
         """Return the names of all topics, sorted."""
-        ...
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (offset of the first message still there, offset of the next message to come)."""
-        ...
 
     def all_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return the ``bounds`` of each. Where they are asked for over a network, all of them take as long as one."""
-        ...
 
     def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
         """Return, of each partition that goes on behind its ``bounds``, what is there; asked for as ``all_bounds``."""
-        ...
 
     def expect(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Declare that somebody reads each of these partitions soon, from the first offset up to the second, its end.
 
         A log that fetches begins to fetch. The read raises if the offset is out of range.
         """
-        ...
 
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         """Return messages from ``offset`` on, in order: at least one if there is one, then up to about ``max_bytes``.
 
         Raises OffsetOutOfRange if ``offset`` is before the start or beyond the end.
         """
-        ...
 
     def at_hand(self, partition: TopicPartition, offset: int) -> bool:
         """Tell whether a read from ``offset`` on returns at once. False: ``expect`` has begun a fetch that goes on.
 
         It is false for a moment only, so that other tasks have turns; then the read waits, and raises if nothing comes.
         """
-        ...
 
     def leave(self, partition: TopicPartition) -> None:
         """Declare that this partition is not read on for now: a log that fetches ahead need not."""
-        ...
 
     def close(self) -> None:
         """Release files and connections; what is queued and was not polled is given up."""
-        ...
 
 
 class Log(LogReader, Protocol):
@@ -125,7 +115,6 @@ class Log(LogReader, Protocol):
 
         Raises ConfigError if it exists with another number of partitions, or with settings that would lose data (K1).
         """
-        ...
 
     def transactional(self, partition: TopicPartition, committed: int = -1) -> None:
         """Declare that ``outputs`` will be sent with messages to this partition (S1); before the first send to it.
@@ -134,7 +123,6 @@ class Log(LogReader, Protocol):
         is refused as a whole (``Delivery.fenced`` of that send) if another process has declared and sent meanwhile.
         ``committed``: an offset that is known to be committed; where that may show late, ``bounds`` waits for it.
         """
-        ...
 
     def send(
         self,
@@ -153,15 +141,12 @@ class Log(LogReader, Protocol):
         remembered.
         A log that cannot compare and append ignores it (the core checks offsets, C3).
         """
-        ...
 
     def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
         """Queue plain records for topics outside of the job; one delivery for all of them (offset: of the last)."""
-        ...
 
     def poll(self) -> list[Delivery]:
         """Push out what is queued; return what became known since the last call. Raises TransientError (full, busy)."""
-        ...
 
     def wait(self, timeout_ms: float, *, answers: bool = True) -> bool:
         """Return True when something new may be readable or deliverable, at the latest after ``timeout_ms``.
@@ -169,11 +154,9 @@ class Log(LogReader, Protocol):
         Then False, if nothing has come and nothing that was sent is still to be delivered. Without ``answers``
         deliveries need not end it: no task waits for them, the next ``poll`` tells of them.
         """
-        ...
 
     def trim(self, partition: TopicPartition, before: int) -> None:
         """Delete messages before offset ``before``; nothing if they are gone. Raises OffsetOutOfRange past the end."""
-        ...
 
     def report_processed(self, positions: Mapping[TopicPartition, int], asked: int = 0) -> None:
         """Tell the producers of these partitions that their reader has processed everything before an offset.
@@ -181,18 +164,15 @@ class Log(LogReader, Protocol):
         ``asked``: the checkpoint that the reader asks its producers to close, because it holds much of it; 0: none.
         It becomes known in the background, some time after the next ``poll``. A failure or a crash may lose it.
         """
-        ...
 
     def processed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the positions that any process reported last, without those of which nothing is known.
 
         It never waits: it may be older than the last report, or nothing yet, and then another look tells more.
         """
-        ...
 
     def asked(self, partitions: Sequence[TopicPartition]) -> int:
         """Return the highest checkpoint that readers of these asked for with their last reports, at once; 0: none."""
-        ...
 
 
 class MetadataReader(Protocol):
@@ -200,11 +180,9 @@ class MetadataReader(Protocol):
 
     def meta_get(self, key: str) -> bytes | None:
         """Return the metadata under ``key`` or None."""
-        ...
 
     def meta_items(self, prefix: str) -> list[tuple[str, bytes]]:
         """Return all (key, metadata) whose key starts with ``prefix``, in key order."""
-        ...
 
 
 class JobMetadata(MetadataReader, Protocol):
@@ -212,7 +190,6 @@ class JobMetadata(MetadataReader, Protocol):
 
     def partitions(self, topic: str) -> int | None:
         """Return the number of partitions, or None if there is no such topic."""
-        ...
 
     def produce_with_meta(
         self, records: Sequence[ExternalRecord], meta: Mapping[str, bytes | None], *, sync: bool = False
@@ -221,7 +198,6 @@ class JobMetadata(MetadataReader, Protocol):
 
         Return the offset of the last record, -1 if there are none. ``sync``: it survives a power loss.
         """
-        ...
 
     def pin(self, meta: Mapping[str, bytes | None], over: bytes | None) -> bool:
         """Put metadata if the entry under its first key is still ``over`` (None: it is not there), else nothing of it.
@@ -229,7 +205,6 @@ class JobMetadata(MetadataReader, Protocol):
         Return whether all of it is there now. Of several processes that pin over the same entry the first one in the
         log's order does, and what others bring is never read. It survives a power loss.
         """
-        ...
 
 
 class JobLogReader(LogReader, Protocol):
@@ -237,7 +212,6 @@ class JobLogReader(LogReader, Protocol):
 
     def read_metadata(self, job: str) -> MetadataReader:
         """Return the metadata of a job in the log. Nothing is made where nothing is kept yet."""
-        ...
 
 
 class JobLog(Log, JobLogReader, Protocol):
@@ -245,7 +219,6 @@ class JobLog(Log, JobLogReader, Protocol):
 
     def create_topic(self, topic: str, partitions: int, *, plain: bool = False, grow: bool = False) -> None:
         """See Log. ``grow``: a topic with fewer partitions gets more, its records stay; its readers may halt."""
-        ...
 
     def open_metadata(self, job: str, transactional: str | None = None) -> JobMetadata:
         """Return the metadata of a job in the log, and make the place for it.
@@ -253,11 +226,9 @@ class JobLog(Log, JobLogReader, Protocol):
         ``transactional``: what is produced together goes out as a whole, on Kafka in transactions of this id; who
         opens it later with the same id fences who has it.
         """
-        ...
 
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         """Return the offset of the first message with this timestamp or a later one; the end if there is none."""
-        ...
 
     def identities(self, topics: Sequence[str]) -> dict[str, str]:
         """Return topic → its id, "" if it is not known; none where no topic can be deleted. And watch these topics.
@@ -265,21 +236,18 @@ class JobLog(Log, JobLogReader, Protocol):
         A topic that was created again has another id. From here on ``poll`` raises Halted if one of them was deleted,
         created again or given more partitions.
         """
-        ...
 
     def watch(self, topics: Sequence[str]) -> None:
         """Watch topics that the job only writes, which are there: from here on ``poll`` raises Halted if one is gone.
 
         They may get more partitions.
         """
-        ...
 
     def refuse_compacted(self, topic: str, stage: str) -> None:
         """Raise ConfigError if the log compacts a topic that a deterministic ``stage`` reads (D2).
 
         Only warns where the log does not let this process see a topic's settings.
         """
-        ...
 
 
 Write = tuple[int, bytes, bytes | None]  # store id, key, value or None for a delete
@@ -293,48 +261,38 @@ class StateStore(Protocol):
 
     def changelog_position(self) -> bytes | None:
         """Return the changelog position written last (grete.protocol.changelog position), or None in an empty store."""
-        ...
 
     def get(self, store: int, key: bytes) -> bytes | None:
         """Return the value or None."""
-        ...
 
     def get_many(self, store: int, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value of each key, or None, in the order of ``keys``."""
-        ...
 
     def scan(
         self, store: int, start: bytes, end: bytes | None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yield (key, value) with start <= key < end in key order (``reverse``: from the last on), as of the call."""
-        ...
 
     def last_key(self, store: int) -> bytes | None:
         """Return the last key in key order, or None."""
-        ...
 
     def write(self, writes: Iterable[Write], changelog_position: bytes | None = None) -> None:
         """Apply all writes, and the changelog position if one is given, atomically. Survives a kill of the process."""
-        ...
 
     def load(self, store: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """Apply one data message's columns to one store, atomically (restore). It survives a kill only after ``flush``.
 
         Reads see it at once. Any ``write`` flushes first, so a changelog position never covers what is not on disk.
         """
-        ...
 
     def flush(self) -> None:
         """Make what was loaded survive a kill of the process."""
-        ...
 
     def wipe(self) -> None:
         """Empty all stores and the changelog position.
 
         A directory is renamed first, so a crash never leaves half a store.
         """
-        ...
 
     def close(self) -> None:
         """Release the store."""
-        ...
