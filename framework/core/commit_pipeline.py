@@ -1,10 +1,11 @@
 """The way of a commit, in both modes: outputs → data → commit → verify → apply, then markers and trims (A7, C3, R1).
 
-A core freezes a checkpoint, and hands over in a PendingCommit what it has captured. Each step waits for the answer to
+A core freezes a checkpoint, and hands over what it has captured. Each step waits for the answer to
 the one before; lifecycle.py has their order. One commit is on its way at a time, and processing goes on meanwhile (A8).
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from grete.core.actions import Action, AppendChangelog, ApplyFrozen, Committed, Trim, WriteData
 from grete.core.changelog.changelog_fold import ChangelogFold
@@ -29,9 +30,8 @@ from grete.protocol.control import encode_marker
 from grete.protocol.ids import RollbackEntry, TopicPartition
 
 
-@dataclass(slots=True)
-class PendingCommit:
-    """The state captured at the freeze of ``checkpoint_id``, and the progress of its commit."""
+class FrozenCheckpoint(NamedTuple):
+    """The state captured at the freeze of ``checkpoint_id``: whatever happens meanwhile, this is committed."""
 
     checkpoint_id: int
     last_token: int  # of the messages sent before the freeze
@@ -46,10 +46,22 @@ class PendingCommit:
     marks: bool = False  # markers downstream follow it (A6)
     with_outputs: bool = False  # what a sink holds back becomes visible with it (S1)
     held: int = 0  # records for the outside that were collected before the freeze and wait for an output release (D5)
+
+
+@dataclass(slots=True)
+class PendingCommit:
+    """How far the commit of a frozen checkpoint is."""
+
+    frozen: FrozenCheckpoint
     step: CommitStep = COMMIT.first
     commit: Commit | None = None  # from COMMIT on: what was appended
     offset: int = -1  # from VERIFY on: of the commit message
     append_time_ms: int = 0
+
+    @property
+    def checkpoint_id(self) -> int:
+        """The id of the checkpoint."""
+        return self.frozen.checkpoint_id
 
 
 class CommitPipeline:
@@ -78,15 +90,15 @@ class CommitPipeline:
         if last.checkpoint_id > 0:  # its own round, if it ended with it, is not in it yet
             self.rewrite.committed(fold.last_offset, now_ms, last.cursor, self._changelog_retention_ms)
 
-    def begin(self, captured: PendingCommit) -> None:
+    def begin(self, frozen: FrozenCheckpoint) -> None:
         """Take a checkpoint that was just frozen."""
-        assert self.pending is None, f"{self.task.name}: {captured.checkpoint_id} is frozen during {self.pending}"
-        self.pending = captured
+        assert self.pending is None, f"{self.task.name}: {frozen.checkpoint_id} is frozen during {self.pending}"
+        self.pending = PendingCommit(frozen)
 
     def write_data(self) -> list[Action]:
         """Ask for the data, once all outputs of the checkpoint are acknowledged (A7)."""
         pending = self.pending
-        if pending is None or pending.step is not CommitStep.OUTPUTS or self._sender.acked < pending.last_token:
+        if pending is None or pending.step is not CommitStep.OUTPUTS or self._sender.acked < pending.frozen.last_token:
             return []
         self._advance(CommitStep.DATA)
         return [self.next_slice()]
@@ -112,14 +124,15 @@ class CommitPipeline:
 
     def _commit(self, event: DataWritten) -> AppendChangelog:
         pending, ownership, previous = self._advance(CommitStep.COMMIT), self._ownership, self.committed
+        frozen = pending.frozen
         count, self._data_count, self._cursor = self._data_count, 0, None
         pending.commit = Commit(
             producer=self.task.producer,
             generation=ownership.generation,
-            checkpoint_id=pending.checkpoint_id,
+            checkpoint_id=frozen.checkpoint_id,
             previous=-1 if previous is None else previous.checkpoint_id,
-            rollback_history=pending.rollback_history,
-            outputs=pending.outputs,
+            rollback_history=frozen.rollback_history,
+            outputs=frozen.outputs,
             data_count=count,
             data_digest=event.digest,
             attempt=0,
@@ -127,17 +140,17 @@ class CommitPipeline:
             round_start=self.rewrite.round_start,
             base=self.rewrite.base,
             fingerprint=self.task.fingerprint,
-            at_end=pending.at_end,
-            inputs=pending.inputs,
-            known=pending.known,
-            external=pending.external,
-            deterministic=pending.deterministic,
+            at_end=frozen.at_end,
+            inputs=frozen.inputs,
+            known=frozen.known,
+            external=frozen.external,
+            deterministic=frozen.deterministic,
             nonce=ownership.nonce,
             round_started_ms=self.rewrite.started_ms,
             rounds=self.rewrite.rounds,
         )
         message = encode_commit(ownership.header(ChangelogType.COMMIT), pending.commit)
-        return AppendChangelog(message, ownership.generation, with_outputs=pending.with_outputs, outputs=pending.held)
+        return AppendChangelog(message, ownership.generation, with_outputs=frozen.with_outputs, outputs=frozen.held)
 
     def appended(self, event: ChangelogAppended) -> None:
         """The commit message is in the changelog. Until it is verified, a higher generation may be before it (C2)."""
@@ -156,9 +169,9 @@ class CommitPipeline:
         """The store has it: mark the checkpoint downstream (A6), and let go of what no restart needs (K2, K3)."""
         pending, self.pending = self.pending, None
         assert pending is not None and pending.step is COMMIT.last and pending.commit is not None
-        if pending.genesis:
+        if pending.frozen.genesis:
             return [Committed(pending.checkpoint_id)]
-        return [*self._markers(pending), Committed(pending.checkpoint_id), *self._trims(pending, pending.commit)]
+        return [*self._markers(pending.frozen), Committed(pending.checkpoint_id), *self._trims(pending, pending.commit)]
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless this holds between any two steps of a task."""
@@ -176,8 +189,8 @@ class CommitPipeline:
         if pending.commit is not None:
             named = pending.commit.checkpoint_id, pending.commit.generation
             assert named == (pending.checkpoint_id, self._ownership.generation), (named, pending.checkpoint_id)
-        assert pending.last_token <= self._sender.token, pending
-        assert pending.step is CommitStep.OUTPUTS or self._sender.acked >= pending.last_token, pending
+        assert pending.frozen.last_token <= self._sender.token, pending
+        assert pending.step is CommitStep.OUTPUTS or self._sender.acked >= pending.frozen.last_token, pending
         assert (pending.commit is not None) == (pending.step not in (CommitStep.OUTPUTS, CommitStep.DATA)), pending
         assert (pending.offset >= 0) == (pending.step in (CommitStep.VERIFY, CommitStep.APPLY)), pending
         if pending.step is CommitStep.APPLY:
@@ -190,11 +203,11 @@ class CommitPipeline:
         self.pending.step = COMMIT.change(self.task.name, self.pending.step, step)
         return self.pending
 
-    def _markers(self, pending: PendingCommit) -> list[Action]:
-        ours = self.task.producer, self._ownership.generation, pending.checkpoint_id
+    def _markers(self, frozen: FrozenCheckpoint) -> list[Action]:
+        ours = self.task.producer, self._ownership.generation, frozen.checkpoint_id
         return [
-            self._sender.send(TopicPartition(o.topic, o.partition), encode_marker(*ours, o.next_seq, pending.at_end))
-            for o in (pending.outputs if pending.marks else ())
+            self._sender.send(TopicPartition(o.topic, o.partition), encode_marker(*ours, o.next_seq, frozen.at_end))
+            for o in (frozen.outputs if frozen.marks else ())
         ]
 
     def last_markers(self) -> list[Action]:
@@ -208,7 +221,7 @@ class CommitPipeline:
         ]
 
     def _trims(self, pending: PendingCommit, commit: Commit) -> list[Action]:
-        actions: list[Action] = [Trim(TopicPartition(i.topic, i.partition), i.resume) for i in pending.inputs]
+        actions: list[Action] = [Trim(TopicPartition(i.topic, i.partition), i.resume) for i in pending.frozen.inputs]
         retention_ms = self._changelog_retention_ms
         self.rewrite.committed(pending.offset, pending.append_time_ms, commit.cursor, retention_ms)
         before = self.rewrite.trim(pending.append_time_ms, retention_ms)

@@ -57,6 +57,7 @@ class Idleness:
         """Leave out a checkpoint that would hold what ``frozen`` holds; return False if it is to be closed."""
         if self._awaited or not self._rests(frozen, checkpoint_id):
             return False
+        assert not self.news and checkpoint_id > frozen, (self.news, checkpoint_id, frozen)
         self.covered = max(self.covered, checkpoint_id)
         return True
 

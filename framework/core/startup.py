@@ -1,6 +1,7 @@
 """The start of a task: find the last commit, claim a generation, make the local store agree (C1, C2, R1)."""
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from grete.core.actions import (
     Action,
@@ -27,6 +28,14 @@ from grete.protocol.errors import DecodeError
 from grete.protocol.ids import TopicPartition
 
 
+class OwnClaim(NamedTuple):
+    """Where the log has the claim of this process."""
+
+    offset: int
+    trailing: int
+    lost: bool = False  # an equal or higher one is before it
+
+
 class StartUp:
     """The start of one process for one task. ``bounds``: of each partition that the task touches, as of Start."""
 
@@ -43,12 +52,9 @@ class StartUp:
         self.bounds: Bounds = {}
         self._check = check
         self._changelog = changelog
-        self._log_start = self._log_end = 0
         self._changelog_position: ChangelogPosition | None = None
-        self._base = -1
-        self._own_offset, self._trailing = -1, 0
-        self._read_to = -1
-        self._lost = False
+        self._base = -1  # the last round start that a commit near the end names
+        self._own = OwnClaim(-1, 0)
 
     @property
     def done(self) -> bool:
@@ -63,23 +69,24 @@ class StartUp:
         """
         self.ownership.claim = Claim(event.nonce, event.host, event.pid, event.wall_ms)
         self.bounds = event.bounds
-        self._log_start, self._log_end = event.bounds[self._changelog]
+        log_start, log_end = event.bounds[self._changelog]
         changelog_position = self._changelog_position = event.changelog_position
-        if changelog_position is not None and changelog_position.offset >= self._log_end:
-            raise position_beyond_end(self.name, self._changelog, changelog_position, self._log_end)
-        if event.sent is not None and self._log_end == 0:
+        if changelog_position is not None and changelog_position.offset >= log_end:
+            raise position_beyond_end(self.name, self._changelog, changelog_position, log_end)
+        if event.sent is not None and log_end == 0:
             raise changelog_emptied(self.name, self._changelog, event.sent)
-        if changelog_position is not None and self._log_start <= changelog_position.offset < self._log_end:
+        if changelog_position is not None and log_start <= changelog_position.offset < log_end:
             self._become(StartupPhase.READING)
             self.fold = ChangelogFold(self._changelog, changelog_position.offset)
             return [ReadChangelog(changelog_position.offset)]
         return self._probe()
 
     def _probe(self) -> list[Action]:
-        self.restored = True
-        wipe: list[Action] = [WipeStore()] if self._changelog_position is not None or self._log_end > 0 else []
+        assert not self.restored, f"{self.name}: a second restore in one start"
+        self.restored, (log_start, log_end) = True, self.bounds[self._changelog]
+        wipe: list[Action] = [WipeStore()] if self._changelog_position is not None or log_end > 0 else []
         self._become(StartupPhase.PROBING)
-        return [*wipe, ReadChangelog(max(self._log_start, self._log_end - TAIL))]
+        return [*wipe, ReadChangelog(max(log_start, log_end - TAIL))]
 
     def read(self, event: ChangelogRow | ChangelogEnd | OutcomeFound) -> list[Action]:
         """Take what was asked for: a message of the changelog, its end, or the outcome of a bulk write."""
@@ -97,10 +104,10 @@ class StartUp:
             if not is_named_by(self._changelog_position, event):
                 return self._probe()
         if self.phase is StartupPhase.VERIFYING:
-            if event.offset > self._own_offset:
+            if event.offset > self._own.offset:
                 return []  # of no concern here: C3 finds a later claim when it matters
-            if event.offset == self._own_offset and self.fold.top >= self.ownership.generation:
-                self._lost = True
+            if event.offset == self._own.offset and self.fold.top >= self.ownership.generation:
+                self._own = self._own._replace(lost=True)
         return self._applied(self.fold.feed(event.offset, event.value))
 
     def _applied(self, segment: Segment | None) -> list[Action]:
@@ -122,37 +129,37 @@ class StartUp:
                 task=self.name,
                 code=HaltCode.BULK_WRITE_IN_DOUBT,
             )
-        return self._applied(self.fold.settle(event.bulk_write_id, event.counts)) + self.end(
-            ChangelogEnd(self._read_to)
+        applied = self._applied(self.fold.settle(event.bulk_write_id, event.counts))
+        assert self.fold.in_doubt is None, (
+            f"{self.name}: the outcome is of another bulk write than {self.fold.in_doubt}"
         )
+        return applied + self.end(ChangelogEnd(self.fold.next_offset))
 
     def end(self, event: ChangelogEnd) -> list[Action]:
         """The changelog was read to its end."""
         if not self.restored and self._at_changelog_position:
             return self._probe()  # what the changelog position names was never committed to this log
         if self.phase is StartupPhase.PROBING:
-            begin = max(self._log_start, self._base)
+            begin = max(self.bounds[self._changelog][0], self._base)
             self._become(StartupPhase.READING)
             self.fold = ChangelogFold(self._changelog, begin)
             return [ReadChangelog(begin)]
         if self.fold.in_doubt is not None:
-            self._read_to = event.offset
             return [FindOutcome(self.fold.in_doubt)]
         if self.phase is StartupPhase.VERIFYING:
-            if self.fold.next_offset <= self._own_offset:
+            if self.fold.next_offset <= self._own.offset:
                 raise Halted(
-                    f"{self.name}: the claim that this worker wrote at offset {self._own_offset} is gone, the "
+                    f"{self.name}: the claim that this worker wrote at offset {self._own.offset} is gone, the "
                     f"changelog ends at {event.offset}: the log has lost a message that it acknowledged. Start again; "
                     "if it halts again, restore the topic",
                     task=self.name,
                     code=HaltCode.LOG_LOST,
                 )
-            if not self._lost:
+            if not self._own.lost:
                 return self._finish()
         if self.fold.last is not None:
             self._check(self.fold.last)
         self._become(StartupPhase.CLAIMING)
-        self._lost = False
         generation = self.fold.top + 1
         return [AppendChangelog(self.ownership.claim_message(generation), generation)]
 
@@ -162,7 +169,7 @@ class StartUp:
             self._become(StartupPhase.READING)
         else:
             self._become(StartupPhase.VERIFYING)
-            self._own_offset, self._trailing = event.offset, event.trailing
+            self._own = OwnClaim(event.offset, event.trailing)
         return [ReadChangelog(self.fold.next_offset)]
 
     def check_new(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -209,7 +216,7 @@ class StartUp:
                 task=self.name,
             )
         self._become(StartupPhase.DONE)
-        self.ownership.settle(self._own_offset, self._trailing)
+        self.ownership.settle(self._own.offset, self._own.trailing)
         last = self.fold.last
         if last is None:
             return []

@@ -85,7 +85,7 @@ def test_what_was_decided_after_a_bulk_write_is_kept() -> None:
     into, _ = fold([*messages, live.claim(), live.decision(40), live.decision(41)])
     assert into.in_doubt == "r"
     into.settle("r", counts=True)
-    assert [d.first_offset for d in into.decisions if isinstance(d, InputDecision)] == [40, 41]
+    assert [d.first_offset for d in into.since.decisions if isinstance(d, InputDecision)] == [40, 41]
 
 
 def test_a_invalid_outcome_decides_nothing() -> None:

@@ -75,5 +75,5 @@ def test_each_release_says_what_was_released() -> None:
         encode_output_release(decode_changelog_header(value), decode_output_release(value)._replace(digests=None)),
     )
     after = task.successor().start()
-    assert after.core.start_up.fold.released == {OUTSIDE: 3}
-    assert after.core.start_up.fold.released_digests == {OUTSIDE: [(1, crc32(b"x")), (3, crc32(b"xyz"))]}
+    assert after.core.start_up.fold.since.released == {OUTSIDE: 3}
+    assert after.core.start_up.fold.since.released_digests == {OUTSIDE: [(1, crc32(b"x")), (3, crc32(b"xyz"))]}

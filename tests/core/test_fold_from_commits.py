@@ -74,7 +74,7 @@ class Changelog:
         if in_doubt is not None:
             fold.settle(in_doubt, self.outcomes[in_doubt])
         previous = -1 if fold.last is None else fold.last.checkpoint_id
-        is_run = choice % 2 == 1 and not fold.decisions  # what a deterministic task has decided is not written over
+        is_run = choice % 2 == 1 and not fold.since.decisions  # decisions are not written over
         process = Process(generation, is_run, previous, fold.rollback_history)
         self.processes.append(process)
         if in_doubt is not None and choice % 5:  # else the next commit proves it
@@ -228,12 +228,11 @@ def test_reading_from_each_commit_gives_what_the_whole_log_gives(
             "last_offset",
             "top",
             "rollback_history",
-            "decisions",
-            "released",
             "in_doubt",
             "next_offset",
         ):
             assert getattr(into, name) == getattr(whole, name), name
+        assert (into.since.decisions, into.since.released) == (whole.since.decisions, whole.since.released)
 
 
 @settings(max_examples=400, deadline=None)
@@ -336,7 +335,7 @@ def test_a_losing_attempt_is_rolled_back_behind_the_commit() -> None:
     (commit,) = by_definition(log)
     for start in (0, commit):
         into, _ = fold(log, start)
-        assert not into._segments
+        assert not into._open.segments
         assert into.invalid_messages == 2 + (1 if start == 0 else 0)
         assert into.last is not None
         assert into.last.attempt == 7

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from grete.core import actions as do
+from grete.core.aligned.channel import Skipped
 from grete.core.lifecycle import CommitStep, StartupPhase, TaskStatus
 from grete.protocol.changelog import ChangelogType
 from grete.protocol.ids import RollbackEntry
@@ -90,7 +91,9 @@ SHARED: dict[str, Break] = {
     "the task starts, and its start has ended": put("status", TaskStatus.STARTING),
     "a running task without a commit": put("commits.committed", None),
     "another checkpoint is frozen than the one on its way": put("frozen", 2),
-    "the commit waits for a message that was not sent": put("commits.pending.last_token", 1 << 40),
+    "the commit waits for a message that was not sent": lambda core: setattr(
+        core.commits.pending, "frozen", core.commits.pending.frozen._replace(last_token=1 << 40)
+    ),
     "data was asked for before the outputs were acknowledged": put("sender.acked", -1),
     "data was asked for, and nothing is being appended": put("changelog.appending", None),
     "nothing is on its way, and a commit is being appended": put("commits.pending", None),
@@ -111,7 +114,7 @@ ALIGNED: dict[str, Break] = {
     "bytes of early frames that are gone": put("inputs.early.bytes", 1),
     "early frames in memory beyond the bound": put("inputs.early.memory_bytes", 1),
     "a record is included that was never admitted": channel("included", 99),
-    "a channel skips records of a closed checkpoint": channel("skip_checkpoint", 1),
+    "a channel skips records of a closed checkpoint": channel("skipped", Skipped(1, 0)),
     "a marker of a closed checkpoint is to be read again": channel("future", [(1, 0)]),
     "a record that was taken back is included": lambda core: core.inputs.rollbacks.known.update(
         {A0: (RollbackEntry(5, 0),)}

@@ -1,11 +1,19 @@
 """The state of one channel of an aligned producer, and the checks of its messages (A3, A5, A6, R2)."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from grete.core.halts import halted
 from grete.protocol.commit import ChannelCommit
 from grete.protocol.envelope import Header
 from grete.protocol.ids import TopicPartition
+
+
+class Skipped(NamedTuple):
+    """The first record of a channel that was not admitted for lack of room: it is read again (A5)."""
+
+    checkpoint_id: int
+    offset: int
 
 
 @dataclass(slots=True)
@@ -22,8 +30,7 @@ class Channel:
     ended: bool = False  # the last marker said that its producer's inputs have ended (A2b)
     said: tuple[int, int, int] = -1, 0, -1  # generation, checkpoint and offset of the last marker, or rollback marker
     last: int | None = None  # the checkpoint of a marker that came again: its producer has stopped there (R6)
-    skip_checkpoint: int | None = None  # checkpoint id of the first skipped record (A5)
-    skip_offset: int = 0
+    skipped: Skipped | None = None
     future: list[tuple[int, int]] = field(
         default_factory=list
     )  # (checkpoint, offset) of markers that a restart must read again
@@ -42,13 +49,13 @@ class Channel:
         """Go back to a commit. Whether its producer has stopped stays known: both its last markers may lie before."""
         self.next_seq, self.included = commit.seq + 1, commit.seq
         self.generation, self.marker, self.ended = commit.generation, max(commit.checkpoint_id, 0), False
-        self.skip_checkpoint, self.skip_offset, self.future = None, 0, []
+        self.skipped, self.future = None, []
 
     def proves(self, checkpoint_id: int, offset: int, frozen: int) -> None:
         """Note that all records up to ``checkpoint_id`` are before ``offset``."""
-        if self.skip_checkpoint is not None:
+        if self.skipped is not None:
             # proves only what lies below the first skipped record
-            checkpoint_id = min(checkpoint_id, self.skip_checkpoint - 1)
+            checkpoint_id = min(checkpoint_id, self.skipped.checkpoint_id - 1)
         elif checkpoint_id > frozen:
             self.future.append((checkpoint_id, offset))
         self.marker = max(self.marker, checkpoint_id)
@@ -57,8 +64,8 @@ class Channel:
         """Close ``checkpoint_id``; ``position``: of the first message in an early buffer, or of the next to be read."""
         self.future = [(v, offset) for v, offset in self.future if v > checkpoint_id]
         offsets = [position, *(offset for _, offset in self.future)]
-        if self.skip_checkpoint is not None:
-            offsets.append(self.skip_offset)
+        if self.skipped is not None:
+            offsets.append(self.skipped.offset)
         return ChannelCommit(self.producer, self.generation, checkpoint_id, self.included, min(offsets))
 
     def check_announced(self, offset: int, header: Header) -> None:
@@ -70,7 +77,7 @@ class Channel:
 
     def check_complete(self, offset: int, header: Header, what: str) -> None:
         """Raise Halted if a record before this message is missing, other than one that was skipped."""
-        if self.skip_checkpoint is None and header.seq > self.next_seq:
+        if self.skipped is None and header.seq > self.next_seq:
             text = f"expected seq {self.next_seq}: a record before the {what} was lost"
             raise halted(self.task, self.partition, offset, header, text)
 
@@ -82,9 +89,9 @@ class Channel:
 
     def check_invariants(self, frozen: int) -> None:
         """Raise AssertionError unless this holds between any two steps of a task that has frozen ``frozen``."""
-        assert self.skip_checkpoint is None or self.skip_checkpoint > frozen, self
+        assert self.skipped is None or self.skipped.checkpoint_id > frozen, self
         assert not self.future or min(self.future)[0] > frozen, self
-        assert self.skip_checkpoint is None or self.marker < self.skip_checkpoint, self  # it proves what is below it
+        assert self.skipped is None or self.marker < self.skipped.checkpoint_id, self  # it proves what is below it
         assert self.next_seq >= 1 and self.included >= 0 <= self.generation, self
         offsets = [offset for _, offset in self.future]
         assert offsets == sorted(offsets), self.future  # as they were read

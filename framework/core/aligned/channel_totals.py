@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from grete.core.aligned.channel import Channel
+from grete.core.aligned.channel import Channel, Skipped
 from grete.protocol.control import Marker
 from grete.protocol.ids import TopicPartition
 
@@ -16,6 +16,7 @@ class ChannelTotals:
 
     def __init__(self, channels: Mapping[tuple[int, TopicPartition], Channel]) -> None:
         """``channels`` may change; when anything but a method of this class has changed one, ``forget`` is called."""
+        self.greatest_marker = 0  # of all that have come
         self._channels = channels
         self.forget()
 
@@ -23,7 +24,7 @@ class ChannelTotals:
         """Look at all channels again."""
         self._least = self._at_least = 0  # the least marker, and how many channels have it; 0: look at all of them
         self._open = sum(not channel.ended for channel in self._channels.values())
-        self._skipping = sum(channel.skip_checkpoint is not None for channel in self._channels.values())
+        self._skipping = sum(channel.skipped is not None for channel in self._channels.values())
 
     def proves(self, channel: Channel, checkpoint_id: int, offset: int, frozen: int) -> None:
         """Note that all records of a channel up to ``checkpoint_id`` are before ``offset``."""
@@ -38,6 +39,7 @@ class ChannelTotals:
         One that stops says its last marker again (R6).
         """
         header, at_end = marker.header, marker.at_end
+        self.greatest_marker = max(self.greatest_marker, header.checkpoint_id)
         if header.checkpoint_id >= channel.marker:  # an older one comes late from a process that was frozen
             self._open += channel.ended - at_end
             channel.ended = at_end
@@ -45,12 +47,14 @@ class ChannelTotals:
 
     def skips(self, channel: Channel, checkpoint_id: int, offset: int) -> None:
         """Note the first record that is skipped (A5)."""
-        channel.skip_checkpoint, channel.skip_offset = checkpoint_id, offset
+        assert channel.skipped is None, channel  # the first one counts
+        channel.skipped = Skipped(checkpoint_id, offset)
         self._skipping += 1
 
     def skips_no_more(self, channel: Channel) -> None:
         """Note that all that was skipped is rolled back."""
-        channel.skip_checkpoint = None
+        assert channel.skipped is not None, channel
+        channel.skipped = None
         self._skipping -= 1
 
     @property
@@ -78,7 +82,7 @@ class ChannelTotals:
         for channel in self._channels.values():
             markers.append(channel.marker)
             still_open += not channel.ended
-            skipping += channel.skip_checkpoint is not None
+            skipping += channel.skipped is not None
         assert not self._at_least or (self._least, self._at_least) == (min(markers), markers.count(self._least)), (
             markers
         )

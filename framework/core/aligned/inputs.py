@@ -46,12 +46,11 @@ class Inputs:
         ordered = sorted(task.channels)
         self.channels = {key: Channel(task.name, *key) for key in ordered if key[0] not in task.logical}
         self.logical = {key: LogicalChannel(task.name, *key) for key in ordered if key[0] in task.logical}
-        self._totals = ChannelTotals(self.channels)
+        self.totals = ChannelTotals(self.channels)
         self.position: dict[TopicPartition, int] = {partition: 0 for _, partition in ordered}
         self.rollbacks = Rollbacks((producer for producer, _ in self.channels), task.fingerprints)
         self.included: dict[tuple[int, int], int] = {}  # (producer, generation) → greatest id in the open write batch
         self.taken_back = False  # a producer has taken back some of it: the task itself must roll back (R4)
-        self.greatest_marker = 0  # of all that have come
         self.seen: Counter[str] = Counter()
 
     # --- what is read ---
@@ -97,7 +96,7 @@ class Inputs:
         if self.rollbacks.is_rolled_back(header):
             self.seen["rolled-back records dropped"] += count
             return None
-        if channel.skip_checkpoint is not None:
+        if channel.skipped is not None:
             return None
         channel.check_announced(offset, header)
         known = max(0, channel.next_seq - header.seq)
@@ -121,7 +120,7 @@ class Inputs:
         if self.rollbacks.is_rolled_back(header):
             self.seen["rolled-back watermarks dropped"] += 1
             return None
-        if channel.skip_checkpoint is not None:
+        if channel.skipped is not None:
             return None
         channel.check_announced(offset, header)
         channel.check_complete(offset, header, "watermark")
@@ -137,7 +136,7 @@ class Inputs:
         if self.aligned and header.checkpoint_id > frozen + 1:
             if not self.early.fits(frame.size):
                 self.seen["early frames skipped"] += 1
-                self._totals.skips(channel, header.checkpoint_id, frame.offset)
+                self.totals.skips(channel, header.checkpoint_id, frame.offset)
                 return None
             self.seen["early records"] += count - frame.skip
             self.seen["early watermarks"] += count == 0
@@ -184,9 +183,8 @@ class Inputs:
         channel.check_complete(offset, marker.header, "marker")
         channel.check_grown(offset, marker.header, frozen)
         self.seen["duplicate markers"] += marker.header.checkpoint_id <= channel.marker
-        self.greatest_marker = max(self.greatest_marker, marker.header.checkpoint_id)
-        self._totals.ends(channel, marker, offset)
-        self._totals.proves(channel, marker.header.checkpoint_id, offset, frozen)
+        self.totals.ends(channel, marker, offset)
+        self.totals.proves(channel, marker.header.checkpoint_id, offset, frozen)
 
     def rollback_marker(self, partition: TopicPartition, offset: int, marker: RollbackMarker, frozen: int) -> bool:
         """Take a rollback marker (R4).
@@ -202,7 +200,7 @@ class Inputs:
             self.seen["stale rollback markers"] += 1
             if generation == channel.generation and self.aligned:
                 channel.said = generation, restored, offset
-                self._totals.proves(channel, restored, offset, frozen)  # read again after a commit below it (0013)
+                self.totals.proves(channel, restored, offset, frozen)  # read again after a commit below it (0013)
             return False
         fresh = self.rollbacks.is_new(header)
         if fresh and (other := self.rollbacks.other_graph(marker)) is not None:
@@ -211,15 +209,15 @@ class Inputs:
         channel.announced(generation, restored, offset)
         if fresh:
             self._learn_rollback(partition, offset, marker, frozen)
-        if channel.skip_checkpoint is not None and channel.skip_checkpoint > restored:
-            self._totals.skips_no_more(channel)
+        if channel.skipped is not None and channel.skipped.checkpoint_id > restored:
+            self.totals.skips_no_more(channel)
         channel.check_complete(offset, header, "rollback marker")
         if not self.aligned:
             channel.next_seq, channel.included = header.seq, header.seq - 1
             return False
-        if channel.skip_checkpoint is None:
+        if channel.skipped is None:
             channel.next_seq = header.seq
-        self._totals.proves(channel, restored, offset, frozen)
+        self.totals.proves(channel, restored, offset, frozen)
         return fresh and self.rollbacks.takes_back(producer, self.included)
 
     def _learn_rollback(self, partition: TopicPartition, offset: int, marker: RollbackMarker, frozen: int) -> None:
@@ -237,12 +235,12 @@ class Inputs:
 
     def least_marker(self) -> int:
         """Return the checkpoint up to which every producer has sent all of its records (A6)."""
-        return self._totals.least_marker
+        return self.totals.least_marker
 
     @property
     def all_ended(self) -> bool:
         """Whether the inputs of all producers have ended. Of deterministic ones frontiers tell, not a flag (A2b)."""
-        return not self.logical and self._totals.all_ended
+        return not self.logical and self.totals.all_ended
 
     @property
     def greatest_checkpoint(self) -> int:
@@ -272,7 +270,7 @@ class Inputs:
     def processed_offset(self, partition: TopicPartition) -> int:
         """Return the offset of the first message that is still to be processed; early ones are."""
         skipped = [
-            c.skip_offset for c in self.channels.values() if c.partition == partition and c.skip_checkpoint is not None
+            c.skipped.offset for c in self.channels.values() if c.partition == partition and c.skipped is not None
         ]
         return self.early.first_offset(partition, min([self.position[partition], *skipped]))
 
@@ -294,11 +292,6 @@ class Inputs:
         """Return the producers of records in the open write batch that can take them back (R4)."""
         logical = {producer for producer, _ in self.logical}
         return [producer for producer, _ in self.included if producer not in logical]
-
-    @property
-    def skipping(self) -> bool:
-        """Whether a record was skipped since the last commit (A5)."""
-        return self._totals.skipping
 
     def reset(self, commit: Commit) -> None:
         """Go back to a commit: only the known rollback histories are more than it says, and what is read again."""
@@ -323,12 +316,12 @@ class Inputs:
             for c in entry.channels:
                 if (channel := self.channels.get((c.producer, partition))) is not None:
                     channel.rewind(c)
-        self._totals.forget()
+        self.totals.forget()
 
     def check_invariants(self, frozen: int) -> None:
         """Raise AssertionError unless this holds between any two steps of a task that has frozen ``frozen``."""
         self.early.check_invariants(frozen)
-        self._totals.check_invariants()
+        self.totals.check_invariants()
         for channel in self.channels.values():
             channel.check_invariants(frozen)
             assert channel.included < channel.next_seq or self.taken_back, channel

@@ -18,7 +18,7 @@ from grete.core.aligned.inputs import Inputs
 from grete.core.aligned.outputs import AlignedSender
 from grete.core.changelog.changelog_fold import extend_rollback_history
 from grete.core.changelog.ownership import Ownership
-from grete.core.commit_pipeline import CommitPipeline, PendingCommit
+from grete.core.commit_pipeline import CommitPipeline, FrozenCheckpoint
 from grete.core.external_inputs import ExternalInputs
 from grete.core.graph.graph_check import check_aligned
 from grete.core.graph.task_topology import TaskWiring
@@ -101,7 +101,7 @@ class TaskCore:
     def observed_checkpoint(self) -> int | None:
         """The greatest checkpoint of which a marker has come; None: it does something, and more may come unseen."""
         rests = self.wants_input and not self.idleness.news and self.commits.pending is None
-        return self.inputs.greatest_marker if rests else None
+        return self.inputs.totals.greatest_marker if rests else None
 
     @property
     def covered_t(self) -> int:
@@ -164,7 +164,7 @@ class TaskCore:
             self.idleness.observe(event.checkpoint_id, sees_next=event.sees_next)
             return
         self.closing.open_bytes = event.open_bytes
-        self.closing.ask(event.asked, self.frozen)
+        self.closing.downstream.ask(event.asked, self.frozen)
         self.closing.requested |= event.requested
         self.idleness.news |= event.open_bytes > 0 or event.requested  # a timer has fired
 
@@ -250,7 +250,7 @@ class TaskCore:
         return [action]
 
     def _output_frames(self, event: on.OutputFrames) -> list[do.Action]:
-        self.closing.sent(event.frames)
+        self.closing.downstream.sent(event.frames if self.aligned else ())  # at least once no task holds a checkpoint
         actions = self.outputs.send(event, self.frozen + 1, timed=self.status is TaskStatus.RUNNING)
         self.idleness.news |= bool(event.frames) or event.watermark is not None
         if self._flushing is not None:
@@ -278,7 +278,7 @@ class TaskCore:
         self.frozen = checkpoint_id
         self.idleness.froze(checkpoint_id)
         self.closing.begin_checkpoint()
-        captured = PendingCommit(
+        captured = FrozenCheckpoint(
             checkpoint_id=checkpoint_id,
             last_token=self.sender.token,
             rollback_history=self.rollback_history,
@@ -294,7 +294,7 @@ class TaskCore:
         )
         self.commits.begin(captured)
         actions: list[do.Action] = [do.Freeze(checkpoint_id)]
-        if self.inputs.skipping:  # back to the positions of this commit, as after a restart (A5)
+        if self.inputs.totals.skipping:  # back to the positions of this commit, as after a restart (A5)
             self.seen["seeks back"] += 1
             self.inputs.rewind(inputs)
             seeks = [do.Seek(partition, offset) for partition, offset in self.inputs.position.items()]

@@ -95,11 +95,13 @@ class Ownership:
 
     def count_data(self, messages: int) -> None:
         """Note that data messages are being appended: the answer to what comes behind them covers them."""
+        assert messages >= 0, messages
         self.next_seq += messages
         self._behind += messages
 
     def settle(self, offset: int, trailing: int = 0) -> None:
         """Take the own message at ``offset`` as the start of contiguous ownership."""
+        assert offset + trailing > self._verified, (offset, trailing, self._verified)  # it is a later one
         self._verified, self._sent, self._check = offset + trailing, 0, None
 
     def appended(self, offset: int, highest_own: int, trailing: int = 0) -> int | None:

@@ -31,6 +31,7 @@ class CallResults:
         """Return the results of calls to append now: once, and behind the decision on the records."""
         if self._ran is None or self._logged:
             return ()
+        assert self._ran.calls, self._ran  # else it would not wait
         self._logged = True
         return self._ran.calls
 

@@ -69,6 +69,7 @@ class LogicalClock:
         now = self.now(mono_us)
         if now + self._lease_us // 2 <= self.lease_sent:
             return None
+        assert self.lease <= self.lease_sent < now + self._lease_us, (self.lease, self.lease_sent, now)
         self.lease_sent = now + self._lease_us
         return self.lease_sent
 

@@ -16,6 +16,42 @@ from grete.core.graph.task_topology import TaskWiring
 from grete.protocol.record_batch import RecordBatch
 
 
+class LeftTimers:
+    """Timers that are due and have not fired: they come before all else, with a start and with a commit, too (E10)."""
+
+    def __init__(self) -> None:
+        self.left = False
+        self.begins = False  # nothing was processed since the start, but timers that were left
+        self.starting = False  # nor these
+        self.done, self.next_offset = 0, -1  # what was processed before them, as of Ran
+        self.cut: list[do.Seek] | None = None  # a decision ends with the commit that is under way: where to read then
+
+    def begin(self) -> None:
+        """Begin a life: of a predecessor's timers only a call can tell, so some may be left."""
+        self.left = self.starting = self.begins = True
+
+    def ran(self, event: Ran) -> tuple[bool, bool]:
+        """Take an answer of the code; return whether timers were left, and whether this ends the begin of a life."""
+        was_left, begun = self.left, self.begins and not event.left
+        self.left, self.starting, self.begins = event.left, False, self.begins and event.left
+        self.done, self.next_offset = event.done, event.next_offset
+        return was_left, begun
+
+    @property
+    def may_fire(self) -> bool:
+        """Whether the next of them may fire.
+
+        Not while a decision ends with a commit: what comes behind the timers would tell of a time behind its end.
+        """
+        return self.left and self.done >= 0 and self.cut is None
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two steps of a task."""
+        assert self.begins or not self.starting, (self.begins, self.starting)
+        assert self.left or not self.begins, self.begins  # the first call ends the begin, or leaves some
+        assert self.left or self.cut is None, self.cut  # only before timers is a decision cut
+
+
 class Processing:
     """Decisions of a predecessor, then new rows, merged records, or only time that passes. ``active``: one of them is.
 
@@ -32,14 +68,10 @@ class Processing:
         outputs: LogicalSender,
     ) -> None:
         self.active = False
-        self.left = False  # timers are due that have not fired: they come before all else (E10)
+        self.timers = LeftTimers()
         self.upto = -1  # the time up to which all records of channels are processed
         self._timer = 0  # when the code has something to tell though nothing comes, as far as is known
-        self._begins = False  # nothing was processed since the start, but timers that were left
-        self._starting = False  # nor these
         self._batches: Sequence[RecordBatch | do.MergedWatermarks] = ()  # processed last
-        self._done, self._next_offset = 0, -1  # as of Ran, while timers are left
-        self._cut: list[do.Seek] | None = None  # a decision ends with the commit that is under way: where to read then
         self._task, self._external = task, external
         self._source, self._merge, self._time, self._outputs = source, merge, time, outputs
 
@@ -63,7 +95,8 @@ class Processing:
         """Go on from a commit: first what it has left of timers that were due, if time goes on here."""
         if not self._task.keeps_time:
             return self.go_on(checkpoint_id)
-        self.active = self.left = self._starting = self._begins = True
+        self.active = True
+        self.timers.begin()
         return []
 
     def go_on(self, checkpoint_id: int) -> list[do.Action]:
@@ -86,18 +119,17 @@ class Processing:
 
     def ran(self, event: Ran, checkpoint_id: int) -> list[do.Action]:
         """Send what the code has made: of new rows not before their decision is valid."""
-        was_left, self.active, self.left, self._starting = self.left, event.left, event.left, False
+        assert self.active, event  # it answers what was asked
+        self.active, (was_left, begun) = event.left, self.timers.ran(event)
         self._timer, self._time.timer = min(event.timer, event.wall), event.wall
-        self._done, self._next_offset = event.done, event.next_offset
         self._outputs.hold(event)
         if self._source.batches:
             self._source.ran(event)
             return self.decided(checkpoint_id)
         actions = self._outputs.send(event, checkpoint_id)
-        begins, self._begins = self._begins and not event.left, self._begins and event.left
         if event.left:
             return actions
-        if begins:
+        if begun:
             return actions + self.go_on(checkpoint_id)
         if self._source.replay:
             self._source.replayed(event.next_offset)
@@ -112,41 +144,34 @@ class Processing:
     @property
     def covered_t(self) -> int:
         """The time in µs up to which all of the channels is processed, timers included; 0: not known."""
-        return 0 if self.left else max(0, self.upto)
+        return 0 if self.timers.left else max(0, self.upto)
 
     @property
     def has_left(self) -> bool:
         """Whether timers are left. Of a predecessor's timers only a call can tell: before the first one, False."""
-        return self.may_fire and not self._starting
-
-    @property
-    def may_fire(self) -> bool:
-        """Whether the next of the timers that are left may fire.
-
-        Not while a decision ends with a commit: what comes behind the timers would tell of a time behind its end.
-        """
-        return self.left and self._done >= 0 and self._cut is None
+        return self.timers.may_fire and not self.timers.starting
 
     @property
     def may_be_cut(self) -> bool:
         """Whether a checkpoint may close now, between two slices of timers."""
-        return self.may_fire and self._source.may_be_cut
+        return self.timers.may_fire and self._source.may_be_cut
 
     def cut(self) -> None:
         """A checkpoint closes: if timers are left, it has nothing of what comes behind them."""
-        if not self.left:
+        timers = self.timers
+        if not timers.left:
             return
         if self._source.batches:
-            self._cut = self._source.cut(self._done, self._next_offset)
+            timers.cut = self._source.cut(timers.done, timers.next_offset)
         elif self._batches:
-            last = self._batches[self._done - 1]
+            last = self._batches[timers.done - 1]
             assert isinstance(last, do.MergedWatermarks), "timers of merged records are left to no other call"
-            self._merge.give_back(self._done)
+            self._merge.give_back(timers.done)
             self.upto, self._batches = last.t - 1, ()
 
     def committed(self) -> list[do.Action]:
         """The commit is valid: go on with the timers, and then with what a decision has lost."""
-        seeks, self._cut = self._cut or [], None
+        seeks, self.timers.cut = self.timers.cut or [], None
         return [*seeks]
 
     def decided(self, checkpoint_id: int) -> list[do.Action]:
@@ -156,8 +181,10 @@ class Processing:
     def check_invariants(self, *, running: bool) -> None:
         """Raise AssertionError unless this holds between any two steps; ``running``: the task is."""
         time = self._time
-        assert running or not self.active or self.left, (running, self.left)
-        assert self.active or not self.left, self.left
+        self.timers.check_invariants()
+        left = self.timers.left
+        assert running or not self.active or left, (running, left)
+        assert self.active or not left, left
         assert time.lease <= time.lease_sent, (time.lease, time.lease_sent)
         self._outputs.check_invariants(max(time.floor, self.upto))
 
@@ -190,7 +217,7 @@ class Rest:
 
         None closes in a replay. A stop does not wait for timers, and ends a replay that has some.
         """
-        if not self._processing.may_fire or self._results.waits or self._ahead.has_no_room:
+        if not self._processing.timers.may_fire or self._results.waits or self._ahead.has_no_room:
             return False
         stops = self._closing.stopping
         return not self.ends_replay if self._source.replay else not (stops or closes)

@@ -103,7 +103,9 @@ class Source:
 
     def ran(self, event: Ran) -> None:
         """Keep what was made of the last batch."""
-        self.batches[-1].outputs.append(event)
+        made = self.batches[-1].outputs
+        assert not made or made[-1].left, made  # more follows only behind timers that were left (E10)
+        made.append(event)
         self.more &= not event.left  # no more rows come at once
 
     def done(self) -> list[tuple[Decision | None, Ran]]:
@@ -181,4 +183,5 @@ class Source:
         if isinstance(decision, InputDecision):
             self._external.position[TopicPartition(decision.topic, decision.partition)] = next_offset
             self.taken += decision.records
+        assert decision.last_t >= self.last_t, (decision, self.last_t)  # logical time only grows
         self.last_t = decision.last_t

@@ -15,7 +15,7 @@ from itertools import starmap
 from grete.core import actions as do
 from grete.core import events as on
 from grete.core.changelog.ownership import Ownership
-from grete.core.commit_pipeline import CommitPipeline, PendingCommit
+from grete.core.commit_pipeline import CommitPipeline, FrozenCheckpoint
 from grete.core.deterministic.appends import Appends
 from grete.core.deterministic.call_results import CallResults
 from grete.core.deterministic.closing import Closing
@@ -232,13 +232,13 @@ class DeterministicCore:
 
     def _resume(self, commit: Commit) -> None:
         """Set everything that is a function of the last commit, and of what was decided since."""
-        fold, deterministic = self.start_up.fold, commit.deterministic
+        since, deterministic = self.start_up.fold.since, commit.deterministic
         assert deterministic is not None
         self.frozen, self.idleness.news = commit.checkpoint_id, True
         self.external.resume(commit, self.start_up.bounds)
         self.sender.resume(commit)
         self.merge.reset(commit)
-        self.time.start(self.source.resume(deterministic, fold.decisions), max(fold.lease, deterministic.lease))
+        self.time.start(self.source.resume(deterministic, since.decisions), max(since.lease, deterministic.lease))
 
     def _go_on(self) -> list[do.Action]:
         """Take up the work from the last commit."""
@@ -310,7 +310,7 @@ class DeterministicCore:
         self.closing.frozen(self._mono_ms)
         self.frozen, source = checkpoint_id, self.source
         self.commits.begin(
-            PendingCommit(
+            FrozenCheckpoint(
                 checkpoint_id=checkpoint_id,
                 last_token=self.sender.token,
                 rollback_history=self.start_up.fold.rollback_history,

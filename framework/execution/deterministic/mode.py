@@ -195,8 +195,8 @@ class DeterministicMode:
     def _begin(self) -> None:
         fold = self._core.start_up.fold
         self._code.own_sinks(self._core.generation)
-        self._code.recall(fold.calls)
-        self._code.go_on_after(fold.released, fold.released_digests)
+        self._code.recall(fold.since.calls)
+        self._code.go_on_after(fold.since.released, fold.since.released_digests)
         if not self._core.releases:
             self._back.begin(fold.last)
 
@@ -301,7 +301,7 @@ class DeterministicMode:
         parts, in_flight, left = self._parts, self._parts.runner.in_flight, self._code.left
         if in_flight is not None and in_flight.count and not left:
             self._unfinished = next_offset
-            if self._core.processing.left:
+            if self._core.processing.timers.left:
                 parts.tell(on.Ran(parts.io.overlay.open_bytes, left=True, done=-1))
             return
         self._next_offset, self._taken = next_offset, self._taken if left else None

@@ -38,4 +38,4 @@ def _is_ahead(log: LogReader, wiring: TaskWiring, last: CommittedAt | None) -> b
     for row in rows_left(log, wiring.changelog, fold.start, end):
         fold.feed(row.offset, row.value or b"")
     log.leave(wiring.changelog)
-    return bool(fold.released) or any(isinstance(each, InputDecision) for each in fold.decisions)
+    return bool(fold.since.released) or any(isinstance(each, InputDecision) for each in fold.since.decisions)

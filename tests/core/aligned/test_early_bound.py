@@ -135,7 +135,7 @@ def test_the_seek_back_is_to_the_positions_of_the_commit() -> None:
     a1.mark(1)
     task.read(count=4)
     inputs = task.core.inputs
-    [commit] = [run.inputs for run in [task.core.commits.pending] if run is not None]
+    [commit] = [run.frozen.inputs for run in [task.core.commits.pending] if run is not None]
     assert inputs.position == {T: commit[0].resume}
     assert [(c.producer, c.seq) for c in commit[0].channels] == [(A0, 0), (A1, 1)]
     assert [(c.next_seq, c.marker) for c in inputs.channels.values()] == [(1, 1), (2, 1)]

@@ -258,7 +258,7 @@ def test_a_channel_stops_skipping_if_all_it_skipped_is_rolled_back() -> None:
     a0.rollback_marker(0)
     a0.send(1, "x")
     task.read()
-    assert (task.core.inputs.skipping, task.open) == (False, ["x"])
+    assert (task.core.inputs.totals.skipping, task.open) == (False, ["x"])
     task.commit(1, a0, a1)
     assert task.core.seen["seeks back"] == 0
 
@@ -272,7 +272,7 @@ def test_a_channel_keeps_skipping_if_some_of_it_counts() -> None:
     a0.rollback_marker(2)
     a0.send(3, "instead")
     task.read()
-    assert task.core.inputs.skipping
+    assert task.core.inputs.totals.skipping
     for checkpoint_id in (1, 2, 3):
         a0.mark(checkpoint_id)
         a1.mark(checkpoint_id)

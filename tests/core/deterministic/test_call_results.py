@@ -23,7 +23,7 @@ def known(task: Logical) -> dict[int, tuple[CallResult, ...]]:
     fold = ChangelogFold(task.task.changelog, 0)
     for offset, (_, value) in enumerate(task.log.rows[task.task.changelog]):
         fold.feed(offset, value)
-    return fold.calls
+    return fold.since.calls
 
 
 def test_a_source_logs_its_decision_then_the_results_then_sends() -> None:
@@ -71,7 +71,7 @@ def test_a_successor_knows_the_results_since_the_last_commit() -> None:
     task.calls = [note(1, 2)]
     task.take("y", "z")
     after = task.successor().start()
-    assert after.core.start_up.fold.calls == dict(note(1, 2).records)
+    assert after.core.start_up.fold.since.calls == dict(note(1, 2).records)
     assert after.names == ["y", "z"]
 
 

@@ -44,12 +44,12 @@ def test_what_was_released_is_known_after_a_restart() -> None:
     b0.progress(200)
     task.read()
     after = task.successor().start()
-    assert after.core.start_up.fold.released == {OUTSIDE: 2}
-    assert after.core.start_up.fold.released_digests == {OUTSIDE: [(2, crc32(b"xy"))]}
+    assert after.core.start_up.fold.since.released == {OUTSIDE: 2}
+    assert after.core.start_up.fold.since.released_digests == {OUTSIDE: [(2, crc32(b"xy"))]}
     after.tick(100)
     third = after.successor(nonce=b"a third process!").start()
     fold = third.core.start_up.fold
-    assert (fold.released, fold.released_digests) == ({}, {})  # it is in the state since
+    assert (fold.since.released, fold.since.released_digests) == ({}, {})  # it is in the state since
 
 
 def test_what_waits_at_a_freeze_leaves_with_the_commit() -> None:

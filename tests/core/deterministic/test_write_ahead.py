@@ -109,7 +109,7 @@ def test_outputs_leave_while_a_part_is_sent() -> None:
     assert task.state == ["a", "b", "c", "d", "w", "x", "y", "z"]
     successor = task.successor(same_host=False).start()
     assert successor.store == task.store
-    assert successor.core.start_up.fold.released == {}
+    assert successor.core.start_up.fold.since.released == {}
 
 
 def test_what_changes_meanwhile_is_the_next_part_until_little_is_left() -> None:
@@ -150,7 +150,7 @@ def test_a_crash_between_slices_leaves_the_last_commit(same_host: bool) -> None:
     task.send_slice()
     after = task.successor(same_host=same_host).start()
     assert after.store == {}
-    assert list(after.core.start_up.fold.released.values()) == [4]
+    assert list(after.core.start_up.fold.since.released.values()) == [4]
 
 
 def test_a_full_write_batch_waits_for_the_part() -> None:

@@ -57,7 +57,7 @@ def _next_after_the_commit(end: Any) -> Any:
 def _alone_with_its_generation(row: Any) -> Any:
     def mistaken(self: StartUp, event: ChangelogRow) -> list[Action]:
         actions: list[Action] = row(self, event)
-        self._lost = False
+        self._own = self._own._replace(lost=False)
         return actions
 
     return mistaken
@@ -65,7 +65,7 @@ def _alone_with_its_generation(row: Any) -> Any:
 
 def _remembers_the_last_message(row: Any) -> Any:
     def mistaken(self: Any, event: ChangelogRow) -> list[Action]:
-        if event.offset != self._own_offset:
+        if event.offset != self._own.offset:
             self.last_type = decode_changelog_header(event.value).type
         actions: list[Action] = row(self, event)
         return actions
@@ -93,7 +93,7 @@ def _proves_nothing(rollback_marker: Any) -> Any:
         marker, future = channel.marker, list(channel.future)
         rolls_back = bool(rollback_marker(self, partition, offset, message, frozen))
         channel.marker, channel.future = marker, future
-        self._totals.forget()
+        self.totals.forget()
         return rolls_back
 
     return mistaken

@@ -20,6 +20,7 @@ from msgspec import Struct
 from grete.core import actions as do
 from grete.core import events as on
 from grete.core.aligned.task import TaskCore
+from grete.core.commit_pipeline import FrozenCheckpoint
 from grete.core.graph.graph_check import check_aligned
 from grete.core.lifecycle import StartupPhase
 from grete.core.startup import StartUp
@@ -294,7 +295,7 @@ class Process:
             {p: [(q.row, q.token and q.token - self._acked) for q in queue] for p, queue in self.queues.items()},
             state,
             self._sent - self._acked,
-            None if run is None else max(run.last_token - self._acked, 0),
+            None if run is None else max(run.frozen.last_token - self._acked, 0),
         )
         return blake2b(dumps(_plain(what), 2), digest_size=16).digest()
 
@@ -309,7 +310,6 @@ _SKIPPED = {
     "Inputs": {"seen", "name", "aligned", "checkpoint_ahead_ms"},
     "Rollbacks": {"fingerprints"},
     "CommitPipeline": {"task", "_ownership", "_sender"},
-    "PendingCommit": {"last_token"},
     "Sender": {"token", "acked"},
     "TaskChangelog": {"_start_up", "_ownership", "_commits", "_seen"},
     "EarlyBuffer": {"_key", "bytes", "memory_bytes"},
@@ -328,6 +328,8 @@ def _plain(value: object) -> Any:
         return tuple(sorted(((_plain(k), _plain(v)) for k, v in value.items()), key=repr))
     if isinstance(value, StartUp) and value.phase is StartupPhase.DONE:
         return "done"
+    if isinstance(value, FrozenCheckpoint):
+        value = value._replace(last_token=0)
     if isinstance(value, tuple | list | deque):
         return tuple(map(_plain, value))
     skipped = _SKIPPED.get(type(value).__name__, set())

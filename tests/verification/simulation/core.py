@@ -57,7 +57,7 @@ class SimCore(TaskCore):
 
     def _known(self) -> object:
         channels = [
-            (c.next_seq, c.included, c.generation, c.marker, c.ended, c.skip_checkpoint, c.skip_offset, set(c.future))
+            (c.next_seq, c.included, c.generation, c.marker, c.ended, c.skipped, set(c.future))
             for c in self.inputs.channels.values()
         ]
         return channels, dict(self.inputs.rollbacks.known), self.inputs.early.bytes, dict(self.inputs.included)

@@ -53,7 +53,7 @@ def begin(log: Log, job: Job, settings: Settings, *, outputs: bool = False) -> B
     check_used_up([(wiring, fold.last) for wiring, fold in zip(wirings, folds, strict=True)])
     if "deterministic" in job.modes:
         for wiring, fold in zip(wirings, folds, strict=True):
-            went_on = bool(fold.decisions or fold.released)
+            went_on = bool(fold.since.decisions or fold.since.released)
             _check_fresh(job, wiring, fold.last, fold.top + 1, went_on=went_on)
     claimed = [_claim(log, wiring, job, settings, outputs=outputs) for wiring in wirings]
     try:

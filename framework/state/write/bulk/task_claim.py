@@ -92,9 +92,9 @@ def claim(log: Log, wiring: TaskWiring, *, transactional: bool = False, settle: 
         append(log, task, [encode_outcome(task.header(ChangelogType.OUTCOME), outcome)], sync=True)
         task = replace(task, next_seq=task.next_seq + 1)
         fold.settle(*outcome)
-    went_on = bool(fold.decisions or fold.released)
+    went_on = bool(fold.since.decisions or fold.since.released)
     task = replace(task, base=fold.last, base_offset=fold.last_offset, rollback_history=fold.rollback_history)
-    return replace(task, lease=fold.lease, went_on=went_on)
+    return replace(task, lease=fold.since.lease, went_on=went_on)
 
 
 def append(

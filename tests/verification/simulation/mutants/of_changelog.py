@@ -82,7 +82,7 @@ def claim_race_ignored(row: Any) -> Any:
 
     def mistaken(self: StartUp, event: ChangelogRow) -> list[Action]:
         actions: list[Action] = row(self, event)
-        self._lost = False
+        self._own = self._own._replace(lost=False)
         return actions
 
     return mistaken
@@ -140,9 +140,9 @@ def uncommitted_applied(new_generation: Any) -> Any:
     """Data that no commit has closed stays when a new generation begins (R1)."""
 
     def mistaken(self: ChangelogFold, generation: int) -> None:
-        kept = self._segments
+        kept = self._open.segments
         new_generation(self, generation)
-        self._segments = kept
+        self._open.segments = kept
 
     return mistaken
 

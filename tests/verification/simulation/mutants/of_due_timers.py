@@ -3,7 +3,7 @@
 from typing import Any
 
 from grete.core.deterministic.merge import Merge
-from grete.core.deterministic.processing import Processing
+from grete.core.deterministic.processing import LeftTimers
 from grete.core.deterministic.source import Source
 from grete.execution.deterministic.behind_timers import BehindTimers
 from grete.execution.engine.input_in_flight import DueTimers
@@ -68,7 +68,7 @@ def merged_behind_timers_lost(_: Any) -> Any:
 
 
 @mutant(
-    Processing,
+    LeftTimers,
     "may_fire",
     "position",
     "time",
@@ -79,7 +79,7 @@ def merged_behind_timers_lost(_: Any) -> Any:
 )
 def fired_before_the_commit_is_valid(_: Any) -> Any:
     """Consumers learn that a decision has ended though its last rows come again if the commit is never valid."""
-    return property(lambda self: self.left and self._done >= 0)
+    return property(lambda self: self.left and self.done >= 0)
 
 
 @mutant(

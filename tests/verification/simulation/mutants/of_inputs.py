@@ -180,9 +180,9 @@ def skipped_frame_left_behind(commit: Any) -> Any:
     """A checkpoint that closes before the task goes back resumes behind a frame that was not admitted (A5, A7)."""
 
     def mistaken(self: Channel, checkpoint_id: int, position: int) -> Any:
-        skipped, self.skip_checkpoint = self.skip_checkpoint, None
+        skipped, self.skipped = self.skipped, None
         found = commit(self, checkpoint_id, position)
-        self.skip_checkpoint = skipped
+        self.skipped = skipped
         return found
 
     return mistaken

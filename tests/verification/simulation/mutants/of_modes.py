@@ -57,9 +57,9 @@ def seqs_of_the_open_checkpoint(step: Any) -> Any:
     def mistaken(self: TaskCore, event: Any) -> Any:
         pending = self.commits.pending
         if isinstance(event, DataWritten) and self.inputs.logical and pending is not None:
-            pending.inputs = tuple(
-                replace(i, channels=tuple(_moved(self.inputs, i, c) for c in i.channels)) for i in pending.inputs
-            )
+            inputs = pending.frozen.inputs
+            moved = (replace(i, channels=tuple(_moved(self.inputs, i, c) for c in i.channels)) for i in inputs)
+            pending.frozen = pending.frozen._replace(inputs=tuple(moved))
         return step(self, event)
 
     return mistaken
@@ -135,10 +135,11 @@ def resumed_one_too_far(freeze: Any) -> Any:
         pending = self.commits.pending
         assert pending is not None
         logical = {partition for _, partition in self.inputs.logical}
-        pending.inputs = tuple(
+        resumed = tuple(
             replace(i, resume=i.resume + 1) if (i.topic, i.partition) in logical and i.resume else i
-            for i in pending.inputs
+            for i in pending.frozen.inputs
         )
+        pending.frozen = pending.frozen._replace(inputs=resumed)
         return actions
 
     return mistaken

@@ -83,7 +83,7 @@ def committed_before_acknowledged(freeze: Any) -> Any:
         acked, self.sender.acked = self.sender.acked, 1 << 62
         actions = freeze(self, checkpoint_id)
         assert self.commits.pending is not None
-        self.sender.acked, self.commits.pending.last_token = acked, 0
+        self.sender.acked, self.commits.pending.frozen = acked, self.commits.pending.frozen._replace(last_token=0)
         return actions
 
     return mistaken

@@ -6,7 +6,7 @@ from grete.core import actions as do
 from grete.core import events as on
 from grete.core.aligned.task import TaskCore
 from grete.core.lifecycle import StartupPhase
-from grete.core.startup import StartUp
+from grete.core.startup import OwnClaim, StartUp
 from grete.errors import Halted, TransientError
 from grete.execution.engine.driver import TaskDriver
 from grete.execution.sinks.outbox import Outbox
@@ -37,8 +37,8 @@ def claim_left_out(end: Any) -> Any:
         if self.phase is not StartupPhase.READING or self.fold.last is None or self.fold.top == 0:
             return end(self, event)
         ownership = self.ownership
-        ownership.generation, ownership.next_seq = self.fold.top, self.fold._seqs.get(0, 0) + 1
-        self._own_offset, self.phase = self.fold.next_offset - 1, StartupPhase.VERIFYING
+        ownership.generation, ownership.next_seq = self.fold.top, max(0, self.fold._open.last_seq(0)) + 1
+        self._own, self.phase = OwnClaim(self.fold.next_offset - 1, 0), StartupPhase.VERIFYING
         return self._finish()
 
     return mistaken

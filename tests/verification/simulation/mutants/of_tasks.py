@@ -28,7 +28,7 @@ def marker_before_commit(freeze: Any) -> Any:
 
     def mistaken(self: TaskCore, checkpoint_id: int) -> Any:
         actions = freeze(self, checkpoint_id)
-        for o in self.commits.pending.outputs if self.commits.pending is not None else ():
+        for o in self.commits.pending.frozen.outputs if self.commits.pending is not None else ():
             marker = encode_marker(self.task.producer, self.generation, checkpoint_id, o.next_seq, False)
             actions.append(self.sender.send(TopicPartition(o.topic, o.partition), marker))
         return actions
@@ -84,7 +84,7 @@ def trim_before_commit(freeze: Any) -> Any:
         actions = freeze(self, checkpoint_id)
         pending = self.commits.pending
         return actions + [
-            Trim(TopicPartition(i.topic, i.partition), i.resume) for i in ((pending and pending.inputs) or ())
+            Trim(TopicPartition(i.topic, i.partition), i.resume) for i in ((pending and pending.frozen.inputs) or ())
         ]
 
     return mistaken
@@ -96,7 +96,7 @@ def outputs_not_awaited(write_data: Any) -> Any:
 
     def mistaken(self: CommitPipeline) -> Any:
         if self.pending is not None:
-            self.pending.last_token = 0
+            self.pending.frozen = self.pending.frozen._replace(last_token=0)
         return write_data(self)
 
     return mistaken
@@ -108,7 +108,8 @@ def external_position_late(step: Any) -> Any:
 
     def mistaken(self: TaskCore, event: Any) -> Any:
         if isinstance(event, DataWritten) and self.commits.pending is not None:
-            self.commits.pending.external = self.external.commit()
+            frozen = self.commits.pending.frozen
+            self.commits.pending.frozen = frozen._replace(external=self.external.commit())
         return step(self, event)
 
     return mistaken

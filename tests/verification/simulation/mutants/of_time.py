@@ -105,7 +105,7 @@ def invalid_decisions_replayed(feed: Any) -> Any:
     def mistaken(self: ChangelogFold, offset: int, value: bytes) -> Any:
         kind, generation, _, _ = decode_changelog_header(value)
         if kind is ChangelogType.INPUT_DECISION and generation < self.top:
-            self.decisions.append(decode_input_decision(value))
+            self.since.decisions.append(decode_input_decision(value))
         return feed(self, offset, value)
 
     return mistaken
