@@ -22,19 +22,19 @@ class TaskChangelog:
 
     def __init__(self, start_up: StartUp, ownership: Ownership, commits: CommitPipeline, seen: Counter[str]) -> None:
         self.appending: ChangelogType | None = ChangelogType.CLAIM  # the start's
+        self.ownership = ownership
+        self.commits = commits
         self._start_up = start_up
-        self._ownership = ownership
-        self._commits = commits
         self._seen = seen
 
     def claim(self) -> AppendChangelog:
         """Claim the next generation, for a rollback (C6)."""
-        self.appending, generation = ChangelogType.CLAIM, self._ownership.generation + 1
-        return AppendChangelog(self._ownership.claim_message(generation), generation)
+        self.appending, generation = ChangelogType.CLAIM, self.ownership.generation + 1
+        return AppendChangelog(self.ownership.claim_message(generation), generation)
 
     def commit(self) -> list[Action]:
         """Begin to commit what is frozen, once its outputs are acknowledged; nothing else is appended before."""
-        actions = self._commits.write_data()
+        actions = self.commits.write_data()
         if actions:
             self.appending = ChangelogType.COMMIT
         return actions
@@ -42,14 +42,14 @@ class TaskChangelog:
     def append(self, messages: list[bytes], *, outputs: int, sync: bool) -> AppendChangelog:
         """Append messages of deterministic mode: the log answers the last one, and so covers those before it."""
         *before, value = messages
-        self.appending, generation = ChangelogType(value[0] & 15), self._ownership.generation
+        self.appending, generation = ChangelogType(value[0] & 15), self.ownership.generation
         return AppendChangelog(value, generation, before=tuple(before), outputs=outputs, sync=sync)
 
     def appended(self, event: ChangelogAppended) -> Taken:
         """Take the answer to what was appended."""
         if not self._start_up.done:
             return self._start_up.appended(event), None
-        ownership = self._ownership
+        ownership = self.ownership
         if ownership.in_doubt:
             return [], None  # the process ends: its successor finds what is valid (C4)
         # a rollback's claim is n + 1 after n: anything above n before it is another's (1.8 C1)
@@ -58,7 +58,7 @@ class TaskChangelog:
             return [ReadChangelog(ownership.refused(highest_own))], None
         gap = ownership.appended(event.offset, highest_own, event.trailing)
         if self.appending is ChangelogType.COMMIT:
-            self._commits.appended(event)
+            self.commits.appended(event)
         if gap is not None:
             self._seen["tails verified"] += 1
             return [ReadChangelog(gap)], None
@@ -70,16 +70,16 @@ class TaskChangelog:
             actions = self._start_up.read(event)
             return self._valid(*actions) if self._start_up.done else (actions, None)
         if isinstance(event, ChangelogRow):
-            self._ownership.verify_tail(event.offset, event.value)
+            self.ownership.verify_tail(event.offset, event.value)
             return [], None
-        self._ownership.tail_verified()
+        self.ownership.tail_verified()
         return self._valid()
 
     def check_invariants(self, status: TaskStatus, frozen: int) -> None:
         """Raise AssertionError unless this holds between any two steps of a task that has frozen ``frozen``."""
-        self._ownership.check_invariants()
-        self._commits.check_invariants()
-        pending, committed, started = self._commits.pending, self._commits.committed, self._start_up.done
+        self.ownership.check_invariants()
+        self.commits.check_invariants()
+        pending, committed, started = self.commits.pending, self.commits.committed, self._start_up.done
         assert (status is TaskStatus.STARTING) != started, (status, self._start_up.phase)
         assert committed is not None or status in (TaskStatus.STARTING, TaskStatus.GENESIS), status
         closed = committed if pending is None else pending
@@ -91,4 +91,4 @@ class TaskChangelog:
     def _valid(self, *actions: Action) -> Taken:
         """Nothing of a newer generation is before the own message (C2)."""
         kind, self.appending = self.appending, None
-        return [*actions, *(self._commits.verified() if kind is ChangelogType.COMMIT else ())], kind
+        return [*actions, *(self.commits.verified() if kind is ChangelogType.COMMIT else ())], kind

@@ -1,8 +1,6 @@
 """Changelog appends of a deterministic task: log first, send later (D2, D5)."""
 
 from grete.core.actions import Action
-from grete.core.changelog.ownership import Ownership
-from grete.core.commit_pipeline import CommitPipeline
 from grete.core.deterministic.call_results import CallResults
 from grete.core.deterministic.logical_clock import LogicalClock
 from grete.core.deterministic.outputs import LogicalSender
@@ -25,8 +23,6 @@ class Appends:
     def __init__(
         self,
         changelog: TaskChangelog,
-        ownership: Ownership,
-        commits: CommitPipeline,
         time: LogicalClock,
         source: Source,
         outputs: LogicalSender,
@@ -36,7 +32,7 @@ class Appends:
         durable: bool,
     ) -> None:
         """``durable``: what is appended survives a power loss, as outputs that leave outside of the log do."""
-        self._changelog, self._ownership, self._commits = changelog, ownership, commits
+        self._changelog, self._ownership, self._commits = changelog, changelog.ownership, changelog.commits
         self._time, self._source, self._outputs, self._results = time, source, outputs, results
         self._releases, self._durable = releases, durable
 

@@ -64,8 +64,7 @@ class DeterministicCore:
         self.changelog = TaskChangelog(self.start_up, self.ownership, self.commits, self.seen)
         self.results = CallResults()
         made = self.outputs, self.results
-        own = self.changelog, self.ownership, self.commits
-        self._appends = Appends(*own, self.time, self.source, *made, releases=releases, durable=durable)
+        self._appends = Appends(self.changelog, self.time, self.source, *made, releases=releases, durable=durable)
         self.processing = Processing(task, self.external, self.source, self.merge, self.time, self.outputs)
         self.rest = Rest(self.processing, self.source, self.results, self.closing, self.ahead)
         self._mono_ms = self._mono_us = 0

@@ -311,7 +311,7 @@ _SKIPPED = {
     "Rollbacks": {"fingerprints"},
     "CommitPipeline": {"task", "_ownership", "_sender"},
     "Sender": {"token", "acked"},
-    "TaskChangelog": {"_start_up", "_ownership", "_commits", "_seen"},
+    "TaskChangelog": {"_start_up", "ownership", "commits", "_seen"},
     "EarlyBuffer": {"_key", "bytes", "memory_bytes"},
     "EarlyFrame": {"key"},
     "StartUp": {"name", "ownership", "bounds", "_changelog", "_check"},

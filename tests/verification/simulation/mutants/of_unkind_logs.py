@@ -96,7 +96,7 @@ def equal_claim_overlooked(appended: Any) -> Any:
     """A claim of the same generation before the own claim of a rollback is not another's (C1, C6)."""
 
     def mistaken(self: TaskChangelog, event: ChangelogAppended) -> Any:
-        ownership, verify = self._ownership, self._ownership.appended
+        ownership, verify = self.ownership, self.ownership.appended
         if self.appending is not ChangelogType.CLAIM:
             return appended(self, event)
 
