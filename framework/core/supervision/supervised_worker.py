@@ -119,6 +119,7 @@ class SupervisedWorker:
         self.become(ProcessState.ENDED)
         self.exit_code = code
         of = None if said is None or code == ExitCode.FENCED else said.place.partition
+        assert code not in GIVEN_UP or self.partitions, self.number  # what has failed hosted something
         self.ended = (of,) if of in self.partitions and of is not None else self.partitions
 
     @property

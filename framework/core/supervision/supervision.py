@@ -108,6 +108,7 @@ class Supervision:
     def reported(self, number: int, report: WorkerReport) -> list[SupervisionAction]:
         """Take a report of a worker whose process is there."""
         worker = self.workers[number]
+        assert worker.running, (number, worker.state)  # a report of a process that has ended is of no use
         self.changes += 1
         if worker.state is STARTING:
             worker.become(RUNNING)
@@ -129,6 +130,7 @@ class Supervision:
     def exited(self, number: int, end: ProcessExit, now_s: float) -> list[SupervisionAction]:
         """Take note that the process of a worker has ended; what it had reported came before."""
         worker, code = self.workers[number], end.code
+        assert worker.running, (number, worker.state)
         self.changes += 1
         worker.reports.forget()
         if self._undrained is not None:
@@ -257,11 +259,14 @@ class Supervision:
             worker.become(ProcessState.WAITING)
 
     def _start(self, worker: SupervisedWorker) -> Spawn:
+        assert not self.stopping, worker.number
+        assert worker.partitions and not self.standbys.held & {*worker.partitions}, (worker.number, worker.partitions)
         worker.started()
         fenced = tuple(worker.reports.fenced)
         return Spawn(worker.number, worker.partitions, fenced, draining=self._undrained is not None)
 
     def _stop(self, worker: SupervisedWorker, now_s: float) -> list[SupervisionAction]:
+        assert worker.kill_at_s is None, worker.number  # else it is to end already, by an earlier time
         worker.become(ProcessState.STOPPING)
         worker.kill_at_s = now_s + self._policy.stop_s
         return [StopWorker(worker.number)]
