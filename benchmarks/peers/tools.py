@@ -5,8 +5,8 @@ own, guarantee, checkpoint or commit interval in ms, how many threads. It ends w
 documents (number → text) and writes a change for each word of each: word → ``[document, [position, …], version]``.
 *Count* reads events and writes key → ``{"key": …, "count": …}`` for each. *Windows* takes a kind of window, too, and
 writes key → count once a window is over. *Joins* takes both input topics, with a comma, and a kind of join, and writes
-key → ``left number:right number`` for each pair. Flink has neither, and Spark has *Index* alone. Grete's jobs do the
-same.
+key → ``left number:right number`` for each pair. *Wide* takes the number of partitions, too, and counts values behind a
+repartition topic. Flink has none of these three, and Spark has *Index* alone. Grete's jobs do the same.
 """
 
 import os
@@ -21,7 +21,7 @@ from grete.spark import require_extra
 from grete.spark.java import find_java
 
 HERE = Path(__file__).parent
-Program = Literal["Index", "Count", "Windows", "Joins"]
+Program = Literal["Index", "Count", "Windows", "Joins", "Wide"]
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 
 

@@ -77,6 +77,10 @@ class Cluster:
         """Let a frozen broker go on."""
         self._process(number).send_signal(signal.SIGCONT)
 
+    def pids(self) -> list[int]:
+        """Return the processes of the brokers that run."""
+        return [process.pid for process in self._processes if process is not None]
+
     def close(self) -> None:
         """End all."""
         gc.collect()  # clients of logs that were closed: they would ask dead brokers each second, and tell of it
