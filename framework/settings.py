@@ -23,27 +23,6 @@ _MAY_BE_0 = (
 )
 MACHINE_LENGTH_MAX = 200  # characters that a heartbeat holds: protocol/members.py
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
-RENAMED = {  # what settings were called in release 0.1
-    "guarantee": "processing_guarantee",
-    "interval_ms": "checkpoint_interval_ms",
-    "layer_bytes_max": "uncommitted_state_bytes_max",
-    "sink_bytes_max": "sink_buffer_bytes_max",
-    "unacked_ms_max": "send_timeout_ms",
-    "lag_messages_max": "downstream_lag_messages_max",
-    "clean_bytes_max": "read_cache_bytes_max",
-    "history_ms": "changelog_retention_ms",
-    "heartbeat_ms": "progress_interval_ms",
-    "release": "output_delivery",
-    "lease_ms": "time_lease_ms",
-    "label_ahead_ms": "checkpoint_ahead_ms",
-    "shutdown_ms": "shutdown_timeout_ms",
-    "backoff_ms": "restart_backoff_ms",
-    "backoff_ms_max": "restart_backoff_ms_max",
-    "crashes_max": "restarts_max",
-}
-RENAMED_VALUES = {"transaction": "transactional", "read-back": "sequenced"}  # of output_delivery
-
-
 _PASSWORD = re.compile(r"//[^/@\s]*@")  # a user and a password in a url
 _INT32_MAX = (1 << 31) - 1  # of a time in ms that the system and clients wait for: 24 days
 _MOST = {  # by the end of a setting's name, the longer end first
@@ -278,7 +257,7 @@ CHOICES = {name: get_args(hint) for name, hint in get_type_hints(Settings).items
 
 def group_of(name: str) -> str:
     """Return the table in which a settings file has a setting. Raises ConfigError for an unknown one."""
-    _check_known(name, "1")
+    _check_known(name)
     return next(group for group, names in GROUPS.items() if name in names)
 
 
@@ -292,7 +271,7 @@ def with_texts(settings: Settings, texts: dict[str, str]) -> Settings:
     """Return the settings with some replaced by texts, as flags and the environment give them. Raises ConfigError."""
     values: dict[str, object] = {name: getattr(settings, name) for name in settings.__struct_fields__}
     for name, text in texts.items():
-        _check_known(name, text)
+        _check_known(name)
         if name in CHOICES:
             if text not in CHOICES[name]:
                 raise ConfigError(f"setting {name} = {text!r}: choose {' or '.join(CHOICES[name])}", setting=name)
@@ -308,23 +287,10 @@ def with_texts(settings: Settings, texts: dict[str, str]) -> Settings:
     return msgspec.convert(values, Settings)
 
 
-def _check_known(name: str, text: str) -> None:
-    """Raise ConfigError for the name of a setting that there is not, or its value of release 0.1."""
-    if name in RENAMED:
-        raise ConfigError(
-            f"setting {name} of release 0.1 is called {RENAMED[name]} now: write {_renamed(RENAMED[name], text)}",
-            setting=name,
-        )
-    if name == "output_delivery" and text in RENAMED_VALUES:
-        raise ConfigError(f"setting {name} = {text!r} of release 0.1: write {_renamed(name, text)}", setting=name)
+def _check_known(name: str) -> None:
+    """Raise ConfigError for the name of a setting that there is not."""
     if name not in Settings.__struct_fields__:
         raise ConfigError(f"unknown setting {name!r}: {nearest(name, Settings.__struct_fields__)}", setting=name)
-
-
-def _renamed(name: str, text: str) -> str:
-    """Return the present form of a setting of release 0.1."""
-    value = RENAMED_VALUES.get(text, text) if name == "output_delivery" else text
-    return f"{name}={value} (--set), or GRETE_{name.upper()}={value} in the environment"
 
 
 def environment_texts(environment: dict[str, str]) -> dict[str, str]:

@@ -4,58 +4,7 @@ import pytest
 
 from grete.errors import ConfigError
 from grete.protocol.members import Heartbeat, decode_members_message, encode_members_message
-from grete.settings import MACHINE_LENGTH_MAX, RENAMED, Settings, from_environment, with_texts
-
-OF_RELEASE_0_1 = [
-    "guarantee",
-    "interval_ms",
-    "frame_bytes_max",
-    "batch_bytes_max",
-    "early_memory_bytes_max",
-    "early_bytes_max",
-    "layer_bytes_max",
-    "sink_bytes_max",
-    "unacked_bytes_max",
-    "unacked_ms_max",
-    "lag_messages_max",
-    "clean_bytes_max",
-    "rocksdb_bytes",
-    "history_ms",
-    "heartbeat_ms",
-    "release",
-    "lease_ms",
-    "label_ahead_ms",
-    "shutdown_ms",
-    "backoff_ms",
-    "backoff_ms_max",
-    "crashes_max",
-]
-
-
-def test_each_setting_of_release_0_1_is_known_or_has_its_new_name() -> None:
-    """A renamed setting is never one of today, and its new name is one."""
-    known = set(Settings.__struct_fields__)
-    assert set(OF_RELEASE_0_1) - known == set(RENAMED)
-    assert set(RENAMED.values()) <= known
-
-
-@pytest.mark.parametrize(("before", "now"), RENAMED.items())
-def test_an_old_name_is_told_the_new_one(before: str, now: str) -> None:
-    """Whether it comes from --set or from the environment: it is never ignored."""
-    for texts, environment in (({before: "1"}, {}), ({}, {f"GRETE_{before.upper()}": "1"})):
-        with pytest.raises(ConfigError) as error:
-            with_texts(from_environment(environment), texts)
-        assert f"setting {before} of release 0.1 is called {now} now: write {now}=1 (--set)" in str(error.value)
-        assert f"GRETE_{now.upper()}=1" in str(error.value)
-
-
-@pytest.mark.parametrize(("before", "now"), [("read-back", "sequenced"), ("transaction", "transactional")])
-def test_an_old_value_is_told_the_new_one(before: str, now: str) -> None:
-    """Also under the old name of its setting."""
-    for name in ("release", "output_delivery"):
-        with pytest.raises(ConfigError, match=f"write output_delivery={now} "):
-            with_texts(Settings(), {name: before})
-    assert with_texts(Settings(), {"output_delivery": now}).output_delivery == now
+from grete.settings import MACHINE_LENGTH_MAX, Settings, from_environment, with_texts
 
 
 def test_an_unknown_setting_is_refused() -> None:

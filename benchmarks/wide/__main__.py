@@ -37,9 +37,7 @@ def main(given: Mapping[str, str]) -> None:
                     rows.append([partitions, records, program, round(worked.per_s), round(worked.first_s, 1)])
                     rows[-1] += [round(worked.job_us, 1), round(worked.broker_us, 1)]
                 else:
-                    took = steady(
-                        asked, Path(name), rate, float(given.get("warm", 60)), float(given.get("seconds", 40))
-                    )
+                    took = steady(asked, Path(name), rate, warm_s, seconds)
                     rows.append([partitions, rate, program, round(took.job_cores, 2), round(took.broker_cores, 2)])
                     rows[-1] += [round(took.mib), round(took.behind_s, 1)]
             console.print(*rows[-1])
