@@ -23,7 +23,7 @@ from grete.api.topics.reader import OUTPUT, PRODUCER, SEQ, TIME
 from grete.core.graph.partitioners import Partitioner
 from grete.core.graph.topology import changelog_topic, stream_topic
 from grete.execution.deterministic import numbering, outputs, processor
-from grete.execution.sinks import early_release, outbox, sink_targets
+from grete.execution.sinks import early_release, sink_account, sink_targets, waiting_outputs
 from grete.execution.task_code import failures
 from grete.execution.timing.reserved_stores import EVENT_TIME, STREAM_TIME, TURN, pin_key
 from grete.feeds.folder import FolderFeed
@@ -107,9 +107,10 @@ def test_stores_have_their_numbers_and_families() -> None:
 
 def test_the_outbox_has_its_keys_and_rows() -> None:
     """Outputs that an earlier build has committed are applied by this one."""
-    assert (outbox._BLOCK, outbox._CLOSED, outbox._ACCOUNT, outbox._NONCE) == (b"b", b"v", b"account", b"nonce")
+    assert (waiting_outputs.BLOCK, waiting_outputs.CLOSED) == (b"b", b"v")
+    assert (sink_account._ACCOUNT, sink_account._NONCE) == (b"account", b"nonce")
     assert (sink_targets.FILES, sink_targets.TABLE) == ("files:", "table:")
-    assert msgspec.json.encode(outbox._Closed(5, 1, 2, 3, ["files:out"])) == b'[5,1,2,3,["files:out"]]'
+    assert msgspec.json.encode(waiting_outputs.ClosedOutputs(5, 1, 2, 3, ["files:out"])) == b'[5,1,2,3,["files:out"]]'
 
 
 def test_names_in_commits_are_those_of_the_schema() -> None:

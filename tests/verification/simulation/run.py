@@ -19,7 +19,7 @@ from grete.execution.changelog import changelog_writer, standby, standby_store
 from grete.execution.deterministic import outputs as logical_outputs
 from grete.execution.engine import checkpoint_asks
 from grete.execution.records import outputs
-from grete.execution.sinks import outbox
+from grete.execution.sinks import sink_account
 from grete.execution.task_code import firing
 from grete.logs import partition_reader
 from grete.protocol.commit import decode_commit
@@ -85,7 +85,7 @@ def small_world(knobs: Knobs) -> Iterator[None]:
         (standby_core, "TAIL"): knobs.tail,
         (write_ahead, "PART_BYTES_MIN"): knobs.part_bytes,
         (checkpoint_asks, "LOOK_MS"): knobs.look_ms,
-        (outbox, "urandom"): Random(0).randbytes,  # ids of outboxes are in the changelog, so in the digest
+        (sink_account, "urandom"): Random(0).randbytes,  # ids of outboxes are in the changelog, so in the digest
         # a write batch of a small world has no room for what memory costs beside keys and values
         (outputs, "HELD_BYTES"): 0,
         (logical_outputs, "HELD_BYTES"): 0,

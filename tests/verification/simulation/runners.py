@@ -72,7 +72,8 @@ class Kept(Processor):
         task.drawn, task.suffix = draws_of(self.recording.draw()), self.recording.suffix
         task.begun = self._begun
         self._ever_begun = set[tuple[int, bytes]]()
-        self.recording.seen["checkpoints that wait for a sink over a restart"] += len(self.site.outbox._pending) > 1
+        waiting = len(self.site.outbox._pending.committed)
+        self.recording.seen["checkpoints that wait for a sink over a restart"] += waiting > 1
         self.recording.seen["steps of a sink under way at a rollback"] += under_way
 
     @property
@@ -96,7 +97,7 @@ class Kept(Processor):
     def after_commit(self) -> None:
         """Let the outbox go on."""
         super().after_commit()
-        self.recording.seen["checkpoints that wait for a sink together"] += len(self.site.outbox._pending) > 1
+        self.recording.seen["checkpoints that wait for a sink together"] += len(self.site.outbox._pending.committed) > 1
 
 
 class AlignedKept(Kept):

@@ -204,8 +204,8 @@ def outbox_forgotten(reload: Any) -> Any:
 
     def mistaken(self: Outbox, outputs: Any) -> None:
         reload(self, outputs)
-        self._pending.clear()
-        self._waiting_bytes = 0
+        self._pending.committed.clear()
+        self._pending.committed_bytes = 0
 
     return mistaken
 

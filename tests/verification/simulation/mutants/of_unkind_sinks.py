@@ -26,7 +26,7 @@ def block_numbers_used_again(reload: Any) -> Any:
 
     def mistaken(self: Outbox, outputs: Any) -> None:
         reload(self, outputs)
-        self._first = self._next = self._pending[0].end if self._pending else 0
+        self._open.begin(self._pending.committed[0].end if self._pending.committed else 0)
 
     return mistaken
 
