@@ -50,7 +50,7 @@ class FrozenCheckpoint(NamedTuple):
 
 @dataclass(slots=True)
 class PendingCommit:
-    """How far the commit of a frozen checkpoint is."""
+    """The progress of the commit of a frozen checkpoint."""
 
     frozen: FrozenCheckpoint
     step: CommitStep = COMMIT.first

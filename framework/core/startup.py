@@ -29,7 +29,7 @@ from grete.protocol.ids import TopicPartition
 
 
 class OwnClaim(NamedTuple):
-    """Where the log has the claim of this process."""
+    """The place of this process's claim in the log."""
 
     offset: int
     trailing: int

@@ -16,7 +16,7 @@ from grete.protocol.ids import TopicPartition
 
 
 class SentDownstream:
-    """What the tasks behind may hold of the open checkpoint: much of it, and the checkpoint closes early (A9)."""
+    """The bytes of the open checkpoint that tasks behind may hold: if they are many, it closes early (A9)."""
 
     def __init__(self, state_bytes_max: int) -> None:
         """``state_bytes_max``: the bound of a write batch, the same for all tasks."""

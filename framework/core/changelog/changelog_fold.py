@@ -37,7 +37,7 @@ class Segment(NamedTuple):
 
 
 class SinceCommit:
-    """What a deterministic task has decided since its last valid commit, and what has left the job (D2, D5)."""
+    """Decisions of a deterministic task since its last valid commit, and outputs that have left the job (D2, D5)."""
 
     def __init__(self, lease: int = 0) -> None:
         """``lease``: of a predecessor; a commit does not end it."""

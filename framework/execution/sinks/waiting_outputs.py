@@ -69,7 +69,7 @@ class OpenOutputs:
             self._block, self._block_bytes = [], 0
 
     def close(self, checkpoint_id: int) -> ClosedOutputs | None:
-        """Return what the checkpoint holds, None if that is nothing; the next one begins behind it. After ``seal``."""
+        """Return the outputs of the checkpoint, None if it has none; the next one begins behind it. After ``seal``."""
         assert not self._block, "outputs would be left out of their checkpoint"
         if self._next == self._first:
             return None

@@ -48,7 +48,7 @@ class FrozenWrites:
         return writes
 
     def applied(self, count: int) -> None:
-        """Take note that the state store has so many more."""
+        """Take note of more entries in the state store."""
         assert count <= self.left, "the state store was given more than what was frozen"
         self.left -= count
         self.applied_count += count

@@ -68,7 +68,7 @@ class PublishedPositions:
             self.publish(positions)
 
 
-class WorkerReports:
+class StatusReports:
     """Reports of a worker, about ten times a second if they are few. Its owner assigns who takes them."""
 
     def __init__(

@@ -22,7 +22,7 @@ from grete.worker.process.hosted_task import Shared
 from grete.worker.process.hosting import Hosting
 from grete.worker.process.log_errors import explained
 from grete.worker.process.measures import WorkerMeter
-from grete.worker.process.reports import STATUS_MS, PublishedPositions, WorkerReports
+from grete.worker.process.reports import STATUS_MS, PublishedPositions, StatusReports
 from grete.worker.process.status import ReadyLog, log_ready
 from grete.worker.process.waiting import TaskWaits
 from grete.worker.process.watchdog import Watchdog
@@ -84,7 +84,7 @@ class GracefulStop:
 
         Without a log nothing could be committed; with one, something has held the last commit up.
         """
-        assert self._by_ms is not None, "a stop was given up that nobody had asked for"
+        assert self._by_ms is not None, "only a stop that was asked for is given up"
         self.gave_up = True
         logger.warning("stop timed out", extra={"waited_ms": self._timeout_ms})
         began_s = (self._by_ms - self._timeout_ms) / 1000
@@ -118,7 +118,7 @@ class Worker:
         self._meter = WorkerMeter(memory, lambda: [task.directory for task in self.hosting.tasks.values()])
         stages = [graph.name for graph in job.stages]  # by ordinal: one that was dropped keeps its place
         waits = TaskWaits(stages, settings, self._look)
-        self.reports = WorkerReports(self.hosting, self._meter, waits, PublishedPositions(job), self.patience)
+        self.reports = StatusReports(self.hosting, self._meter, waits, PublishedPositions(job), self.patience)
         self.show_life: Callable[[], None] = lambda: None  # to a supervisor, from another thread
         self.control: ControlPipe | None = None
         self.stopping = GracefulStop(self.patience, settings.shutdown_timeout_ms)
