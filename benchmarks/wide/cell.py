@@ -81,7 +81,7 @@ class Scene:
         self._program: subprocess.Popen[bytes] | None = None
 
     def send(self, count: int) -> None:
-        """Send so many records, without a wait."""
+        """Send ``count`` records, without a wait."""
         for _ in range(count):
             key, value = f"u{self._random.randrange(USERS)}", f"page-{self._random.randrange(PAGES)}"
             self._producer.produce(self.topics[0], value, key)
