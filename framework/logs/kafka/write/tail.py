@@ -67,16 +67,17 @@ def _end(consumer: Consumer, partition: TopicPartition, begin: int, go_on: Calla
     deadline = time.monotonic() + SHORT_S_MAX
     end = -1
     while end < begin:
+        late = time.monotonic() > deadline
         try:
-            end = _ask(consumer, partition, in_vain=time.monotonic() > deadline)
+            end = _ask(consumer, partition, in_vain=late)
         except KafkaException as error:
             if error.args[0].code() not in AWAY:
                 raise failed(error, f"asking where {partition} ends") from error
-            deadline = time.monotonic() + SHORT_S_MAX
+            deadline, late = time.monotonic() + SHORT_S_MAX, False
             _find_leader(consumer, partition.topic)
         go_on()
         if end < begin:
-            if time.monotonic() > deadline:
+            if late:
                 raise TransientError(
                     f"{partition} ends at {end}, before {begin}, where the last transaction ended: start again",
                     partition=partition,
