@@ -215,7 +215,7 @@ def skip_marker_uncapped(proves: Any) -> Any:
     return mistaken
 
 
-@mutant(Inputs, "skipping", "liveness", shows=_skips)
+@mutant(ChannelTotals, "skipping", "liveness", shows=_skips)
 def no_seek_back(skipping: Any) -> Any:
     """A task that has skipped records never goes back for them (A5)."""
     return property(lambda self: False)

@@ -78,10 +78,15 @@ def mutant(
 
 @contextmanager
 def applied(name: str) -> Iterator[None]:
-    """Bring a mistake back for the time of a run. Raises KeyError for an unknown name."""
+    """Bring a mistake back for the time of a run.
+
+    Raises KeyError for an unknown name, LookupError for one that patches an attribute which has moved.
+    """
     each = MUTANTS[name]
     owners = each.owner.__mro__ if isinstance(each.owner, type) else (each.owner,)
-    owner = next(owner for owner in owners if each.attribute in vars(owner))
+    owner = next((owner for owner in owners if each.attribute in vars(owner)), None)
+    if owner is None:
+        raise LookupError(f"mutant {name}: {each.owner.__name__} has no {each.attribute}: has it moved?")
     original = vars(owner)[each.attribute]
     setattr(owner, each.attribute, each.make(original))
     try:
