@@ -17,7 +17,10 @@ COMPILE_S_MAX = 120.0
 
 
 def java_classpath(tool: str, pom: Path, source: Path) -> str:
-    """Return the class path of a program with its libraries. Raises ConfigError if Maven or a JDK is missing."""
+    """Return the class path of a program with its libraries, and with the sources beside it that it uses.
+
+    Raises ConfigError if Maven or a JDK is missing.
+    """
     maven = shutil.which("mvn")
     if maven is None:
         raise ConfigError(f"{tool}: its jars are fetched with Maven, and there is no mvn: install it")
@@ -27,10 +30,11 @@ def java_classpath(tool: str, pom: Path, source: Path) -> str:
         call(tool, [*fetch, f"-DoutputDirectory={draft / 'jars'}"], FETCH_S_MAX, "fetching its jars with Maven")
         jars = os.pathsep.join(map(str, (draft / "jars").glob("*.jar")))
         compiler = [find_java(), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-cp", jars]
+        compiler += ["-sourcepath", str(source.parent)]
         compiling = f"compiling {source.name} (it needs a JDK)"
         call(tool, [*compiler, "-d", str(draft / "classes"), str(source)], COMPILE_S_MAX, compiling)
 
-    built = _once(tool, [pom, source], build)
+    built = _once(tool, [pom, source, *sorted(source.parent.glob("*.java"))], build)
     return os.pathsep.join([str(built / "classes"), str(built / "jars" / "*")])
 
 

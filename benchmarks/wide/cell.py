@@ -1,7 +1,8 @@
 """One measurement: a program on a broker of its own, under a steady load or with a backlog.
 
 Cores are processor time by wall time, of all processes of the program and of the broker. The last count of each key
-is checked: their sum is the number of records, or the measurement does not count.
+is checked: their sum is the number of records, or the measurement does not count. The broker's JVM compiles quickly
+and not well, as those of tests do: compare its cores within a run only.
 """
 
 import random

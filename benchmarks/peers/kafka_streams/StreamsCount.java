@@ -3,11 +3,9 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.time.Duration;
 import java.util.Properties;
-import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
-import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.processor.api.ContextualProcessor;
@@ -40,29 +38,9 @@ public class StreamsCount {
     }
   }
 
-  /** Ends this process when the one that started it has ended. */
-  static void endWithInput() {
-    try {
-      System.in.readAllBytes();
-    } catch (IOException error) {
-      // It is gone as well.
-    }
-    Runtime.getRuntime().halt(0);
-  }
-
   public static void main(String[] arguments) {
-    new Thread(StreamsCount::endWithInput).start();
-        Properties settings = new Properties();
-    settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
-    settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[3]);
-    settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[4]);
-    settings.put(
-        StreamsConfig.PROCESSING_GUARANTEE_CONFIG,
-        arguments[5].equals("exactly-once") ? StreamsConfig.EXACTLY_ONCE_V2 : StreamsConfig.AT_LEAST_ONCE);
-    settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, arguments[6]);
-    settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, arguments[7]);
-    settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
-    settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
+    new Thread(Streams::endWithInput).start();
+    Properties settings = Streams.settings(arguments);
     StreamsBuilder builder = new StreamsBuilder();
     builder.addStateStore(
         Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("counts"), Serdes.String(), Serdes.Long()));

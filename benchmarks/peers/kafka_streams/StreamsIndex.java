@@ -1,4 +1,3 @@
-import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -10,7 +9,6 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
@@ -70,31 +68,11 @@ public class StreamsIndex {
     }
   }
 
-  /** Ends this process when the one that started it has ended. */
-  static void endWithInput() {
-    try {
-      System.in.readAllBytes();
-    } catch (IOException error) {
-      // It is gone as well.
-    }
-    Runtime.getRuntime().halt(0);
-  }
-
   public static void main(String[] arguments) {
-    new Thread(StreamsIndex::endWithInput).start();
+    new Thread(Streams::endWithInput).start();
     String documents = arguments[1], changes = arguments[2];
     int partitions = Integer.parseInt(arguments[7]);
-    Properties settings = new Properties();
-    settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
-    settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[3]);
-    settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[4]);
-    settings.put(
-        StreamsConfig.PROCESSING_GUARANTEE_CONFIG,
-        arguments[5].equals("exactly-once") ? StreamsConfig.EXACTLY_ONCE_V2 : StreamsConfig.AT_LEAST_ONCE);
-    settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, arguments[6]);
-    settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, partitions);
-    settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
-    settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
+    Properties settings = Streams.settings(arguments);
     settings.put(StreamsConfig.producerPrefix(ProducerConfig.LINGER_MS_CONFIG), 0);
     StreamsBuilder builder = new StreamsBuilder();
     builder.addStateStore(

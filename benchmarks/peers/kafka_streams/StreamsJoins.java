@@ -6,7 +6,6 @@ import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.util.Properties;
 import java.util.concurrent.atomic.AtomicBoolean;
-import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
@@ -71,30 +70,10 @@ public class StreamsJoins {
     };
   }
 
-  /** Ends this process when the one that started it has ended. */
-  static void endWithInput() {
-    try {
-      System.in.readAllBytes();
-    } catch (IOException error) {
-      // It is gone as well.
-    }
-    Runtime.getRuntime().halt(0);
-  }
-
   public static void main(String[] arguments) {
-    new Thread(StreamsJoins::endWithInput).start();
-    Properties settings = new Properties();
-    settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
-    settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[3]);
-    settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[4]);
-    settings.put(
-        StreamsConfig.PROCESSING_GUARANTEE_CONFIG,
-        arguments[5].equals("exactly-once") ? StreamsConfig.EXACTLY_ONCE_V2 : StreamsConfig.AT_LEAST_ONCE);
-    settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, arguments[6]);
-    settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, arguments[7]);
-    settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
+    new Thread(Streams::endWithInput).start();
+    Properties settings = Streams.settings(arguments);
     settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0); // each change of a table is told
-    settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
     StreamsBuilder builder = new StreamsBuilder();
     String[] topics = arguments[1].split(",");
     joined(builder, topics[0], topics[1], arguments[8]).to(arguments[2], Produced.with(TEXT, TEXT));
