@@ -4,6 +4,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -56,21 +57,21 @@ def _metadata(port: int, version: int) -> bytes:
     return broker + (struct.pack(">hii", -1, 1, 0) if version else struct.pack(">i", 0))
 
 
+def _is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"too old: Grete needs Kafka 2\.5"), closing(KafkaLog(address)) as log:
+        log.create_topic("guarded", 1)
+
+
 def test_a_broker_that_is_too_old_is_named(old_broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker without idempotent producers is refused with the version that is needed: at the first request, if not
-    before. Each client finds out alone, and which one is first to answer is the machine's business.
+    """A broker without idempotent producers is refused with the release that is needed, at the first request at latest.
+
+    The clients of a log find it out one by one, and the machine decides which of them is answered first.
     """
     monkeypatch.setattr(patience, "CONNECT_S_MAX", 5.0)
-    with pytest.raises(ConfigError, match=r"too old: Grete needs Kafka 2\.5"):
-        KafkaLog(old_broker).create_topic("guarded", 1)
+    _is_refused(old_broker)
 
 
 def test_an_old_broker_is_named_by_the_first_request(old_broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same where the connection is there before the producer has found out."""
+    """The same where the log is connected before its producer has found out."""
     monkeypatch.setattr(KafkaWriter, "answers", lambda _: True)
-    log = KafkaLog(old_broker)
-    try:
-        with pytest.raises(ConfigError, match=r"too old: Grete needs Kafka 2\.5"):
-            log.create_topic("guarded", 1)
-    finally:
-        log.close()
+    _is_refused(old_broker)
