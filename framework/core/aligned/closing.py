@@ -27,7 +27,7 @@ class SentDownstream:
 
     @property
     def much(self) -> bool:
-        """Whether they may hold a good part of their bound."""
+        """Whether the tasks behind may hold a good part of their bound."""
         return self._bytes > self._bytes_max
 
     def sent(self, frames: Sequence[tuple[TopicPartition, int, bytes]]) -> None:

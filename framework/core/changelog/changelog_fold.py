@@ -258,8 +258,8 @@ class ChangelogFold:
         return self._halted(offset, text, HaltCode.CHANGELOG_DAMAGED, checkpoint_id)
 
     def _halted(self, offset: int, text: str, code: HaltCode, checkpoint_id: int | None = None) -> Halted:
-        where = {"partition": self.changelog, "offset": offset, "checkpoint_id": checkpoint_id}
-        return Halted(f"{self.changelog}, offset {offset}: {text}", code=code, **where)
+        text = f"{self.changelog}, offset {offset}: {text}"
+        return Halted(text, code=code, partition=self.changelog, offset=offset, checkpoint_id=checkpoint_id)
 
 
 def extend_rollback_history(

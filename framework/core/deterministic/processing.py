@@ -39,9 +39,9 @@ class LeftTimers:
 
     @property
     def may_fire(self) -> bool:
-        """Whether the next of them may fire.
+        """Whether the next timer may fire.
 
-        Not while a decision ends with a commit: what comes behind the timers would tell of a time behind its end.
+        While a decision ends with a commit, none may: the output of the timer would be later than that end.
         """
         return self.left and self.done >= 0 and self.cut is None
 

@@ -68,7 +68,7 @@ class FollowedChangelog:
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether all was read within the last STANDBY_LOOK_MS."""
+        """Whether the standby has read to the end of the log within the last STANDBY_LOOK_MS."""
         return self._all_read_ms is not None and self._mono_ms() - self._all_read_ms <= STANDBY_LOOK_MS
 
     def look(self) -> tuple[int, int]:

@@ -87,7 +87,7 @@ class StandbyStore:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the position is written now, though there is more: else a kill costs too much of it."""
+        """Whether enough was applied to write the position: a kill costs all that was applied since the last one."""
         bytes_max = STANDBY_LOAD_BYTES if self._loads else STANDBY_WRITE_BYTES // 4
         return self._bytes >= bytes_max or self._mono_ms() - self._due_since_ms >= STANDBY_POSITION_MS
 

@@ -41,7 +41,7 @@ class AwaitedTransactions:
         return bounds
 
     def hides(self, partition: TopicPartition, needed: Callable[[int], bool]) -> bool:
-        """Whether an open transaction hides what is needed of an input: its first offset is."""
+        """Whether an open transaction hides rows of an input that are ``needed``, from its first offset on."""
         found = self._log.open_transactions([partition]).get(partition)
         hidden = found is not None and needed(found.offset)
         self._saying.look({partition: found} if found is not None and hidden else {})

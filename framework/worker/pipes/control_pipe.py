@@ -31,7 +31,7 @@ class ControlPipe:
 
     @property
     def has_order(self) -> bool:
-        """Whether an order has come. One of a supervisor that is gone does not: the status pipe notices that."""
+        """Whether an order has come. A supervisor that has died sends none; the status pipe notices its death."""
         if b"\n" not in self._rest:
             with suppress(BlockingIOError):
                 self._rest += os.read(self._handle, ORDER_BYTES_MAX)

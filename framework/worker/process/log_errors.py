@@ -24,7 +24,7 @@ class Outage:
         self._commits = {driver.wiring.name: driver.counters["commits"] for driver in drivers}
 
     def explains(self, driver: TaskDriver) -> bool:
-        """Whether a task has committed nothing since."""
+        """Whether the task has committed nothing since the log was last silent."""
         return self._commits.get(driver.wiring.name) == driver.counters["commits"]
 
 
