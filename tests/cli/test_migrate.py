@@ -17,9 +17,9 @@ from grete.logs.embedded import EmbeddedLog, EmbeddedReader
 from grete.protocol.changelog import decode_data
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
+from grete.spark.format.changes import changes, position_at, ranges
 from grete.state.pins.graph_pinning import know_graph
 from grete.state.pins.pinning import copy_pinned
-from grete.state.read.changes import changes, position_at, ranges
 from grete.state.read.checkpoints.commits import all_wirings, last_commit
 from grete.state.read.checkpoints.snapshots import contents, live, newest, segments
 from grete.state.read.local_reader import LocalReader

@@ -20,7 +20,7 @@ from grete.logs.address import IN_DIRECTORY
 from grete.settings import Settings
 from grete.spark.export.manifest import read_manifest
 from grete.spark.export.read import read_export
-from grete.state.read.changes import position_at, wirings_of
+from grete.spark.format.changes import position_at, wirings_of
 from grete.state.read.checkpoints.snapshots import snapshots_at
 from tests.spark.format.history import REFERENCE, Counts, counts_at, positions, run
 from tests.state.pair_job import job

@@ -30,10 +30,10 @@ from grete.spark.export.manifest import (
     write_manifest,
 )
 from grete.spark.format.change_rows import StoreColumns, change_rows
+from grete.spark.format.changes import BEGINNING, Position, decode_position, position_at, ranges
 from grete.spark.format.columns import column
 from grete.spark.format.options import Where
 from grete.spark.format.reader import StatePlan, state
-from grete.state.read.changes import BEGINNING, Position, decode_position, position_at, ranges
 from grete.state.read.checkpoints.snapshots import snapshots_at
 
 _COLUMNS = ["key", "value", "partition", "checkpoint_id"]

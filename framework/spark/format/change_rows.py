@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from grete.ports import LogReader
+from grete.spark.format.changes import ChangelogRange, Changes, changes
 from grete.spark.format.columns import Column
 from grete.spark.format.latest_values import entries_of
 from grete.spark.format.reader import BATCH_ROWS
-from grete.state.read.changes import ChangelogRange, Changes, changes
 from grete.stores.overlay.expiring_store import EXPIRY_BYTES
 
 

@@ -19,13 +19,7 @@ from grete.api.jobs.graph import StageGraph
 from grete.errors import ConfigError
 from grete.ports import JobLogReader
 from grete.spark.format.change_rows import StoreColumns, change_rows
-from grete.spark.format.columns import column
-from grete.spark.format.following import FollowingReader, StoredOffset
-from grete.spark.format.options import Options, batch_limit, find_store
-from grete.spark.format.parts import Part
-from grete.spark.format.reader import StatePlan, state
-from grete.state.pins.pinning import check_readable
-from grete.state.read.changes import (
+from grete.spark.format.changes import (
     BEGINNING,
     ChangelogRange,
     Position,
@@ -35,6 +29,12 @@ from grete.state.read.changes import (
     position_at,
     ranges,
 )
+from grete.spark.format.columns import column
+from grete.spark.format.following import FollowingReader, StoredOffset
+from grete.spark.format.options import Options, batch_limit, find_store
+from grete.spark.format.parts import Part
+from grete.spark.format.reader import StatePlan, state
+from grete.state.pins.pinning import check_readable
 from grete.state.read.checkpoints.snapshots import Snapshot, snapshots_at
 
 STREAM_OPTIONS = {"startingcheckpoint", "maxcheckpointsperbatch"}

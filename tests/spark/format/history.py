@@ -14,7 +14,7 @@ from grete.ports import ExternalRecord, JobLogReader, JobMetadata
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.state.read.changes import BEGINNING, NOTHING, Position, later, position_at
+from grete.spark.format.changes import BEGINNING, NOTHING, Position, later, position_at
 from grete.state.read.checkpoints.commits import all_wirings, last_commit
 from grete.state.read.checkpoints.snapshots import contents, live, segments, snapshots_at
 from grete.worker.supervisor.local_job import LocalJob

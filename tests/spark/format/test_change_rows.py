@@ -20,8 +20,7 @@ from grete.protocol.changelog import ChangelogType, decode_changelog_header, dec
 from grete.protocol.commit import decode_commit, encode_commit
 from grete.protocol.ids import TopicPartition
 from grete.spark.format.change_rows import StoreColumns, change_rows
-from grete.spark.format.columns import Column
-from grete.state.read.changes import (
+from grete.spark.format.changes import (
     BEGINNING,
     NOTHING,
     Position,
@@ -33,6 +32,7 @@ from grete.state.read.changes import (
     ranges,
     wirings_of,
 )
+from grete.spark.format.columns import Column
 from grete.state.write.bulk.bulk_write import begin, commit
 from grete.state.write.bulk.bulk_write_attempt import Attempt
 from tests.spark.format.history import SETTINGS, STORE, Counts, counts_at, positions, run
@@ -116,7 +116,7 @@ def test_a_long_range_is_cut_at_commits(history: Path, monkeypatch: pytest.Monke
     log = JobDirectory(history).open_log(create=False)
     newest = positions(log)[-1]
     whole = rows(log, BEGINNING, newest)
-    monkeypatch.setattr("grete.state.read.changes.SPLIT_MESSAGES", 10)
+    monkeypatch.setattr("grete.spark.format.changes.SPLIT_MESSAGES", 10)
     parts = ranges(log, job, STAGE, BEGINNING, newest)
     assert len(parts) >= 3 * len(newest.places)
     assert rows(log, BEGINNING, newest) == whole

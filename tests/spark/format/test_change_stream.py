@@ -15,8 +15,8 @@ from grete.errors import ConfigError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress
+from grete.spark.format.changes import Position, wirings_of
 from grete.spark.format.sources import ChangelogSource
-from grete.state.read.changes import Position, wirings_of
 from grete.state.write.rescale import rescale
 from grete.testing.broker import Broker
 from tests.spark.format.history import SETTINGS, Counts, counts_at, positions, run

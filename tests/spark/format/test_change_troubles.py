@@ -14,7 +14,7 @@ from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import IN_DIRECTORY, LogAddress
 from grete.ports import JobLog
-from grete.state.read.changes import wirings_of
+from grete.spark.format.changes import wirings_of
 from grete.state.read.checkpoints.snapshots import snapshots_at
 from grete.state.write.bulk.bulk_write import abort, begin
 from grete.state.write.bulk.bulk_write_attempt import Attempt
