@@ -29,6 +29,7 @@
 #                EXPERIMENT=cluster       members join, leave, die on machines of their own, beside Kafka Streams (root, Maven, a JDK)
 #                EXPERIMENT=windows|joins each kind of window, or of join, beside the peers, on Kafka (Maven and a JDK)
 #                EXPERIMENT=wide          what partitions cost, on Kafka    PEERS=1 (beside Kafka Streams)
+#                EXPERIMENT=commits       what a commit costs behind 1 to 1,024 tasks, step by step
 #                EXPERIMENT=backfill      on Spark       GROWTH=1 (only by keys and cores)
 #                EXPERIMENT=backlog       jobs with kills on a day's backlog, beside Spark     LOG=kafka
 #   make lint    only the checks that run no code
