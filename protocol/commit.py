@@ -1,15 +1,19 @@
-"""Commit messages: one checkpoint of one task, all that a restart needs (schemas/commit.v1.avsc)."""
+"""Commit messages: one checkpoint of one task, all that a restart needs. protocol/README.md has the bytes."""
 
 import json
 import struct
+import zlib
 from importlib.resources import files
 from io import BytesIO
-from typing import Any
+from itertools import chain, groupby, repeat
+from typing import Annotated, Any
 
-from fastavro import parse_schema, schemaless_reader, schemaless_writer
-from msgspec import Struct
+import msgspec
+from fastavro import parse_schema, schemaless_reader
+from msgspec import Meta, Struct
+from msgspec.structs import asdict, astuple
 
-from grete.protocol._wire import NONCE_SIZE, check_range, truncated
+from grete.protocol._wire import NONCE_SIZE, check_crc, check_range, truncated
 from grete.protocol.changelog import (
     CHANGELOG_HEADER_SIZE,
     ChangelogHeader,
@@ -17,15 +21,18 @@ from grete.protocol.changelog import (
     decode_changelog_header_of,
     encode_header_of,
 )
+from grete.protocol.commit_columns import IntColumn, first_column, from_tables, to_tables, values_of
 from grete.protocol.errors import DecodeError, UnsupportedFormat
 from grete.protocol.ids import RollbackEntry
 
 AvroRecord = dict[str, Any]  # as fastavro takes and gives it
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+AVRO_VERSION = 1  # of releases up to 0.4.0, only read
 
 _VERSION = struct.Struct(">h")
-_SCHEMA_FILE = files(__package__) / "schemas" / f"commit.v{SCHEMA_VERSION}.avsc"
+_CRC = struct.Struct(">I")
+_SCHEMA_FILE = files(__package__) / "schemas" / f"commit.v{AVRO_VERSION}.avsc"
 _SCHEMA = parse_schema(json.loads(_SCHEMA_FILE.read_text("utf-8")))
 # field → its name in the schema, where that is older than the word: names of the schema never change
 SCHEMA_NAMES = {
@@ -136,20 +143,52 @@ class Commit(Struct, frozen=True):
     rounds: tuple[RoundStart, ...] = ()
 
 
+_Int = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
+class _Body(Struct, array_like=True, forbid_unknown_fields=True):
+    """The fields of a commit, in their order, with tables in columns: they are split where what rows share changes."""
+
+    producer: _Int
+    generation: _Int
+    checkpoint_id: _Int
+    previous: _Int
+    rollback_history: tuple[RollbackEntry, ...]
+    outputs: list[tuple[str, list[int], IntColumn]]
+    data_count: _Int
+    data_digest: _Int
+    attempt: _Int
+    cursor: bytes
+    round_start: _Int
+    base: _Int
+    fingerprint: _Int
+    at_end: bool
+    inputs: list[tuple[str, _Int, _Int, list[tuple[list[int], IntColumn, IntColumn, IntColumn, IntColumn]]]]
+    known: list[tuple[tuple[RollbackEntry, ...], list[int]]]
+    external: list[tuple[str, list[int], IntColumn]]
+    deterministic: tuple[_Int, _Int, _Int, list[tuple[str, _Int, list[int], IntColumn, IntColumn, IntColumn]]] | None
+    bulk_write_id: str | None
+    nonce: Annotated[bytes, Meta(min_length=NONCE_SIZE, max_length=NONCE_SIZE)]
+    round_started_ms: _Int
+    rounds: list[tuple[_Int, _Int]]
+
+
+_ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Body)
+
+
 def encode_commit(header: ChangelogHeader, commit: Commit) -> bytes:
     """Return a whole commit message. Raises ValueError: header and commit disagree, a field does not fit its type."""
     if header.generation != commit.generation:
         raise ValueError(f"commit of generation {commit.generation} under a header of generation {header.generation}")
-    out = BytesIO()
-    out.write(encode_header_of(ChangelogType.COMMIT, header))
-    out.write(_VERSION.pack(SCHEMA_VERSION))
     try:
-        schemaless_writer(out, _SCHEMA, _to_avro(commit))
+        body = _ENCODER.encode(_to_body(commit))
+        _DECODER.decode(body)  # what cannot be read is not written
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(
             f"commit of checkpoint {commit.checkpoint_id}: a field does not fit its type: {error}"
         ) from error
-    return out.getvalue()
+    head = encode_header_of(ChangelogType.COMMIT, header)
+    return b"".join((head, _VERSION.pack(SCHEMA_VERSION), _CRC.pack(zlib.crc32(body)), body))
 
 
 def decode_commit(message: bytes) -> Commit:
@@ -159,9 +198,61 @@ def decode_commit(message: bytes) -> Commit:
     if len(message) < at:
         raise truncated("commit: schema version", at, message)
     (schema,) = _VERSION.unpack_from(message, CHANGELOG_HEADER_SIZE)
-    if schema != SCHEMA_VERSION:
-        found = f"schema version {schema}, this build reads {SCHEMA_VERSION}"
+    if schema == SCHEMA_VERSION:
+        commit = _decode_body(message, at)
+    elif schema == AVRO_VERSION:
+        commit = _decode_avro(message, at)
+    else:
+        found = f"schema version {schema}, this build reads {AVRO_VERSION} and {SCHEMA_VERSION}"
         raise UnsupportedFormat(f"commit: {found}: upgrade before reading")
+    if commit.generation != header.generation:
+        raise DecodeError(f"commit of generation {commit.generation} under a header of generation {header.generation}")
+    check_range("commit: checkpoint", commit.checkpoint_id)
+    check_range("commit: data count", commit.data_count)
+    return commit
+
+
+def _to_body(commit: Commit) -> _Body:
+    logical = commit.deterministic
+    changed = {
+        "outputs": to_tables(commit.outputs, 1),
+        "inputs": [(read.topic, read.partition, read.resume, to_tables(read.channels, 0)) for read in commit.inputs],
+        "known": [
+            (history, first_column([each.producer for each in same]))
+            for history, same in groupby(commit.known, lambda each: each.rollback_history)
+        ],
+        "external": to_tables(commit.external, 1),
+        "deterministic": logical and (*astuple(logical)[:-1], to_tables(logical.frontiers, 2)),
+        "rounds": list(map(astuple, commit.rounds)),
+    }
+    return _Body(**(asdict(commit) | changed))
+
+
+def _decode_body(message: bytes, at: int) -> Commit:
+    if len(message) < at + _CRC.size:
+        raise truncated("commit: crc32", at + _CRC.size, message)
+    check_crc("commit", message, at + _CRC.size, *_CRC.unpack_from(message, at))
+    try:
+        body = _DECODER.decode(memoryview(message)[at + _CRC.size :])
+    except ValueError as error:  # as those of msgspec are
+        raise DecodeError(f"commit: its body does not follow schema version {SCHEMA_VERSION}: {error}") from error
+    logical = body.deterministic
+    known = [map(ProducerRollbacks, *values_of(producers), repeat(history)) for history, producers in body.known]
+    changed = {
+        "outputs": from_tables(OutputCommit, body.outputs, 1),
+        "inputs": tuple(
+            InputCommit(topic, partition, resume, from_tables(ChannelCommit, tables, 0))
+            for topic, partition, resume, tables in body.inputs
+        ),
+        "known": tuple(chain.from_iterable(known)),
+        "external": from_tables(ExternalInput, body.external, 1),
+        "deterministic": logical and DeterministicCommit(*logical[:-1], from_tables(Frontier, logical[-1], 2)),
+        "rounds": tuple(RoundStart(*start) for start in body.rounds),
+    }
+    return Commit(**(asdict(body) | changed))
+
+
+def _decode_avro(message: bytes, at: int) -> Commit:
     source = BytesIO(message)
     source.seek(at)
     try:
@@ -171,33 +262,7 @@ def decode_commit(message: bytes) -> Commit:
         raise DecodeError(f"commit: byte {at} of {len(message)} does not follow the schema: {error!r}") from error
     if source.tell() != len(message):
         raise DecodeError(f"commit: {len(message) - source.tell()} bytes after its end at {source.tell()}")
-    if commit.generation != header.generation:
-        raise DecodeError(f"commit of generation {commit.generation} under a header of generation {header.generation}")
-    check_range("commit: checkpoint", commit.checkpoint_id)
-    check_range("commit: data count", commit.data_count)
     return commit
-
-
-def _to_avro(commit: Commit) -> AvroRecord:
-    """Return plain dicts in the schema's field names."""
-    record = _fields(commit)
-    record["lineage"] = _rollback_history_to_avro(commit.rollback_history)
-    record["outputs"] = list(map(_fields, commit.outputs))
-    record["inputs"] = [{**_fields(read), "channels": list(map(_fields, read.channels))} for read in commit.inputs]
-    record["known"] = [
-        {"producer": of.producer, "lineage": _rollback_history_to_avro(of.rollback_history)} for of in commit.known
-    ]
-    record["external"] = list(map(_fields, commit.external))
-    record["rounds"] = list(map(_fields, commit.rounds))
-    if commit.deterministic is not None:
-        frontiers = list(map(_fields, commit.deterministic.frontiers))
-        record["deterministic"] = {**_fields(commit.deterministic), "fronts": frontiers}
-    return record
-
-
-def _fields(value: Any) -> AvroRecord:
-    """Return the fields of a record under the schema's names, not of those inside it."""
-    return {SCHEMA_NAMES.get(name, name): getattr(value, name) for name in value.__struct_fields__}
 
 
 def _values(record: AvroRecord) -> AvroRecord:
@@ -205,12 +270,8 @@ def _values(record: AvroRecord) -> AvroRecord:
     return {_FIELD_NAMES.get(name, name): value for name, value in record.items()}
 
 
-def _rollback_history_to_avro(rollback_history: tuple[RollbackEntry, ...]) -> list[dict[str, int]]:
-    return [{"generation": entry.generation, "restored": entry.checkpoint_id} for entry in rollback_history]
-
-
 def _from_avro(record: Any) -> Commit:
-    """Return the commit of plain dicts, as ``_to_avro`` makes them."""
+    """Return the commit of plain dicts in the schema's field names."""
     if (deterministic := record["deterministic"]) is not None:
         deterministic["fronts"] = tuple(Frontier(**frontier) for frontier in deterministic["fronts"])
         record["deterministic"] = DeterministicCommit(**_values(deterministic))

@@ -30,19 +30,7 @@ from grete.protocol.changelog import (
     encode_time_lease,
 )
 from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
-from grete.protocol.commit import (
-    ChannelCommit,
-    Commit,
-    DeterministicCommit,
-    ExternalInput,
-    Frontier,
-    InputCommit,
-    OutputCommit,
-    ProducerRollbacks,
-    RoundStart,
-    decode_commit,
-    encode_commit,
-)
+from grete.protocol.commit import decode_commit, encode_commit
 from grete.protocol.control import (
     Marker,
     ProgressMessage,
@@ -73,6 +61,21 @@ from grete.protocol.members import (
 )
 from grete.protocol.notes import CallResult, CallsNote, IdleNote, decode_note, encode_calls, encode_note
 from grete.protocol.record_batch import RecordBatch
+from tests.protocol.avro_commit import encode_avro
+from tests.protocol.golden_commits import (
+    COMMIT_HEADER,
+    LARGE,
+    LARGE_2_HEX,
+    LARGE_HEX,
+    NONCE,
+    NONCE_HEX,
+    SMALL,
+    SMALL_2_HEX,
+    SMALL_HEX,
+    WHERE_HEX,
+    WIDE,
+    WIDE_HEX,
+)
 
 
 class Golden(NamedTuple):
@@ -91,9 +94,6 @@ WHO_HEX = "00010002 00000003 00000000000000c8 0000000000000007"
 FRAME_HEADER = Header(MessageType.FRAME, *WHO)
 # generation 3, ChangelogSeq 5, attempt 0
 DATA_HEADER = ChangelogHeader(ChangelogType.DATA, 3, 5, 0)
-WHERE_HEX = "00000003 0000000000000005 00000000"
-NONCE = bytes(range(16))
-NONCE_HEX = "000102030405060708090a0b0c0d0e0f"
 USER_HEADERS = (("id", b"\x01\x02"), ("id", b""))
 USER_HEADERS_HEX = "00000002 0002 6964 00000002 0102 0002 6964 00000000"
 
@@ -137,54 +137,6 @@ REWRITTEN_DATA = Data((7,), [b"k"], [b"v"], ())
 REWRITTEN_HEX = (
     f"18 {WHERE_HEX} 01 00000001 605a6ba2 0000"  # reset, count 1, crc32, no store
     " 0007 00000001 00000001 6b 76"  # store id, lengths, key, value
-)
-
-COMMIT_HEADER = ChangelogHeader(ChangelogType.COMMIT, 3, 5, 0)
-SMALL = Commit(1, 3, 200, -1, (), (), 0, 0, 0, b"", 0, 0, -2, False, (), (), ())
-SMALL_HEX = (
-    f"19 {WHERE_HEX} 0001"  # schema version
-    " 02 06 9003 01"  # producer, generation, checkpoint, previous: zigzag varints from here on
-    " 00 00 00 00 00 00"  # rollback history, outputs, data count, digest, attempt, cursor
-    " 00 00 03 00"  # round start, base, fingerprint, at end
-    f" 00 00 00 00 00 {'00' * 16}"  # inputs, known, external, deterministic, run id, nonce
-    " 00 00"  # round started, rounds
-)
-LARGE = Commit(
-    producer=1,
-    generation=3,
-    checkpoint_id=200,
-    previous=100,
-    rollback_history=(RollbackEntry(1, -1), RollbackEntry(3, 50)),
-    outputs=(OutputCommit("o", 2, 9),),
-    data_count=4,
-    data_digest=0xFFFFFFFF,
-    attempt=6,
-    cursor=b"\x00c",
-    round_start=10,
-    base=11,
-    fingerprint=12,
-    at_end=True,
-    inputs=(InputCommit("i", 0, 13, (ChannelCommit(1, 2, 3, 4, 14),)),),
-    known=(ProducerRollbacks(1, (RollbackEntry(2, 15),)),),
-    external=(ExternalInput("e", 1, 16),),
-    deterministic=DeterministicCommit(17, 18, 19, (Frontier("i", 0, 1, 20, 21, 22),)),
-    bulk_write_id="r",
-    nonce=NONCE,
-    round_started_ms=23,
-    rounds=(RoundStart(24, 25),),
-)
-LARGE_HEX = (
-    f"19 {WHERE_HEX} 0001 02 06 9003 c801"
-    " 04 02 01 06 64 00"  # rollback history: 2 entries, end
-    " 02 02 6f 04 12 00"  # outputs
-    " 08 feffffff1f 0c 04 0063"  # data count, digest, attempt, cursor
-    " 14 16 18 01"  # round start, base, fingerprint, at end
-    " 02 02 69 00 1a 02 02 04 06 08 1c 00 00"  # inputs with channels
-    " 02 02 02 04 1e 00 00"  # known
-    " 02 02 65 02 20 00"  # external
-    " 02 22 24 26 02 02 69 00 02 28 2a 2c 00"  # deterministic with fronts
-    f" 02 02 72 {NONCE_HEX}"  # run id, nonce
-    " 2e 02 30 32 00"  # round started, rounds
 )
 
 
@@ -272,8 +224,11 @@ _ROWS: tuple[tuple[str, str, Any, Callable[[], bytes], Callable[[bytes], Any]], 
      lambda: encode_output_release(_where(ChangelogType.OUTPUT_RELEASE), _OUTPUT_RELEASE), decode_output_release),
     ("release, format 2", f"2d {WHERE_HEX} 0001 00000002 0000000000000100 fffffffe 0003 6f7574", _RELEASE_2,
      lambda: encode_output_release(_where(ChangelogType.OUTPUT_RELEASE), _RELEASE_2), decode_output_release),
-    ("commit", SMALL_HEX, SMALL, lambda: encode_commit(COMMIT_HEADER, SMALL), decode_commit),
-    ("commit, all fields", LARGE_HEX, LARGE, lambda: encode_commit(COMMIT_HEADER, LARGE), decode_commit),
+    ("commit", SMALL_HEX, SMALL, lambda: encode_avro(COMMIT_HEADER, SMALL), decode_commit),
+    ("commit, all fields", LARGE_HEX, LARGE, lambda: encode_avro(COMMIT_HEADER, LARGE), decode_commit),
+    ("commit, schema 2", SMALL_2_HEX, SMALL, lambda: encode_commit(COMMIT_HEADER, SMALL), decode_commit),
+    ("commit, schema 2, all fields", LARGE_2_HEX, LARGE, lambda: encode_commit(COMMIT_HEADER, LARGE), decode_commit),
+    ("commit, schema 2, tables", WIDE_HEX, WIDE, lambda: encode_commit(COMMIT_HEADER, WIDE), decode_commit),
     ("pointer", f"0000000000000064 00000003 00000000000000c8 {NONCE_HEX}", ChangelogPosition(100, 3, 200, NONCE),
      lambda: encode_changelog_position(ChangelogPosition(100, 3, 200, NONCE)), decode_changelog_position),
 )  # fmt: skip

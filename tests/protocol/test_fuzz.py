@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 
 from grete.protocol.errors import DecodeError
 from grete.protocol.frames import frame_count
-from tests.protocol.golden import FULL_HEX, GOLDEN, LARGE_HEX, RESET_HEX, Golden
+from tests.protocol.golden import FULL_HEX, GOLDEN, RESET_HEX, Golden
+from tests.protocol.golden_commits import LARGE_HEX, WIDE_HEX
 
 WHOLE = [golden for golden in GOLDEN if golden.name not in ("header", "changelog header")]  # these read a prefix
-CHECKED = {"frame": 34, "frame, all columns": 34, "data": 26, "reset": 26}  # name → where what the crc32 covers begins
+# name → where what the crc32 covers begins
+CHECKED = {"frame": 34, "frame, all columns": 34, "data": 26, "reset": 26}
+CHECKED |= dict.fromkeys((each.name for each in GOLDEN if each.name.startswith("commit, schema 2")), 23)
 EXTREMES = (0, 1, -1, -2, -(2**31), 2**31 - 1, 2**30, 2**16, 255)
 
 
@@ -106,7 +109,7 @@ def test_overlapping_lengths_are_refused() -> None:
             golden.decode(resealed(golden, message))
 
 
-FULL, LARGE, RESET = bytes.fromhex(FULL_HEX), bytes.fromhex(LARGE_HEX), bytes.fromhex(RESET_HEX)
+FULL, LARGE, RESET, WIDE = map(bytes.fromhex, (FULL_HEX, LARGE_HEX, RESET_HEX, WIDE_HEX))
 HUGE = struct.pack(">i", 2**31 - 1)
 LONG = b"\xfe" + b"\xff" * 8 + b"\x01"  # the greatest Avro long
 
@@ -123,6 +126,8 @@ LONG = b"\xfe" + b"\xff" * 8 + b"\x01"  # the greatest Avro long
         ("restore", bytes.fromhex(f"12 {'00' * 24} {'00' * 8}") + HUGE + b"\0" * 40),
         ("watermarks with logical times", bytes.fromhex(f"14 {'00' * 24} 02") + HUGE + b"\0" * 40),
         ("commit", LARGE[:25] + LONG + b"\2" * 40),
+        ("commit, schema 2", WIDE[:31] + b"\xdd\x7f\xff\xff\xff" + WIDE[32:]),  # rollback history
+        ("commit, schema 2, tables", WIDE.replace(b"\x93\x00\x00\x01", b"\xdd\x7f\xff\xff\xff\0\0\1", 1)),  # a column
     ],
 )
 def test_huge_counts_allocate_nothing(name: str, message: bytes) -> None:

@@ -61,7 +61,7 @@ BODIES = {
     "Output release, format version 2 (0x2d)": of(changelog._INT16, changelog._RELEASED_V2),
     "Note (0x1f)": of(notes._IDLE),
     "Outcome (0x1e)": of(changelog._OUTCOME),
-    "Commit (0x19)": of(commit._VERSION),
+    "Commit (0x19)": of(commit._VERSION, commit._CRC),
     "Frame (0x10)": of(_wire._PREFIX),
     "Data (0x18)": of(_wire._PREFIX),
     "Watermark (0x14)": of(control._WATERMARK),

@@ -330,7 +330,7 @@ def test_a_commit_of_a_newer_build_is_not_guessed(log: Log) -> None:
     header = ChangelogHeader(ChangelogType.COMMIT, task.generation, task.next_seq + 2, 0)
     log.send(0, 1, task.changelog, encode_changelog_header(header) + (9).to_bytes(2, "big"))
     log.poll()
-    with pytest.raises(Halted, match=r"schema version 9, this build reads 1: upgrade before reading"):
+    with pytest.raises(Halted, match=r"schema version 9, this build reads 1 and 2: upgrade before reading"):
         state(log)
     with pytest.raises(Halted, match=r"split\.changelog\[1\], offset \d+: .*schema version 9"):
         settled_fold(log, all_wirings(job)[1])
