@@ -43,6 +43,8 @@ def truncated(what: str, need: int, message: bytes) -> DecodeError:
 
 def check_size(what: str, message: bytes, size: int) -> None:
     """Raise DecodeError unless the message ends exactly at ``size``."""
+    if len(message) == size:
+        return
     if len(message) < size:
         raise truncated(what, size, message)
     if len(message) > size:

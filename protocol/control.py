@@ -11,6 +11,7 @@ from grete.protocol.ids import RollbackEntry
 
 _AT_END = 1
 _MARKER = struct.Struct(">B")
+_SEQ = struct.Struct(">q")  # the last field of a header
 _ROLLBACK_MARKER = struct.Struct(">qi")
 _ENTRY = struct.Struct(">iq")
 _PROGRESS = struct.Struct(">qi")
@@ -64,11 +65,21 @@ def encode_marker(producer: int, generation: int, checkpoint_id: int, seq: int, 
     return header + _MARKER.pack(_AT_END if at_end else 0)
 
 
-def decode_marker(message: bytes) -> Marker:
-    """Raise UnsupportedFormat or DecodeError if it is not a checkpoint marker."""
-    header = decode_header_of(MessageType.MARKER, message)
+def encode_markers(
+    producer: int, generation: int, checkpoint_id: int, seqs: Sequence[int], at_end: bool
+) -> list[bytes]:
+    """Return a checkpoint marker for each channel, whose next seq is given. Raises ValueError out of range."""
+    marker = encode_marker(producer, generation, checkpoint_id, min(seqs, default=0), at_end)
+    head, tail = marker[: HEADER_SIZE - _SEQ.size], marker[HEADER_SIZE:]
+    return [head + pack("marker: seq", _SEQ, seq) + tail for seq in seqs]
+
+
+def decode_marker(message: bytes, header: Header | None = None) -> Marker:
+    """Raise UnsupportedFormat or DecodeError if it is not a checkpoint marker. ``header``: as it was decoded before."""
+    if header is None:
+        header = decode_header_of(MessageType.MARKER, message)
     check_size("marker", message, HEADER_SIZE + _MARKER.size)
-    (flags,) = _MARKER.unpack_from(message, HEADER_SIZE)
+    flags = message[HEADER_SIZE]
     if flags & ~_AT_END:
         raise unknown_flags("marker", flags, _AT_END)
     return Marker(header, bool(flags))

@@ -4,6 +4,7 @@ A core freezes a checkpoint, and hands over what it has captured. Each step wait
 the one before; lifecycle.py has their order. One commit is on its way at a time, and processing goes on meanwhile (A8).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from grete.protocol.commit import (
     ProducerRollbacks,
     encode_commit,
 )
-from grete.protocol.control import encode_marker
+from grete.protocol.control import encode_markers
 from grete.protocol.ids import RollbackEntry, TopicPartition
 
 
@@ -204,20 +205,20 @@ class CommitPipeline:
         return self.pending
 
     def _markers(self, frozen: FrozenCheckpoint) -> list[Action]:
-        ours = self.task.producer, self._ownership.generation, frozen.checkpoint_id
-        return [
-            self._sender.send(TopicPartition(o.topic, o.partition), encode_marker(*ours, o.next_seq, frozen.at_end))
-            for o in (frozen.outputs if frozen.marks else ())
-        ]
+        return self._mark(frozen.checkpoint_id, frozen.outputs, frozen.at_end) if frozen.marks else []
 
     def last_markers(self) -> list[Action]:
         """Say the marker of the last checkpoint again: no other comes before the next start (R6)."""
         last = self.committed
         assert last is not None
-        ours = self.task.producer, self._ownership.generation, last.checkpoint_id
+        return self._mark(last.checkpoint_id, last.outputs, last.at_end)
+
+    def _mark(self, checkpoint_id: int, outputs: Sequence[OutputCommit], at_end: bool) -> list[Action]:
+        ours = self.task.producer, self._ownership.generation, checkpoint_id
+        markers = encode_markers(*ours, [each.next_seq for each in outputs], at_end)
         return [
-            self._sender.send(TopicPartition(o.topic, o.partition), encode_marker(*ours, o.next_seq, last.at_end))
-            for o in last.outputs
+            self._sender.send(TopicPartition(each.topic, each.partition), marker)
+            for each, marker in zip(outputs, markers, strict=True)
         ]
 
     def _trims(self, pending: PendingCommit, commit: Commit) -> list[Action]:

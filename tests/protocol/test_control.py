@@ -12,6 +12,7 @@ from grete.protocol.control import (
     decode_rollback_marker,
     decode_watermark,
     encode_marker,
+    encode_markers,
     encode_progress,
     encode_rollback_marker,
     encode_watermark,
@@ -26,6 +27,16 @@ from tests.protocol.strategies import headers, int32s, int64s, rollback_historie
 def test_markers_survive(header: Header, at_end: bool) -> None:
     """A marker is decoded as it was written (A6, A2b)."""
     assert (header, at_end) == decode_marker(encode_marker(*header[1:], at_end=at_end))
+
+
+@given(seqs=st.lists(st.integers(0, 2**63 - 1), max_size=5), at_end=st.booleans())
+def test_markers_for_several_channels_are_those_for_each(seqs: list[int], at_end: bool) -> None:
+    """Markers that are made together are those that are made one by one, and none has a negative seq."""
+    assert encode_markers(1, 2, 3, seqs, at_end) == [encode_marker(1, 2, 3, seq, at_end) for seq in seqs]
+    with pytest.raises(ValueError, match="may be negative"):
+        encode_markers(1, 2, 3, [*seqs, -1], at_end)
+    with pytest.raises(ValueError, match="does not fit"):
+        encode_markers(1, 2, 3, [*seqs, 2**63], at_end)
 
 
 @given(header=headers(MessageType.ROLLBACK_MARKER), fingerprint=int64s, rollback_history=rollback_histories)

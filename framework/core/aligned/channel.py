@@ -62,11 +62,12 @@ class Channel:
 
     def commit(self, checkpoint_id: int, position: int) -> ChannelCommit:
         """Close ``checkpoint_id``; ``position``: of the first message in an early buffer, or of the next to be read."""
-        self.future = [(v, offset) for v, offset in self.future if v > checkpoint_id]
-        offsets = [position, *(offset for _, offset in self.future)]
+        if self.future:
+            self.future = [each for each in self.future if each[0] > checkpoint_id]
+            position = min(position, self.future[0][1]) if self.future else position  # offsets rise
         if self.skipped is not None:
-            offsets.append(self.skipped.offset)
-        return ChannelCommit(self.producer, self.generation, checkpoint_id, self.included, min(offsets))
+            position = min(position, self.skipped.offset)
+        return ChannelCommit(self.producer, self.generation, checkpoint_id, self.included, position)
 
     def check_announced(self, offset: int, header: Header) -> None:
         """Raise Halted if the rollback marker that announces this generation is missing: lost by the log (R2, 0011)."""

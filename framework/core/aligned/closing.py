@@ -139,7 +139,8 @@ class AlignedClosing:
 
     def next_early(self, frozen: int) -> EarlyFrame | None:
         """Take the early frame that comes next, if one may: none before timers that are left (E10)."""
-        return None if self._timers.left else self._inputs.early.pop(self.drains_to(frozen))
+        early = self._inputs.early
+        return early.pop(self.drains_to(frozen)) if early.bytes and not self._timers.left else None
 
     def _early_is_open(self, frozen: int) -> bool:
         least = self._inputs.early.least_checkpoint()

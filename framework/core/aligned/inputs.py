@@ -65,12 +65,12 @@ class Inputs:
                 if header.checkpoint_id > event.append_time_ms + self.checkpoint_ahead_ms:
                     self.seen["checkpoint ids ahead of the log's clock"] += 1
                 return self.frame(partition, offset, header, value, frozen)
-            if header.type is MessageType.WATERMARK:
-                return self.watermark(partition, offset, header, value, frozen)
             if header.type is MessageType.MARKER:
                 if self.aligned:
-                    self.marker(partition, offset, decode_marker(value), frozen)
+                    self.marker(partition, offset, decode_marker(value, header), frozen)
                 return None
+            if header.type is MessageType.WATERMARK:
+                return self.watermark(partition, offset, header, value, frozen)
             if header.type is MessageType.PROGRESS:
                 self.progress(partition, offset, decode_progress(value))
                 return None
@@ -175,16 +175,19 @@ class Inputs:
 
     def marker(self, partition: TopicPartition, offset: int, marker: Marker, frozen: int) -> None:
         """Take a checkpoint marker (A6): cumulative, idempotent."""
-        channel = self._channel(marker.header, partition, offset)
-        if self.rollbacks.is_rolled_back(marker.header):
+        header = marker.header
+        channel = self._channel(header, partition, offset)
+        if self.rollbacks.is_rolled_back(header):
             self.seen["invalid markers dropped"] += 1
             return
-        channel.check_announced(offset, marker.header)
-        channel.check_complete(offset, marker.header, "marker")
-        channel.check_grown(offset, marker.header, frozen)
-        self.seen["duplicate markers"] += marker.header.checkpoint_id <= channel.marker
+        if header.generation != channel.generation or header.seq != channel.next_seq:  # nearly always both are
+            channel.check_announced(offset, header)
+            channel.check_complete(offset, header, "marker")
+        if header.seq <= channel.included:
+            channel.check_grown(offset, header, frozen)
+        self.seen["duplicate markers"] += header.checkpoint_id <= channel.marker
         self.totals.ends(channel, marker, offset)
-        self.totals.proves(channel, marker.header.checkpoint_id, offset, frozen)
+        self.totals.proves(channel, header.checkpoint_id, offset, frozen)
 
     def rollback_marker(self, partition: TopicPartition, offset: int, marker: RollbackMarker, frozen: int) -> bool:
         """Take a rollback marker (R4).
@@ -250,16 +253,19 @@ class Inputs:
     def commit(self, checkpoint_id: int) -> tuple[InputCommit, ...]:
         """Close ``checkpoint_id``: return where a restart must read again, and begin the next open write batch."""
         first = self.early.first_offsets()
-        inputs: dict[TopicPartition, list[ChannelCommit]] = {partition: [] for partition in self.position}
+        inputs: dict[TopicPartition, tuple[int, list[ChannelCommit]]] = {
+            partition: (position, []) for partition, position in self.position.items()
+        }
         for key, channel in self.channels.items():
-            position = self.position[channel.partition]
-            inputs[channel.partition].append(channel.commit(checkpoint_id, first.get(key, position)))
+            position, channels = inputs[key[1]]
+            channels.append(channel.commit(checkpoint_id, first.get(key, position) if first else position))
         self.included = {}
         for key, logical in self.logical.items():
-            inputs[key[1]].append(logical.commit(checkpoint_id, self.position[key[1]]))
+            position, channels = inputs[key[1]]
+            channels.append(logical.commit(checkpoint_id, position))
         return tuple(
             InputCommit(partition.topic, partition.partition, min(c.recovery_offset for c in channels), tuple(channels))
-            for partition, channels in inputs.items()
+            for partition, (_, channels) in inputs.items()
         )
 
     def frontiers(self) -> DeterministicCommit | None:

@@ -56,7 +56,7 @@ class Rollbacks:
 
     def commit(self) -> tuple[ProducerRollbacks, ...]:
         """Return the rollback histories for a commit."""
-        return tuple(ProducerRollbacks(producer, history) for producer, history in self.known.items())
+        return tuple(map(ProducerRollbacks, self.known, self.known.values()))
 
     def resume(self, committed: Iterable[ProducerRollbacks]) -> None:
         """Learn what a commit knew, where it knew more."""
