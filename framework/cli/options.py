@@ -115,13 +115,6 @@ HistoryPaths = Annotated[
         help="Where the history of a topic is: Parquet or JSON files, or 'kafka' for all that the log still holds.",
     ),
 ]
-MaxLate = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        help="How many records of files may come after records of a higher time, in jobs that go by event time.",
-    ),
-]
 MaxRefused = Annotated[
     int,
     typer.Option(
@@ -132,9 +125,9 @@ AcceptOption = Annotated[
     list[str] | None,
     typer.Option(
         "--accept",
-        metavar="overlap|holes|fewer",
-        help="Accept this in the history: files and the log overlap; offsets are in no file; the history has fewer "
-        "records than that of the backfill before.",
+        metavar="overlap|holes|times|fewer",
+        help="Accept this in the history: files and the log overlap; offsets are in no file; timestamps look wrong; "
+        "the history has fewer records than that of the backfill before.",
     ),
 ]
 
@@ -153,7 +146,6 @@ class HistoryOptions(NamedTuple):
     """The history of a job, and what is meant to be so in it."""
 
     source: HistoryPaths = None
-    max_late: MaxLate = 0
     max_refused: MaxRefused = 0
     accept: AcceptOption = None
     cluster: Cluster = LOCAL

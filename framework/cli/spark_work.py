@@ -47,8 +47,8 @@ def spark_mover(
 
 
 def _accepted(history: HistoryOptions) -> Accepted:
-    """Return the limits of --max-late, --max-refused and --accept. Raises ConfigError for another word."""
+    """Return the limits of --max-refused and --accept. Raises ConfigError for another word."""
     kinds = history.accept or []
     if wrong := sorted(set(kinds) - set(Accept)):
         raise ConfigError(f"--accept {wrong[0]}: write one of {', '.join(Accept)}")
-    return Accepted(history.max_late, history.max_refused, frozenset(map(Accept, kinds)))
+    return Accepted(history.max_refused, frozenset(map(Accept, kinds)))

@@ -12,7 +12,7 @@ from grete.errors import ConfigError
 from grete.ports import JobLogReader, LogReader
 from grete.protocol.ids import split_producer_id
 from grete.spark.backfill.backfill import Plans, Wanted, check_starts, histories_of
-from grete.spark.backfill.history_checks import tell_reports
+from grete.spark.backfill.history_checks import check_reports
 from grete.spark.backfill.plans import BackfilledTask, TaskInput
 from grete.spark.backfill.ranges import LOG, check_placed, cover
 from grete.spark.backfill.run.stages import Stages
@@ -107,7 +107,7 @@ def audit(
                 lambda name: telling.say(f"stage {name} …"),
                 left_out=reasons,
             )
-            tell_reports(log, job, reports, covered.begins, wanted.accepted, telling)
+            check_reports(log, job, reports, covered.begins, wanted.accepted)
             for stage in compared:
                 rows, room = stages.rows(stage, STATE), SHOWN_MAX - len(differences)
                 differences += (shown := list(_shown(stage, rows, room)))

@@ -27,10 +27,10 @@ from grete.spark.backfill.history_checks import (
     Accepted,
     check_fewer,
     check_log_whole,
+    check_reports,
     covered_by,
     read_covered,
     taken_of,
-    tell_reports,
     write_covered,
 )
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
@@ -97,7 +97,7 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, t
                 lambda stage: plans.of(stage, bulk_write.checkpoint_id, bulk_write=bulk_write),
                 lambda name: telling.say(f"stage {name} …"),
             )
-        tell_reports(log, wanted.job, reports, covered.begins, wanted.accepted, telling)
+        check_reports(log, wanted.job, reports, covered.begins, wanted.accepted)
         kept, now = (
             JobDirectory(wanted.where.directory).history(),
             covered_by(wanted.job, taken_of(reports), covered, ends),

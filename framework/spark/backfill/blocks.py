@@ -1,27 +1,36 @@
-"""History without offsets on its way to its tasks, as blocks: many rows of one partition in one cell, in file order.
+"""History without offsets on its way to its tasks, as blocks: many rows of one partition in one cell, by time.
 
 Spark shuffles and sorts rows one by one, which costs more than the tasks' own work. A block is an Arrow stream in a
-binary cell, so Spark moves a few large rows, and the order of the files' rows is that of the blocks.
+binary cell, so Spark moves a few large rows, and sorts them by their first times. A task merges them.
 """
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from grete.spark.backfill.schema import cells
+from grete.spark.backfill.time_order import BlockPlace, TimeOrder
 from grete.spark.murmur2 import partitions_of
 
-DDL = "partition int, path string, block bigint, first bigint, rows binary"
-ORDER = ("path", "block", "first")  # of the blocks of a partition; first: number of its first row in the split
+DDL = "partition int, time bigint, path string, block bigint, first bigint, rows binary"
+ORDER = ("time", "path", "block", "first")  # of the blocks of a partition; first: number of its first row in the split
 _ROWS_MAX, _BYTES_MAX = 2_500, 16 << 20  # of a block, about; of all blocks that are open
 _PLACE = ("_path", "_block")
+_TIME = "_time"  # of a block whose rows are not in the order of the column timestamp
+
+TimesOf = Callable[[Sequence[bytes | None], Sequence[int]], Sequence[int]]  # of values and the topic's times, in ms
 
 
-def cutter(partitions: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return the function that makes blocks of a split's rows: ``_path`` and ``_block``, then a task's columns."""
+def cutter(partitions: int, times_of: TimesOf | None = None) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Return the function that makes blocks of a split's rows: ``_path`` and ``_block``, then a task's columns.
+
+    ``times_of``: the times to order them by; None: the column timestamp.
+    """
 
     def cut(batches: Iterable[Any]) -> Iterator[Any]:
         held: list[Any] = []
@@ -29,25 +38,36 @@ def cutter(partitions: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
         for batch in batches:
             for each, part in _by_place(batch):
                 if held and (each != place or count >= _ROWS_MAX * partitions or size >= _BYTES_MAX):
-                    yield _blocks(held, place, first, partitions)
+                    yield _blocks(held, place, first, partitions, times_of)
                     first, held, count, size = first + count, [], 0, 0
                 place, count, size = each, count + len(part), size + part.nbytes
                 held.append(part)
         if held:
-            yield _blocks(held, place, first, partitions)
+            yield _blocks(held, place, first, partitions, times_of)
 
     return cut
 
 
 def rows_of(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield batches of rows, whether they come as they are or as blocks; no empty ones."""
+    """Yield batches of rows, as they are or out of blocks in the order of time; no empty ones."""
+    found = iter(batches)
+    for batch in found:
+        if "rows" in batch.schema.names:
+            yield from TimeOrder().merged(_opened(chain([batch], found)))
+        elif len(batch):
+            yield batch
+
+
+def _opened(batches: Iterable[Any]) -> Iterator[tuple[BlockPlace, Any, Any]]:
+    """Yield the place, the rows and their times of each block."""
     for batch in batches:
-        if "rows" not in batch.schema.names:
-            if len(batch):
-                yield batch
-            continue
-        for cell in batch.column("rows"):
-            yield from pa.ipc.open_stream(cell.as_buffer())
+        places = zip(*(batch.column(name).to_pylist() for name in ORDER[1:]), strict=True)
+        for place, cell in zip(places, batch.column("rows"), strict=True):
+            for rows in pa.ipc.open_stream(cell.as_buffer()):
+                if _TIME in rows.schema.names:
+                    yield place, rows.drop_columns([_TIME]), rows.column(_TIME).to_numpy()
+                else:
+                    yield place, rows, rows.column("timestamp").to_numpy()
 
 
 def _by_place(batch: Any) -> Iterator[tuple[tuple[str, int], Any]]:
@@ -63,31 +83,46 @@ def _by_place(batch: Any) -> Iterator[tuple[tuple[str, int], Any]]:
         begin = end
 
 
-def _blocks(held: list[Any], place: Any, first: int, partitions: int) -> Any:
-    """Return a block for each partition that has any of the rows; they keep their order."""
+def _blocks(held: list[Any], place: Any, first: int, partitions: int, times_of: TimesOf | None) -> Any:
+    """Return a block for each partition that has any of the rows, in the order of time, then in their own."""
     rows = pa.Table.from_batches(held).combine_chunks().to_batches()[0]
-    numbers = _numbers(rows, partitions)
-    order = np.argsort(numbers, kind="stable")
+    numbers, times = _numbers(rows, partitions), _times(rows, times_of)
+    if times_of is not None or rows.column("timestamp").null_count:
+        rows = rows.append_column(_TIME, pa.array(times))
+    rises = bool((times[1:] >= times[:-1]).all())
+    order = np.argsort(numbers, kind="stable") if rises else np.lexsort((times, numbers))
     ends = np.cumsum(np.bincount(numbers, minlength=partitions))
-    sorted_rows = rows.take(pa.array(order))
-    found, cells = [], []
+    sorted_rows, sorted_times = rows.take(pa.array(order)), times[order]
+    found, begins, blocks = [], [], []
     begin = 0
     for number, end in enumerate(ends.tolist()):
         if end > begin:
             found.append(number)
-            cells.append(_cell(sorted_rows.slice(begin, end - begin)))
+            begins.append(begin)
+            blocks.append(_cell(sorted_rows.slice(begin, end - begin)))
         begin = end
     path, block = place
     return pa.RecordBatch.from_arrays(
         [
             pa.array(found, pa.int32()),
+            pa.array(sorted_times[begins]),
             pa.array([path] * len(found), pa.string()),
             pa.array([block] * len(found), pa.int64()),
             pa.array([first] * len(found), pa.int64()),
-            pa.array(cells, pa.binary()),
+            pa.array(blocks, pa.binary()),
         ],
-        names=["partition", "path", "block", "first", "rows"],
+        names=["partition", *ORDER, "rows"],
     )
+
+
+def _times(rows: Any, times_of: TimesOf | None) -> Any:
+    """Return the time of each row; one without a time, which is no record, has that of a row beside it."""
+    column = rows.column("timestamp")
+    if column.null_count:
+        column = pc.fill_null(pc.fill_null_backward(pc.fill_null_forward(column)), 0)
+    if times_of is None:
+        return column.cast(pa.int64()).to_numpy()
+    return np.array(times_of(cells(rows.column("value")), column.to_pylist()), np.int64)
 
 
 def _numbers(rows: Any, partitions: int) -> Any:

@@ -20,16 +20,13 @@ class Hole(msgspec.Struct, frozen=True):
 class FileRows(msgspec.Struct):
     """One task's records of one external partition, taken from files.
 
-    ``reached_ms``: the highest time of a record. ``late``: records that came after one of a higher time, by more than
-    the input's ``out_of_order_ms``; only of files without offsets. ``next_offset``: behind the last row of an archive.
+    ``reached_ms``: the highest time of a record. ``next_offset``: behind the last row of an archive.
     """
 
     topic: str
     partition: int
     records: int = 0
     reached_ms: int | None = None
-    late: int = 0
-    first_late: str = ""
     refused: list[str] = []
     next_offset: int | None = None
     holes: list[Hole] = []
@@ -39,31 +36,19 @@ class FileRows(msgspec.Struct):
         """The partition."""
         return TopicPartition(self.topic, self.partition)
 
-    def watch(self, pieces: Iterable[Piece], out_of_order_ms: int | None) -> Iterator[Piece]:
-        """Yield the pieces, and count; ``out_of_order_ms`` None: their order is the log's."""
+    def watch(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """Yield the pieces, and count."""
         for piece in pieces:
             count = len(piece.batch.keys)
             if self.next_offset is not None:
                 self._offsets(piece)
             if piece.refused is None:
                 self.records += count
-                self._times(piece, out_of_order_ms)
+                reached = max(piece.batch.timestamps)
+                self.reached_ms = reached if self.reached_ms is None else max(self.reached_ms, reached)
             elif len(self.refused) < EXAMPLES_MAX:
                 self.refused.append(f"{piece.refused}: {(piece.batch.values[0] or b'')[:80]!r}")
             yield piece
-
-    def _times(self, piece: Piece, out_of_order_ms: int | None) -> None:
-        times = list(piece.batch.timestamps)
-        reached = times[0] if self.reached_ms is None else self.reached_ms
-        self.reached_ms = max(reached, *times)
-        if out_of_order_ms is None or (times[0] >= reached and times == sorted(times)):
-            return
-        for index, at in enumerate(times):
-            if at < reached - out_of_order_ms:
-                if not self.late:
-                    self.first_late = f"row {piece.batch.offset_at(index):,} has {at}, and a row before it {reached}"
-                self.late += 1
-            reached = max(reached, at)
 
     def _offsets(self, piece: Piece) -> None:
         count, begin = len(piece.batch.keys), piece.batch.offset_at(0)

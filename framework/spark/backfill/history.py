@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from grete.errors import ConfigError
 from grete.protocol.ids import TopicPartition
-from grete.spark.backfill.blocks import DDL, ORDER, cutter
+from grete.spark.backfill.blocks import DDL, ORDER, TimesOf, cutter
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -41,13 +41,16 @@ class TopicHistory(NamedTuple):
     rows: "DataFrame"
     ends: dict[int, int] | None
 
-    def by_partition(self, partitions: int) -> "DataFrame":
-        """Return a Spark partition for each of the job's, in order: rows, or blocks of them (``blocks.rows_of``)."""
+    def by_partition(self, partitions: int, times_of: TimesOf | None = None) -> "DataFrame":
+        """Return a Spark partition for each of the job's: rows in the order of offsets, or blocks (``blocks.rows_of``).
+
+        ``times_of``: as of ``blocks.cutter``.
+        """
         from pyspark.sql import functions as f
 
         if self.ends is not None:
             return self.rows.repartitionById(partitions, f.col("partition")).sortWithinPartitions("offset")
-        blocks = self.rows.mapInArrow(cutter(partitions), DDL)
+        blocks = self.rows.mapInArrow(cutter(partitions, times_of), DDL)
         return blocks.repartitionById(partitions, f.col("partition")).sortWithinPartitions(*ORDER)
 
     def until(self, resume: Mapping[TopicPartition, int], topic: str) -> "TopicHistory":
@@ -87,7 +90,9 @@ def read_files(spark: "SparkSession", path: str, topic: str, partitions: int) ->
     _check_columns(path, types, archived=archived)
     _check_topic(found, path, topic, types)
     key, value = _bytes(found, "key", types), _bytes(found, "value", types)
-    timestamp = f.col("timestamp") if types["timestamp"] in ("bigint", "int") else f.unix_millis("timestamp")
+    timestamp = (
+        f.col("timestamp").cast("bigint") if types["timestamp"] in ("bigint", "int") else f.unix_millis("timestamp")
+    )
     reason = f.when(timestamp.isNull(), f.lit("the row has no timestamp"))
     raw = value
     if _CORRUPT in types:
@@ -220,7 +225,7 @@ def _check_plain(spark: "SparkSession", path: str) -> None:
                 raise ConfigError(
                     f"history {path}: {scheme}{colon}{folder} is a table of {name} (it has {mark}), whose folder also "
                     "has files that are no part of it any more. Read the table by its own reader, write key, value and "
-                    "timestamp to a folder of Parquet, in the order of time (in Spark: orderBy), and give that one"
+                    "timestamp to a folder of Parquet, and give that one"
                 )
 
 

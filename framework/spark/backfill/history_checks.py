@@ -1,9 +1,10 @@
 """Checks of a history in files: a backfill or an audit refuses these problems unless an option accepts them.
 
-A log says itself in which order its records came and which there are. Files do not: what is late, missing or twice in
-them would make a wrong state.
+A log says itself which records there are. Files do not: what is missing or twice in them, or has a wrong time, would
+make a wrong state.
 """
 
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -24,9 +25,9 @@ from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.file_rows import EXAMPLES_MAX, FileRows, Hole, by_partition
 from grete.spark.backfill.plans import BackfilledTask, TaskInput
 from grete.spark.backfill.ranges import Cover, Ends
-from grete.spark.telling import Telling
 
 SECONDS = (1_000_000_000, 4_200_000_000)  # of the years 2001 to 2103; as ms they are days of 1970
+DAY_MS = 24 * 3_600_000  # clocks of producers may be ahead, by no more than that
 MICROSECONDS_MIN = 100_000_000_000_000  # of 1973; as ms they are beyond the year 5000
 
 
@@ -35,37 +36,30 @@ class Accept(StrEnum):
 
     OVERLAP = "overlap"  # files without offsets reach past the first record that is read from the log
     HOLES = "holes"  # offsets are in no file of an archive
-    TIMES = "times"  # timestamps look like seconds, or like microseconds
+    TIMES = "times"  # timestamps look like seconds or microseconds, or are in the future
     FEWER = "fewer"  # the history holds fewer records than the one that made the state before
 
 
 class Accepted(NamedTuple):
-    """Accepted problems; none by default. ``late``, ``refused``: the greatest numbers of such records."""
+    """Accepted problems; none by default. ``refused``: the greatest number of such records."""
 
-    late: int = 0
     refused: int = 0
     kinds: frozenset[Accept] = frozenset()
 
 
-def tell_reports(
+def check_reports(
     log: LogReader,
     job: Job,
     reports: Sequence[BackfilledTask],
     begins: Mapping[TaskInput, int],
     accepted: Accepted,
-    telling: Telling,
 ) -> None:
-    """Say what a person should know of the files that tasks have read.
-
-    Raises ConfigError for what ``accepted`` does not have.
-    """
+    """Raise ConfigError for what is wrong with the files that tasks have read, and ``accepted`` does not have."""
     found = by_partition(taken_of(reports))
     if found:
         _check_refused(found.values(), sum(report.letters + report.failed for report in reports), accepted)
-    if (late := _check_late(job, found.values(), accepted)) is not None:
-        telling.say(late)
     if Accept.TIMES not in accepted.kinds:
-        _check_times(found.values())
+        _check_times(found.values(), by_time=any(stage.goes_by_time for stage in job.live))
     if Accept.HOLES not in accepted.kinds:
         _check_holes(log, found.values())
     if Accept.OVERLAP not in accepted.kinds:
@@ -88,40 +82,28 @@ def _check_refused(taken: Iterable[FileRows], refused: int, accepted: Accepted) 
     )
 
 
-def _check_late(job: Job, taken: Iterable[FileRows], accepted: Accepted) -> str | None:
-    late = [each for each in taken if each.late]
-    count = sum(each.late for each in late)
-    if not late:
-        return None
-    text = (
-        f"{count:,} of {sum(each.records for each in late):,} records come after records of a higher time "
-        f"({late[0].source}: {late[0].first_late}, in ms)"
-    )
-    if not any(stage.goes_by_time for stage in job.live):
-        return f"{text}: files are taken in the order of their paths; where state depends on the order, sort them"
-    if count <= accepted.late:
-        return text
-    raise ConfigError(
-        f"{text}. Files without offsets are taken in the order of their paths, and windows, timers, joins and ttl_ms "
-        "would take these for late. Sort the history by time (in Spark: orderBy), or give the columns partition and "
-        f"offset; if they may be late: --max-late {count}"
-    )
+def _check_times(taken: Iterable[FileRows], *, by_time: bool) -> None:
+    """Raise ConfigError if numbers that are taken for ms since 1970 look as if they counted something else.
 
-
-def _check_times(taken: Iterable[FileRows]) -> None:
-    """Raise ConfigError if numbers that are taken for ms since 1970 look as if they counted something else."""
+    ``by_time``: event time counts in the job, and would be in the future with a record from there.
+    """
+    tomorrow_ms = int(time.time() * 1_000) + DAY_MS
     for each in taken:
         if each.reached_ms is None:
             continue
+        looks = "and it looks like {}. Write the column as a timestamp, or in ms"
         if SECONDS[0] <= each.reached_ms < SECONDS[1]:
-            unit, date = "seconds", clock_text(each.reached_ms, utc=True)
+            date, looks = clock_text(each.reached_ms, utc=True), looks.format("seconds")
         elif each.reached_ms >= MICROSECONDS_MIN:
-            unit, date = "microseconds or nanoseconds", "beyond the year 5000"
+            date, looks = "beyond the year 5000", looks.format("microseconds or nanoseconds")
+        elif by_time and each.reached_ms >= tomorrow_ms:
+            date = clock_text(each.reached_ms, utc=True)
+            looks = "in the future: event time would be there, and all that comes live before would be late. Correct it"
         else:
             continue
         raise ConfigError(
             f"{each.source}: the highest timestamp of the files is {each.reached_ms}. As ms since 1970 it is {date}, "
-            f"and it looks like {unit}. Write the column as a timestamp, or in ms; if it is meant: --accept times",
+            f"{looks}; if it is meant: --accept times",
             partition=each.source,
         )
 

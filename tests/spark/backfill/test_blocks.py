@@ -1,4 +1,4 @@
-"""Rows of files become blocks and come back: each in its key's partition, in the order of the files (2.5)."""
+"""Rows of files become blocks and come back: each in its key's partition, in the order of time (2.5)."""
 
 import random
 import zlib
@@ -21,14 +21,15 @@ COUNT = 20_000  # of rows: several blocks to a partition
 SPLITS = [("b/1", 0), ("a/2", 128), ("a/2", 0)]
 
 
-def split(seed: int, places: list[tuple[str, int]]) -> list[Any]:
-    """Return the batches of a split, of random sizes, some of which go over the end of a file; headers, too."""
+def split(seed: int, places: list[tuple[str, int]], apart: int, nulls: float) -> list[Any]:
+    """Return the batches of a split, of random sizes, some of which go over the end of a file; some have no time."""
     rng = random.Random(seed)
     rows = []
     for place in places:
         for number in range(COUNT // len(places)):
             key = None if rng.random() < 0.1 else b"key-%d" % rng.randrange(99)
-            rows.append((*place, number, key, b"%d of %s" % (number, place[0].encode())))
+            at = None if rng.random() < nulls else max(0, number - rng.randrange(apart))
+            rows.append((*place, at, key, b"%d of %s" % (number, place[0].encode())))
     names = ("_path", "_block", "timestamp", "key", "value")
     kinds = (pa.string(), pa.int64(), pa.int64(), pa.binary(), pa.binary())
     batches, begin = [], 0
@@ -42,22 +43,41 @@ def split(seed: int, places: list[tuple[str, int]]) -> list[Any]:
     return batches
 
 
-@pytest.mark.parametrize("partitions", [1, 3, 40])
-def test_blocks_are_the_rows_of_each_partition_in_the_order_of_the_files(partitions: int) -> None:
-    """Blocks are computed here by hand, in place of Spark's shuffle and its sort of few large rows."""
-    splits = [split(1, SPLITS[:2]), split(2, SPLITS[2:])]
+def opened(blocks: list[dict[str, Any]], partition: int) -> list[tuple[Any, ...]]:
+    """Return the rows of a partition; computed by hand, in place of Spark's shuffle and its sort of few large rows."""
+    ours = sorted(
+        (each for each in blocks if each["partition"] == partition), key=lambda each: [each[n] for n in ORDER]
+    )
+    kinds = {"path": pa.string(), "block": pa.int64(), "first": pa.int64(), "rows": pa.binary()}
+    batch = pa.RecordBatch.from_pydict({n: pa.array([each[n] for each in ours], kind) for n, kind in kinds.items()})
+    return [tuple(row.values()) for each in rows_of([batch]) for row in each.to_pylist()]
+
+
+@pytest.mark.parametrize(("partitions", "apart", "own"), [(1, 1, False), (3, 50, False), (3, 9_000, True)])
+def test_blocks_are_the_rows_of_each_partition_in_the_order_of_time(partitions: int, apart: int, *, own: bool) -> None:
+    """Each partition has its keys' rows by time, at one time by file and place; ``own``: by a time of their own."""
+    splits = [split(1, SPLITS[:2], apart, 0), split(2, SPLITS[2:], apart, 0)]
+    rows = [row for each in splits for batch in each for row in batch.to_pylist()]
     expected: dict[int, list[Any]] = {}
-    for row in sorted((r for s in splits for b in s for r in b.to_pylist()), key=lambda r: (r["_path"], r["_block"])):
+    for row in sorted(rows, key=lambda r: (-r["timestamp"] if own else r["timestamp"], r["_path"], r["_block"])):
         crc = zlib.crc32(row["value"]) % partitions
         number = crc if row["key"] is None else partition_of(row["key"], partitions)
         expected.setdefault(number, []).append((row["timestamp"], row["key"], row["value"]))
-    blocks = [row for each in splits for batch in cutter(partitions)(each) for row in batch.to_pylist()]
+    times_of = (lambda _, times: [-at for at in times]) if own else None
+    blocks = [row for each in splits for batch in cutter(partitions, times_of)(each) for row in batch.to_pylist()]
     assert len(blocks) > 2 * len(splits)
     for number in range(partitions):
-        ours = sorted((b for b in blocks if b["partition"] == number), key=lambda b: [b[name] for name in ORDER])
-        batch = pa.RecordBatch.from_pydict({"rows": pa.array([b["rows"] for b in ours], pa.binary())})
-        found = [row for each in rows_of([batch]) for row in each.to_pylist()]
-        assert [(r["timestamp"], r["key"], r["value"]) for r in found] == expected.get(number, [])
+        assert opened(blocks, number) == expected[number]
+
+
+def test_rows_without_a_time_stay_beside_their_neighbours() -> None:
+    """They are no records, but none is lost, and those with a time are in their order."""
+    batches = split(3, SPLITS[:1], 50, 0.2)
+    blocks = [row for batch in cutter(1)(batches) for row in batch.to_pylist()]
+    found = opened(blocks, 0)
+    times = [at for at, *_ in found if at is not None]
+    assert len(found) == COUNT > len(times)
+    assert times == sorted(times)
 
 
 def test_rows_that_are_no_blocks_pass() -> None:
@@ -91,7 +111,7 @@ def small_splits(spark: "SparkSession") -> "Iterator[SparkSession]":
 def test_spark_brings_parts_of_files_in_another_order_and_a_task_gets_them_in_theirs(
     small_splits: "SparkSession", tmp_path: Path, *, archived: bool
 ) -> None:
-    """Large files come first, and parts of files apart: sorted by place, or by offset where the rows have one."""
+    """Large files come first, and parts of files apart: sorted by time and place, or by offset where rows have one."""
     expected: list[bytes] = []
     for name, count in enumerate(ROWS):
         values = [b"%d of %d" % (number, name) for number in range(count)]
@@ -101,6 +121,8 @@ def test_spark_brings_parts_of_files_in_another_order_and_a_task_gets_them_in_th
             columns |= {"partition": [0] * count, "offset": list(offsets)}
         pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet", row_group_size=500)
         expected += values
+    if not archived:  # all files have the same times
+        expected.sort(key=lambda value: int(value.split()[0]))
     history = read_files(small_splits, str(tmp_path), "events", 1)
     as_it_comes = history.rows.coalesce(1) if archived else history.rows.mapInArrow(cutter(1), DDL).coalesce(1)
     assert values_of(as_it_comes) != expected

@@ -28,5 +28,5 @@ def piece(*offsets: int) -> Piece:
 def test_offsets_that_are_in_no_file_are_named(pieces: list[tuple[int, ...]], holes: list[Hole]) -> None:
     """A file of the archive is missing: the state would lack what it had."""
     rows = FileRows("a", 0, next_offset=0)
-    assert len(list(rows.watch([piece(*each) for each in pieces], None))) == len(pieces)
+    assert len(list(rows.watch([piece(*each) for each in pieces]))) == len(pieces)
     assert (rows.holes, rows.records) == (holes, sum(map(len, pieces)))

@@ -1,7 +1,6 @@
 """Files that would make a wrong state are an error with numbers, unless an option accepts them."""
 
 import json
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,23 +56,15 @@ def refused(spark: "SparkSession", scene: Scene, path: str, accepted: Accepted, 
     scene.accepted = NOTHING
 
 
-def test_files_that_are_not_in_the_order_of_time(spark: "SparkSession", scene: Scene, tmp_path: Path) -> None:
-    """Each file of a table spans the day: its records are late where event time counts, and told elsewhere."""
-    rows = list(numbers(400))
-    random.Random(1).shuffle(rows)
-    path = parquet(tmp_path / "history" / "0.parquet", rows)
-    late = sum(
-        time < max(at for key, _, at in rows[: index + 1] if partition(key) == partition(own))
-        for index, (own, _, time) in enumerate(rows)
-    )
-    refused(spark, scene, path, Accepted(late=late), f"{late:,} of 400 records come after", f"--max-late {late}")
-    with pytest.raises(ConfigError, match="--max-late"):
-        scene.audit(spark, path)
+def test_a_time_in_the_future(spark: "SparkSession", scene: Scene, tmp_path: Path) -> None:
+    """One wrong row would move event time there, and all that comes live before would be late: no job without time."""
+    path = parquet(tmp_path / "history" / "0.parquet", [*numbers(10), ("key-1", "1", 4_102_444_800_000)])
+    words = "the highest timestamp of the files is 4102444800000", "2100-01-01", "in the future", "--accept times"
+    refused(spark, scene, path, Accepted(kinds=frozenset({Accept.TIMES})), *words)
     (tmp_path / "other").mkdir()
     timeless = Scene(tmp_path / "other", "-timeless")
     timeless.accepted = NOTHING
     timeless.backfill(spark, path)
-    assert any("sort them" in text for text in timeless.told.said)
     timeless.log.close()
 
 
@@ -160,7 +151,7 @@ def test_times_that_are_no_milliseconds(
     """Taken for ms they would put each record into 1970, or far ahead: windows and ttl_ms would go by that."""
     rows = [(key, value, int(at / factor)) for key, value, at in numbers(10)]
     path = parquet(tmp_path / "history" / "0.parquet", rows)
-    times = Accepted(late=10, kinds=frozenset({Accept.TIMES}))
+    times = Accepted(kinds=frozenset({Accept.TIMES}))
     refused(spark, scene, path, times, f"it looks like {unit}", str(rows[-1][2])[:8], "--accept times")
 
 

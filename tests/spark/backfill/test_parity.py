@@ -64,8 +64,8 @@ class Side(ParityJob):
         paths = {f"{topic}{self.suffix}": path for topic, path in history.items()}
         sources = {topic: path for topic, path in paths.items() if topic in self.read}
         work = str(self.directory.directory / "spark")
-        # the history has late records and letters, and what follows it has times of its own
-        accepted = Accepted(late=1_000, refused=1_000, kinds=frozenset({Accept.OVERLAP}))
+        # the history has letters, and what follows it has times of its own
+        accepted = Accepted(refused=1_000, kinds=frozenset({Accept.OVERLAP}))
         return Wanted(self.job, self.reference, self.where, SETTINGS, sources, work, outputs=True, accepted=accepted)
 
     def damaged(self) -> set[tuple[str, int, bytes]]:

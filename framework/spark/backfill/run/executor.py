@@ -12,6 +12,7 @@ import msgspec
 
 from grete.api.jobs.definition import decode_definition, take_over
 from grete.api.jobs.job import Job
+from grete.api.topics.topic import Input
 from grete.batch.channels import channels_of
 from grete.batch.engine import Sent
 from grete.batch.frames import Frame
@@ -23,14 +24,17 @@ from grete.batch.task import BatchTask
 from grete.core.deterministic.logical_watermarks import NEVER
 from grete.core.graph.task_topology import wire
 from grete.execution.job_task import JobTask
+from grete.execution.task_code.record_times import order_of
 from grete.execution.timing.event_time import OUTSIDE
 from grete.job.loader import load_job
 from grete.protocol.envelope import Header, MessageType, encode_header
 from grete.protocol.frames import encode_columns
 from grete.protocol.ids import TopicPartition
+from grete.spark.backfill.blocks import TimesOf
 from grete.spark.backfill.file_rows import FileRows
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
 from grete.spark.backfill.results import Recorded, counted, handed_on, write
+from grete.spark.backfill.run.carried_errors import carried
 from grete.spark.backfill.run.external_pieces import external_pieces
 from grete.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, batch
 from grete.state.read.recorded_task import recorded_task
@@ -104,7 +108,25 @@ def cut_pieces(plan: StagePlan, source: TopicPartition, partition: int, batches:
         yield batch(1, kind=PIECE, partition=partition, start=[NEVER], offsets=[msgspec.json.encode(account)])
 
 
+def record_times(plan: StagePlan, job: Job, topic: str) -> TimesOf | None:
+    """Return the function that tells executors the times of an input's rows; None: it has no ``time=`` of its own."""
+    if order_of(_declared(job, plan.stage, topic)) is None:
+        return None
+
+    def times_of(values: Sequence[bytes | None], timestamps: Sequence[int]) -> list[int]:
+        order = order_of(_declared(_job(plan), plan.stage, topic))
+        assert order is not None
+        with carried():
+            return list(map(order, values, timestamps))
+
+    return times_of
+
+
 # --- Input ---
+
+
+def _declared(job: Job, stage: int, topic: str) -> Input[Any, Any]:
+    return next(each for each in job.stages[stage].inputs.values() if each.topic.name == topic)
 
 
 def _job(plan: StagePlan) -> Job:

@@ -45,7 +45,7 @@ def external_pieces(
     if topic in plan.files:
         account = FileRows(topic, source.partition, next_offset=plan.begins.get(reader, 0) if placed else None)
         report.taken.append(account)
-        found = account.watch(found, None if placed or declared.time == "intake" else declared.out_of_order_ms)
+        found = account.watch(found)
     tail = _tail_pieces(plan, reader, channel)
     if stage.mode == "deterministic":
         history, taken = ((), chain(found, tail)) if placed else (found, tail)
@@ -58,20 +58,18 @@ def external_pieces(
 
 def _of_the_job(plan: StagePlan, reader: TaskInput, parts: Iterable[Any], *, placed: bool) -> Iterator[Any]:
     """Yield the rows from where the job begins to where it goes on, or by time where they have no offsets."""
-    begin_ms, begun = plan.begins_ms.get(reader[1].topic), False
+    begin_ms = plan.begins_ms.get(reader[1].topic)
     begin, end = plan.begins.get(reader, 0), plan.ends.get(reader, NEVER)
     for part in parts:
+        found = part
         if placed:
             offsets = part.column("offset")
             inside = pc.and_(pc.greater_equal(offsets, begin), pc.less(offsets, end))
-            yield part.filter(pc.or_(inside.fill_null(True), part.column("refused").is_valid()))
-        elif begin_ms is None or begun:
-            yield part
-        else:
-            found = pc.greater_equal(part.column("timestamp"), begin_ms).fill_null(False)
-            first = pc.index(found, True).as_py()
-            begun = first >= 0
-            yield part.slice(first) if begun else part.slice(0, 0)
+            found = part.filter(pc.or_(inside.fill_null(True), part.column("refused").is_valid()))
+        elif begin_ms is not None:
+            found = part.filter(pc.greater_equal(part.column("timestamp"), begin_ms).fill_null(True))
+        if len(found):
+            yield found
 
 
 def _tail_pieces(plan: StagePlan, reader: TaskInput, channel: InputPieces) -> Iterator[Piece]:

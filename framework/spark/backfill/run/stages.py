@@ -19,7 +19,7 @@ from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.history import TopicHistory
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
 from grete.spark.backfill.run.carried_errors import carried, unpacked
-from grete.spark.backfill.run.executor import cut_pieces, run_stage
+from grete.spark.backfill.run.executor import cut_pieces, record_times, run_stage
 from grete.spark.backfill.schema import DDL, FRAME, PIECE, REPORT
 
 if TYPE_CHECKING:
@@ -93,11 +93,11 @@ class Stages(NamedTuple):
                 "id < 0"
             )  # the log's records are read where they are used
         if plan.from_rows:
-            (history,) = histories.values()
-            return history.by_partition(number)
+            ((topic, history),) = histories.items()
+            return history.by_partition(number, record_times(plan, job, topic))
         whole = job.topology().broadcast.get(stage.ordinal, {})
         parts = [
-            history.by_partition(whole.get(topic, number))
+            history.by_partition(whole.get(topic, number), record_times(plan, job, topic))
             .mapInArrow(_cutter(plan, topic, task), DDL)
             .where(f"kind = {PIECE}")
             .select(*_PIECE_COLUMNS)
