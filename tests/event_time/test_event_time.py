@@ -105,6 +105,18 @@ def test_a_saved_state_comes_back_and_old_states_hold_time_up() -> None:
     assert old.now == 1_000
 
 
+def test_records_that_a_commit_cuts_off_have_moved_their_partition() -> None:
+    """A task that goes on behind a commit is where its successor is, which loads what was saved (E10)."""
+    time = EventTime([], [FROM_P, FROM_Q])
+    read(time, FROM_Q, 110)
+    time.begin(FROM_P)
+    time.highest = 112
+    time.cut()
+    again = EventTime([], [FROM_P, FROM_Q])
+    again.load(time.now, dict(time.save()).get)
+    assert [read(each, FROM_Q, 117) for each in (time, again)] == [112, 112]
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("read"), st.sampled_from([FROM_P, FROM_Q]), st.lists(st.integers(0, 99), min_size=1)),

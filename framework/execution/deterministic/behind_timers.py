@@ -77,6 +77,8 @@ class BehindTimers:
         self._steps.clear()
         if self._records is not None:
             self._records.clear()
+        if self._time is not None:
+            self._time.cut()
         rows, self._rows, self._alone = self._rows, None, True
         return None if rows is None else self._last_t
 

@@ -116,6 +116,10 @@ class TaskTime:
         process()
         self._move(partial(self._time.end, source))
 
+    def cut(self) -> None:
+        """Forget the end of what is under way: the rest of it comes again."""
+        self._time.cut()
+
     def watermarks(self, marks: Iterable[tuple[TimeSource, int, bool]]) -> None:
         """Take what producers of channels have told of their event time: source, ms, whether it is idle (E2)."""
         self._begin_call()

@@ -71,6 +71,12 @@ class EventTime:
             self._under_way, self._reached[source] = None, max(self._reached[source], self.highest)
             self._advance()
 
+    def cut(self) -> None:
+        """The rest of the records under way comes again: those so far count as if they came alone (E10)."""
+        if self._under_way is not None:
+            self._reached[self._under_way] = max(self._reached[self._under_way], self.highest)
+            self._under_way = None
+
     def watermark(self, source: TimeSource, watermark: int, *, idle: bool) -> None:
         """Take a watermark of a channel; one that is lower than a former one changes nothing."""
         self.watermarks([(source, watermark, idle)])
