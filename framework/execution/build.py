@@ -183,13 +183,14 @@ def assemble(
     sinks: MakeSinks = sinks_of,
     check_keys: CheckKeys | None = None,
     caller: Caller | None = None,
+    gathers: bool = False,
 ) -> TaskDriver:
     """Return the driver of task (graph, partition) over an open store; ``owner`` marks its deliveries.
 
     ``wall_us``: the wall clock. ``executor`` runs what may take long: by default at once, so that nothing happens
     beside the driver. ``sinks`` makes the sinks of its files and tables: ``no_sinks`` where history is only replayed.
     ``check_keys`` sees the keys of external inputs before they are processed. ``caller`` makes the calls of an async
-    process: by default at the pace of ``mono_ms``.
+    process: by default at the pace of ``mono_ms``. ``gathers``: outputs to the tasks behind may wait for more.
     """
     check_stage(graph, topology, settings)
     overlay = _overlay(graph, store, settings)
@@ -203,7 +204,8 @@ def assemble(
     outputs = Outputs(graph, topology, settings, _counts(graph, log), mode=logical)
     times = input_times(graph, wall_us)
     tracing, commit_spans = _tracing(graph, topology, wiring, settings, again=sinks is no_sinks)
-    io = TaskIO(log, store, overlay, spill, settings, mono_ms, times, graph.priorities(), wall_us, commit_spans)
+    clocks = mono_ms, times, graph.priorities(), wall_us
+    io = TaskIO(log, store, overlay, spill, settings, *clocks, commit_spans, gathers)
     caller = ClockedCalls(mono_ms) if caller is None else caller
     task = JobTask(graph, topology, partition)
     early_us = logical.now_us if logical is not None and settings.sink_delivery == "early" else None

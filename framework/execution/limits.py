@@ -15,6 +15,15 @@ ASK_PARTS = 4  # a task that holds this part of its bound asks for a checkpoint:
 CALLS_MS = 2.0  # between two looks whether calls have returned: each costs some 50 µs, and a call takes longer
 WAIT_MS_MAX = 20.0  # between two looks at a sink's step that takes long
 
+# --- records between two checkpoints, exactly once ---
+
+LATE_PARTS = 40  # of a checkpoint interval: a fetch lasts one of them, so that many records come at a time
+
+GATHERED_PARTS = 20  # of a checkpoint interval: outputs leave after one of them, so the last ones are few
+GATHERED_MS_MAX = 50  # the tasks behind work all the time, and not in one go when the checkpoint closes
+GATHERED_ROWS = 256  # of input; more at a time comes to a task that is behind
+GATHERED_BATCH_PARTS = 4  # of a batch of input: a message of outputs is no larger than without this
+
 # --- the changelog ---
 
 REQUEST_MS = 50  # between two checkpoints that code asks for: with each record it would write more commits than data
@@ -63,5 +72,6 @@ assert CALLS_MS < WAIT_MS_MAX  # a sink that takes long does not hold up the cal
 assert REWRITE_SHARE > 1 < DELETE_SHARE  # a round of the rewrite ends, however much is written meanwhile
 assert MESSAGE_BYTES_MAX <= STANDBY_WRITE_BYTES <= STANDBY_LOAD_BYTES  # a message is a part of a write, that of a load
 assert SLICE_TIMERS < AGAIN_TIMERS < FOLLOWING_TIMERS  # a slice comes to its end before a row is called endless
+assert LATE_PARTS > GATHERED_PARTS > 1  # what gathers has left before its checkpoint, and a fetch is shorter than that
 assert CLEAN_KEYS > CLEAN_ONE_IN  # more old ids go than new ones come
 assert 12 * CHECKS_MAX < MESSAGE_BYTES_MAX  # the digests of a partition fit into a commit message

@@ -210,6 +210,7 @@ class Driven:
         data: MemoryLogData | None = None,
         disk: MemoryDisk | None = None,
         nonce: bytes = NONCE,
+        gathers: bool = False,
         **changes: int | str,
     ) -> None:
         self.now_ms = 1_050
@@ -234,7 +235,8 @@ class Driven:
         )
         self.runner = KeyRunner(overlay, wiring.outputs, self.trace)
         self.core = _Checked(wiring, limits, aligned=settings.aligned)
-        io = TaskIO(self.log, self.store, overlay, MemorySpill(), settings, lambda: float(self.now_ms))
+        mono_ms = lambda: float(self.now_ms)  # noqa: E731  # one of them
+        io = TaskIO(self.log, self.store, overlay, MemorySpill(), settings, mono_ms, gathers=gathers)
         self.driver = aligned_driver(0, self.core, self.runner, io)
 
     def append(self, partition: TopicPartition, *values: bytes) -> int:

@@ -7,7 +7,7 @@ from grete.core import actions as do
 from grete.core import events as on
 from grete.core.aligned.task import TaskCore
 from grete.errors import OffsetOutOfRange
-from grete.execution.engine.aligned_outputs import AlignedOutputs
+from grete.execution.engine.aligned_outputs import AlignedOutputs, OpenFrames
 from grete.execution.engine.checkpoint_asks import CheckpointAsks
 from grete.execution.engine.input_in_flight import DueTimers, InputInFlight
 from grete.execution.engine.task_parts import TaskParts
@@ -44,6 +44,7 @@ class AlignedMode:
         self._batch_of: TopicPartition | None = None
         self._outputs = AlignedOutputs(parts, held=core.aligned)
         self._unflushed = False  # something was processed since the outputs were flushed
+        self._frames = OpenFrames(parts, gathers=parts.io.gathers and core.aligned)
         self._uncovered = HeldInput() if _holds(parts) else None
         if self._uncovered is not None:
             parts.inputs.event_time.holds = self._uncovered.holds
@@ -67,12 +68,12 @@ class AlignedMode:
     @property
     def closed_all(self) -> bool:
         """Whether the task has done nothing since it closed its last checkpoint, which need not be committed yet."""
-        return not (self._in_work or self._in_flight.any or self._core.idleness.news)
+        return not (self._in_work or self._unflushed or self._in_flight.any or self._core.idleness.news)
 
     @property
     def _in_work(self) -> bool:
         waits = self._holds_rows or self._batch_of is not None or self._rest is not None
-        return waits or self._unflushed or self._due.left
+        return waits or self._due.left
 
     @property
     def _holds_rows(self) -> bool:
@@ -91,8 +92,8 @@ class AlignedMode:
 
     def stop(self) -> None:
         """Tell the core to stop: where input is held not before all of it has run, as no successor reads it."""
-        self._stopping = self._uncovered is not None
-        parts = self._parts
+        parts, self._stopping = self._parts, self._uncovered is not None
+        self._frames.hurry()
         self._stop_waits = self._stopping and (self._holds_rows or not self._core.at_rest)
         if self._stop_waits:  # a commit lets it run: not by the timer, which may be minutes away
             now = int(parts.io.mono_ms())
@@ -137,29 +138,27 @@ class AlignedMode:
         parts = self._parts
         due: float = parts.core.due_in_ms(int(now_ms))
         due = min(due, int(parts.inputs.end_due_ms - now_ms) + 1) if now_ms < parts.inputs.end_due_ms else due
+        due = min(due, gathers_ms) if (gathers_ms := self._frames.due_in_ms(now_ms)) else due
         if self._due.left:
             return due
         if parts.core.wants_input and self._batch_of is None and not parts.inputs.reader.more:
-            due = min(due, parts.inputs.event_time.due_in_ms(now_ms))
+            due = min(due, max(parts.inputs.event_time.due_in_ms(now_ms), gathers_ms))  # event time leaves with frames
         if parts.core.wants_input and not self.held_up and parts.wall_timer_in_ms < NEVER:
             due = min(due, max(0.0, parts.wall_timer_in_ms), WALL_LOOK_MS)
         return due
 
     def look_for_idle(self) -> bool:
         """Tell the code of inputs that have brought nothing for a while (E4), or let wall-clock timers fire."""
-        parts = self._parts
-        now = parts.io.mono_ms()
+        parts, now = self._parts, self._parts.io.mono_ms()
         if self._due.left or self._rest is not None:
             return False
         if parts.wall_timer_in_ms <= 0 and parts.core.wants_input and not (self.held_up or self._fired):
             self._fired, self._done_in = True, self._open_checkpoint
             parts.runner.fire_wall(parts.io.wall_ms)
             return self._unflushed_at(now)
-        idle = parts.inputs.event_time.next_idle(now) if parts.core.wants_input else None
-        if idle is None:
+        if not parts.core.wants_input or (idle := parts.inputs.event_time.next_idle(now)) is None:
             return False
-        partition, ended = idle
-        parts.runner.input_is_idle(partition, ended=ended)
+        parts.runner.input_is_idle(idle[0], ended=idle[1])
         return self._unflushed_at(now)
 
     @property
@@ -254,6 +253,7 @@ class AlignedMode:
         if self._uncovered is None:
             taken = parts.runner.process_rows(partition, rows)
             self._unflushed = True
+            self._frames.took(rows[:taken], parts.io.mono_ms())
             self._rest, rows = None if taken == len(rows) else (partition, rows[taken:]), rows[:taken]
             self._due.tell_left()
         else:
@@ -277,10 +277,10 @@ class AlignedMode:
         parts = self._parts
         if (self._batch_of is not None or parts.inputs.reader.more) and not (self._in_flight.full or self._due.left):
             return False
-        frames = parts.runner.take_frames() if self._unflushed else []
-        if frames:
-            parts.inputs.event_time.sent()
-        watermark = parts.inputs.event_time.take(parts.io.mono_ms())
+        if self._frames.hold(now := parts.io.mono_ms()):
+            return False
+        frames = self._frames.take() if self._unflushed else []
+        watermark = parts.inputs.event_time.take(now)
         if not self._unflushed and watermark is None:
             return False
         self._unflushed = False
@@ -299,11 +299,10 @@ class AlignedMode:
             case do.FlushOutputs() if self._due.left and self._in_flight.frames:
                 self._due.tell_left()  # they are of the checkpoint that was to close: it waits
             case do.FlushOutputs():
-                frames = parts.runner.take_frames()
-                if frames:
-                    parts.inputs.event_time.sent()
+                frames = self._frames.take()
                 parts.tell(on.OutputFrames(frames, parts.inputs.event_time.take(parts.io.mono_ms(), at_once=True)))
             case do.Freeze():
+                assert self._frames.due_in_ms(0.0) == 0.0, "a frame waits beyond its checkpoint"
                 parts.inputs.holes.froze(action.checkpoint_id)
                 parts.runner.before_freeze(action.checkpoint_id)
                 parts.io.overlay.freeze()
@@ -342,6 +341,7 @@ class AlignedMode:
             work()
             self._in_flight.took_frame()
             self._unflushed = True
+            self._frames.took_frame(len(value), parts.io.mono_ms())
         else:
             self._uncovered.take(action.partition, len(value), work)
         parts.counters["frames"] += 1

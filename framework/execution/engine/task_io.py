@@ -25,6 +25,7 @@ class TaskIO:
     priorities: Mapping[str, int] = field(default_factory=dict)  # by topic from outside; 0 where it is not in there
     wall_us: Callable[[], int] = wall_clock_us
     commit_spans: CommitTracing | None = None
+    gathers: bool = False  # whether outputs to tasks behind may wait for more, where that changes no result
 
     @property
     def wall_ms(self) -> int:

@@ -59,8 +59,13 @@ class EventTimeOut:
         So it is to be told again, though nothing has changed here: a timer by the clock has fired while all sources
         are idle, or a source went on after its end, and has ended again.
         """
-        if self._told[1]:
+        if self.told_idle:
             self._told = BEFORE_ALL, False
+
+    @property
+    def told_idle(self) -> bool:
+        """Whether consumers take this task for idle: its time holds theirs back no more."""
+        return self._told[1]
 
     def end_inputs(self) -> None:
         """The job is drained: once what is to be read first was read, nothing more is read from outside (E7)."""

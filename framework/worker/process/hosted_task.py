@@ -83,6 +83,7 @@ class WorkerTask:
             executor=self._executor,
             check_keys=None if shared.keys is None else shared.keys.check_of(graph, self._partition),
             caller=shared_calls() if graph.awaits else None,
+            gathers=True,
         )
 
     def give_up(self, driver: TaskDriver, error: FrameworkError | None, in_use: Collection[TopicPartition]) -> None:

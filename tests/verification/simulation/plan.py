@@ -115,6 +115,7 @@ class Plan:
     drained: bool = False  # its inputs end, and what waits for a later time fires (E7)
     drain_faults: tuple[Fault, ...] = ()  # meanwhile; ``at``: since it began
     standbys: bool = False  # each task has one (R7)
+    gathers: bool = False  # outputs to the tasks behind wait for more
     reordered: bool = False  # what comes to the inputs of ``once`` may come behind later records of its partition
 
     @property

@@ -144,9 +144,16 @@ class Process:
         """Return the log, the stores and the settings of the task; at a limit of outputs it would halt."""
         settings = msgspec.structs.replace(self._around.plan.settings, uncommitted_state_bytes_max=OUTPUT_BYTES_MAX)
         spill, priorities = SimSpill(self.boundary), stage_graph(code).priorities()
-        mono_ms, wall_us = self._mono_ms, lambda: self._around.now() * 1_000
         return TaskIO(
-            self.log, self.store, self.overlay, spill, settings, mono_ms, priorities=priorities, wall_us=wall_us
+            self.log,
+            self.store,
+            self.overlay,
+            spill,
+            settings,
+            self._mono_ms,
+            priorities=priorities,
+            wall_us=lambda: self._around.now() * 1_000,
+            gathers=self._around.plan.gathers,
         )
 
     def _mono_ms(self) -> int:

@@ -65,6 +65,7 @@ WITHOUT_DRAIN = 30_200_000  # likewise
 WITHOUT_PACKED = 30_300_000  # likewise, of processes that have the tasks of several numbers
 WITHOUT_STANDBYS = 30_400_000  # likewise
 WITHOUT_REST = 33_000_000  # likewise, of sources that close no checkpoint unless others do
+WITHOUT_GATHERED = 36_000_000  # likewise, of outputs that wait for more
 WITHOUT_STRANGERS = 33_100_000  # likewise, of transactions that others have open in inputs
 BURSTS = range(36_000_000, 1_000_000_000)  # draw tasks of many timers; known seeds of before lie on both sides
 WITHOUT_EARLY = 300  # likewise: in deterministic tasks no files get outputs ahead of commits
@@ -217,6 +218,8 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
         plan = with_standbys(plan)
     if seed >= WITHOUT_STRANGERS and random.Random(f"strangers of {seed}").random() < 0.4:
         plan = with_strangers(plan)
+    if seed >= WITHOUT_GATHERED and random.Random(f"gathers {seed}").random() < 0.6:
+        plan = replace(plan, gathers=True)
     has_early = seed >= WITHOUT_EARLY and random.Random(f"early {seed}").random() < 0.4
     return with_early_sinks(plan) if has_early else plan
 

@@ -8,6 +8,7 @@ from grete.core.aligned.task import TaskCore
 from grete.core.lifecycle import StartupPhase
 from grete.core.startup import OwnClaim, StartUp
 from grete.errors import Halted, TransientError
+from grete.execution.engine.aligned_mode import AlignedMode
 from grete.execution.engine.driver import TaskDriver
 from grete.execution.sinks.outbox import Outbox
 from grete.logs.memory import MemoryLog
@@ -82,6 +83,19 @@ def failed_send_ignored(perform_next: Any) -> Any:
             self.parts.sends.pending.delivered(action.token)
             self.parts.tell(on.Acked(self.parts.sends.pending.delivered_up_to))
             return True
+
+    return mistaken
+
+
+@mutant(AlignedMode, "perform", "seq", "lost", "closure", shows=lambda plan: plan.gathers)
+def gathered_outlive_their_checkpoint(perform: Any) -> Any:
+    """Outputs that wait for more leave behind the freeze, with the next checkpoint (A8)."""
+
+    def mistaken(self: AlignedMode, action: do.Action) -> bool:
+        if isinstance(action, do.FlushOutputs) and self._frames.hold(self._parts.io.mono_ms()):
+            self._parts.tell(on.OutputFrames([], None))
+            return True
+        return bool(perform(self, action))
 
     return mistaken
 
