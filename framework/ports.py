@@ -51,6 +51,16 @@ class Delivery(NamedTuple):
     ends: tuple[tuple[TopicPartition, int], ...] = ()
 
 
+class Reads(NamedTuple):
+    """The number of partitions that are read at a time, and by how many ms a record may be late to come with others."""
+
+    partitions: int = 0
+    late_ms: int = 0
+
+
+READS = Reads()
+
+
 class LogReader(Protocol):
     """The reading half of a log. Not thread safe.
 

@@ -14,7 +14,7 @@ from grete.logs.address import (
     open_address,
 )
 from grete.logs.patience import Patience
-from grete.ports import JobLog
+from grete.ports import READS, JobLog, Reads
 from grete.stores.store_directory import make_private
 
 
@@ -37,11 +37,11 @@ class JobDirectory:
             make_private(directory)
 
     def open_log(
-        self, *, create: bool = True, group: str = "grete", patience: Patience | None = None, reads: int = 0
+        self, *, create: bool = True, group: str = "grete", patience: Patience | None = None, reads: Reads = READS
     ) -> JobLog:
         """Open the log; lag tools see ``group``; ``patience``: with brokers that do not answer.
 
-        ``reads``: how many partitions will be read at a time.
+        ``reads``: how it will be read.
         Raises ConfigError if there is no file and ``create`` is False.
         """
         path = self.directory / "log.db"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from grete.errors import ConfigError
 from grete.logs.embedded import EmbeddedLog, EmbeddedReader
 from grete.logs.patience import Patience
-from grete.ports import JobLog, JobLogReader
+from grete.ports import READS, JobLog, JobLogReader, Reads
 from grete.trusted import require_own
 
 EMBEDDED, KAFKA = "embedded", "kafka://"
@@ -56,12 +56,12 @@ def open_log(
     group: str = "grete",
     create: bool = True,
     patience: Patience | None = None,
-    reads: int = 0,
+    reads: Reads = READS,
 ) -> JobLog:
     """Return ``embedded`` (the file ``path``) or ``kafka://host:port[,host:port…]``. ``options`` are librdkafka's.
 
-    ``create``: make the file if there is none. ``patience``: with brokers that do not answer. ``reads``: how many
-    partitions are read at a time. Raises ConfigError for another url, and what the log raises.
+    ``create``: make the file if there is none. ``patience``: with brokers that do not answer. ``reads``: how it
+    will be read. Raises ConfigError for another url, and what the log raises.
     """
     hosts = check_address(LogAddress(url))
     if not hosts:
@@ -78,7 +78,7 @@ def open_address(
     group: str = "grete",
     create: bool = True,
     patience: Patience | None = None,
-    reads: int = 0,
+    reads: Reads = READS,
 ) -> JobLog:
     """Return the log at an address, with the options in its file. Raises what ``open_log`` and the file raise."""
     options = None if address.config is None else read_options(address.config)

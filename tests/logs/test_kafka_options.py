@@ -7,7 +7,8 @@ import pytest
 from grete.errors import ConfigError, TransientError
 from grete.logs import patience
 from grete.logs.kafka import KafkaLog, KafkaReader
-from grete.logs.kafka.client.config import scrubber
+from grete.logs.kafka.client.config import scrubber, split_options
+from grete.ports import Reads
 from grete.testing.broker import Broker
 from grete.testing.broker.settings import free_port
 
@@ -118,3 +119,27 @@ def test_options_that_take_a_function_are_refused(name: str) -> None:
     """The text of a file is none; where Grete has a function of its own, the option would do nothing."""
     with pytest.raises(ConfigError, match=rf"Kafka option {re.escape(name)} cannot be set: it takes a function"):
         KafkaLog("nowhere:1", {name: "module:function"})
+
+
+@pytest.mark.parametrize(
+    ("reads", "wait_ms", "gathers"),
+    [
+        (Reads(4), 10, False),
+        (Reads(30), 30, False),
+        (Reads(300), 50, False),
+        (Reads(8, late_ms=25), 10, True),
+        (Reads(300, late_ms=25), 25, True),  # no later than that
+        (Reads(30, late_ms=5), 30, False),  # shorter than a fetch lasts in any case
+    ],
+)
+def test_a_fetch_gathers_where_its_records_may_be_late(reads: Reads, wait_ms: int, gathers: bool) -> None:
+    """It returns with all that has come, no later than told; else with the first record."""
+    _, consumer, _ = split_options("b:1", "g", {}, reads=reads)
+    assert consumer["fetch.wait.max.ms"] == wait_ms
+    assert ("fetch.min.bytes" in consumer) == gathers
+
+
+def test_a_users_fetch_options_win() -> None:
+    """An option that is given goes before ours."""
+    _, consumer, _ = split_options("b:1", "g", {"consumer.fetch.min.bytes": "1"}, reads=Reads(8, late_ms=25))
+    assert consumer["fetch.min.bytes"] == "1"

@@ -8,10 +8,12 @@ import pytest
 
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory
+from grete.ports import Reads
 from grete.settings import Settings
 from grete.worker.life import opening
-from grete.worker.life.opening import OpenedAhead, open_log, open_worker
+from grete.worker.life.opening import OpenedAhead, open_log, open_worker, reads_of
 from grete.worker.pipes.status_pipe import StatusPipe
+from tasks import deterministic
 from tasks.word_count import job
 from tests.worker.workers import word_log
 
@@ -65,3 +67,11 @@ def test_what_cannot_be_opened_ahead_is_left_to_the_worker(
     ahead.open(job, (0,), job_directory, Settings(), pipe)
     assert "nothing was opened ahead" in caplog.text
     assert ahead.take((0,)) is None
+
+
+def test_records_may_be_late_where_no_output_is_seen_before_its_checkpoint() -> None:
+    """Exactly once, a fetch lasts a part of the interval; at least once, and for early outputs, it does not."""
+    slow = Settings(checkpoint_interval_ms=1_000)
+    assert reads_of(job, 8, slow) == Reads(8, late_ms=25)
+    assert reads_of(job, 8, Settings(checkpoint_interval_ms=1_000, processing_guarantee="at-least-once")) == Reads(8)
+    assert reads_of(deterministic.job, 8, slow) == Reads(8)

@@ -25,7 +25,7 @@ from grete.logs.kafka.write.transactions import Transactions
 from grete.logs.kafka.write.whole_writer import WholeWriter
 from grete.logs.patience import Patience
 from grete.logs.topic_identity import METADATA_GONE, OUTPUT_GONE
-from grete.ports import Delivery, ExternalRecord
+from grete.ports import READS, Delivery, ExternalRecord, Reads
 from grete.protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
 
 COMPLETED_S_MAX = 15.0  # what a predecessor has seen committed can be read by then, if the log still has it
@@ -49,11 +49,11 @@ class KafkaLog(KafkaReader):
         *,
         group: str = "grete",
         patience: Patience | None = None,
-        reads: int = 0,
+        reads: Reads = READS,
     ) -> None:
         """Connect to ``host:port[,host:port…]``. ``group`` is what lag tools see; ``options`` are librdkafka's.
 
-        ``reads``: how many partitions it will read at a time: of many, a seek may take a little longer.
+        ``reads``: how it will be read: of many partitions, or where that may be late, a seek takes a little longer.
         ``patience``: how long to wait for brokers that do not answer. Raises ConfigError (an option, who we are),
         LogAway (no broker answers).
         """

@@ -8,9 +8,11 @@ from grete.api.jobs.job import Job
 from grete.core.graph.task_topology import wire
 from grete.errors import FrameworkError
 from grete.execution.deterministic.determinism_lint import check_worker
+from grete.execution.limits import LATE_PARTS
 from grete.job.directory import JobDirectory
 from grete.job.key_check import JobKeys
 from grete.logs.patience import Patience
+from grete.ports import Reads
 from grete.settings import Settings
 from grete.state.pins.graph_pinning import check_graph
 from grete.state.pins.pinning import know_dropped
@@ -40,7 +42,7 @@ def open_log(
     if pipe is not None:
         patience.meanwhile = lambda: None if pipe.is_read else patience.end_within(0)
     tasks_here = hosted_by(job, partitions, stage)  # before the log is opened: a wrong number waits for no broker
-    log = job_directory.open_log(group=job.name, patience=patience, reads=len(tasks_here))
+    log = job_directory.open_log(group=job.name, patience=patience, reads=reads_of(job, len(tasks_here), settings))
     try:
         know_dropped(job, log)
         hosted = hosted_by(job, partitions, stage)
@@ -51,6 +53,12 @@ def open_log(
     except BaseException:
         log.close()
         raise
+
+
+def reads_of(job: Job, tasks: int, settings: Settings) -> Reads:
+    """Return the delay of reads, for ``tasks``: none where outputs are seen before their checkpoint."""
+    waits = settings.processing_guarantee == "exactly-once" and "deterministic" not in job.modes
+    return Reads(tasks, settings.checkpoint_interval_ms // LATE_PARTS if waits else 0)
 
 
 def open_worker(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from grete.errors import ConfigError
 from grete.logs.kafka.client.endings import RETRY_MS, RETRY_MS_MAX
 from grete.logs.kafka.client.tls_diagnosis import ClientConfig, ClientOptions, protocol
+from grete.ports import READS, Reads
 from grete.settings import KiB, MiB
 
 MESSAGE_BYTES_MAX = 2 * MiB  # K1: a frame is 512 KiB; a changelog message of one huge value still fits
@@ -84,12 +85,12 @@ def hidden(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def split_options(
-    bootstrap: str, group: str, options: ClientOptions, *, reads: int = 0
+    bootstrap: str, group: str, options: ClientOptions, *, reads: Reads = READS
 ) -> tuple[ClientConfig, ClientConfig, ClientConfig]:
     """Return the configurations of (producer, consumer, admin client). Raises ConfigError on a contradiction.
 
     An option goes to all of them; one that begins with ``producer.`` or ``consumer.`` to that one only. ``reads``: how
-    many partitions the consumer will read at a time. Fetches of many cost much, also those that find nothing.
+    the consumer will be used. Fetches of many partitions cost much, also those that find nothing or a single record.
     """
     shared: ClientConfig = {"bootstrap.servers": bootstrap}
     own: dict[str, ClientConfig] = {"producer": {}, "consumer": {}}
@@ -108,7 +109,9 @@ def split_options(
     both = _DEFAULTS["both"]
     producer = both | _DEFAULTS["producer"] | shared | own["producer"] | fixed["producer"]
     least, most = EMPTY_FETCH_MS  # a seek waits for the fetch that is under way
-    waits = {"fetch.wait.max.ms": min(max(least, reads), most)}
+    waits: ClientConfig = {"fetch.wait.max.ms": min(max(least, reads.partitions), most)}
+    if reads.late_ms >= least:  # a fetch returns with all that has come by then, and not with the first record
+        waits = {"fetch.wait.max.ms": min(max(least, reads.partitions), most, reads.late_ms), "fetch.min.bytes": MiB}
     consumer = both | _DEFAULTS["consumer"] | waits | shared | own["consumer"] | fixed["consumer"] | {"group.id": group}
     for config in (producer, consumer):
         _refuse_half_security(config)
