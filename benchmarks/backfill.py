@@ -59,8 +59,9 @@ def _messages(ids: range) -> Iterator[tuple[str, str, int]]:
 
 def backfilling(directory: Path, records: int, cores: int) -> Result:
     """Backfill the counting job; check that the counts are right."""
-    from grete.spark.backfill.backfill import Wanted, backfill, sources_of
+    from grete.spark.backfill.backfill import Wanted, backfill
     from grete.spark.backfill.ranges import parse_until
+    from grete.spark.backfill.sources import sources_of
     from grete.spark.format.options import Where
     from grete.spark.session import local_session
 

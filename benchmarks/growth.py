@@ -81,8 +81,9 @@ def _joined(*parts: Any) -> Any:
 
 def growing(directory: Path, keys: int, cores: int) -> dict[str, float]:
     """Backfill the counting job from RECORDS messages of ``keys`` keys, in a new session; check the number of keys."""
-    from grete.spark.backfill.backfill import Wanted, backfill, sources_of
+    from grete.spark.backfill.backfill import Wanted, backfill
     from grete.spark.backfill.ranges import parse_until
+    from grete.spark.backfill.sources import sources_of
     from grete.spark.format.options import Where
     from grete.spark.session import local_session
 

@@ -111,8 +111,18 @@ HistoryPaths = Annotated[
     list[str] | None,
     typer.Option(
         "--from",
-        metavar="[TOPIC=]PATH|kafka",
-        help="Where the history of a topic is: Parquet or JSON files, or 'kafka' for all that the log still holds.",
+        metavar="[TOPIC=]SOURCE",
+        help="Where the history of a topic is: a path of Parquet or JSON files, FORMAT:PATH for another format of "
+        "Spark, table:NAME, 'sql:QUERY', or 'kafka' for all that the log still holds.",
+    ),
+]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="[TOPIC:]COLUMN=NAME,…",
+        help="What the columns key, value, timestamp, partition, offset, headers and topic are called in the history; "
+        "value=* makes a JSON object of all others.",
     ),
 ]
 MaxRefused = Annotated[
@@ -146,6 +156,7 @@ class HistoryOptions(NamedTuple):
     """The history of a job, and what is meant to be so in it."""
 
     source: HistoryPaths = None
+    columns: MapOption = None
     max_refused: MaxRefused = 0
     accept: AcceptOption = None
     cluster: Cluster = LOCAL

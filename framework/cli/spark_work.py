@@ -4,12 +4,11 @@ from pathlib import Path
 
 from grete.cli.job_target import JobTarget
 from grete.cli.options import HistoryOptions
-from grete.errors import ConfigError
 from grete.logs.address import LogAddress
-from grete.spark.backfill.backfill import Wanted, sources_of
-from grete.spark.backfill.history_checks import Accept, Accepted
-from grete.spark.backfill.ranges import LOG
-from grete.spark.format.options import Where
+from grete.spark.backfill.backfill import Wanted
+from grete.spark.backfill.history_checks import accepted_of
+from grete.spark.backfill.sources import LOG, columns_of, source_of, sources_of
+from grete.spark.format.options import where_of
 from grete.spark.moving.spark_mover import SparkMover
 from grete.spark.telling import Telling
 
@@ -24,19 +23,16 @@ def wanted_of(found: JobTarget, history: HistoryOptions, *, outputs: bool = Fals
         reference = str(Path(reference).absolute())
     where = where_of(found.job_directory.directory, address)
     own = str((found.job_directory.directory / "spark").absolute())
-    paths = {
-        topic: path if path == LOG or "://" in path else str(Path(path).absolute())
-        for topic, path in sources_of(found.job, history.source or [LOG]).items()
+    sources = {
+        topic: text if text == LOG else source_of(text).text
+        for topic, text in sources_of(found.job, history.source or [LOG]).items()
     }
     work = own if history.work is None else history.work
-    wanted = Wanted(found.job, reference, where, found.settings, paths, work)
-    return wanted._replace(outputs=outputs, accepted=_accepted(history))
-
-
-def where_of(directory: Path, address: LogAddress) -> Where:
-    """Return the place of a job's log, with paths that executors understand."""
-    config = "" if address.config is None else str(address.config.absolute())
-    return Where(address.url, config, str((directory / "log.db").absolute()))
+    wanted = Wanted(found.job, reference, where, found.settings, sources, work)
+    columns = columns_of(found.job, history.columns or [])
+    return wanted._replace(
+        outputs=outputs, accepted=accepted_of(history.max_refused, history.accept or []), columns=columns
+    )
 
 
 def spark_mover(
@@ -44,11 +40,3 @@ def spark_mover(
 ) -> SparkMover:
     """Return the mover by Spark for the job in a directory; ``into``: the job that gets its state."""
     return SparkMover(cluster, where_of(directory, address), where_of(into, address), work, telling)
-
-
-def _accepted(history: HistoryOptions) -> Accepted:
-    """Return the limits of --max-refused and --accept. Raises ConfigError for another word."""
-    kinds = history.accept or []
-    if wrong := sorted(set(kinds) - set(Accept)):
-        raise ConfigError(f"--accept {wrong[0]}: write one of {', '.join(Accept)}")
-    return Accepted(history.max_refused, frozenset(map(Accept, kinds)))

@@ -81,7 +81,8 @@ def local_session(where: str = "local[*]", settings: dict[str, str] | None = Non
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # else every wrong query is a page of JSON
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # else every wrong query is a page of JSON
     prepare_environment(where)
     scratch = tempfile.mkdtemp(prefix="grete-spark-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)

@@ -75,8 +75,8 @@ def audit(
     if follow:
         if history != HistoryOptions() or make_calls:
             raise ConfigError(
-                "--follow goes on from the newest checkpoint, without Spark: leave --from, --max-refused, --accept, "
-                "--make-calls, --spark and --work out"
+                "--follow goes on from the newest checkpoint, without Spark: leave --from, --map, --max-refused, "
+                "--accept, --make-calls, --spark and --work out"
             )
         same = follow_job(named, share=share, http=http, as_json=json)
     else:

@@ -60,7 +60,7 @@ def backfill(
         _settle(named.target(), counts=resume)
         return
     from grete.cli.spark_work import wanted_of
-    from grete.spark.backfill.ranges import LOG
+    from grete.spark.backfill.sources import LOG
 
     if not history.source:
         raise ConfigError(

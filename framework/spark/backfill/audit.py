@@ -14,7 +14,7 @@ from grete.protocol.ids import split_producer_id
 from grete.spark.backfill.backfill import Plans, Wanted, check_starts, histories_of
 from grete.spark.backfill.history_checks import check_reports
 from grete.spark.backfill.plans import BackfilledTask, TaskInput
-from grete.spark.backfill.ranges import LOG, check_placed, cover
+from grete.spark.backfill.ranges import check_placed, cover
 from grete.spark.backfill.run.stages import Stages
 from grete.spark.backfill.schema import STATE
 from grete.spark.telling import Telling, Watching
@@ -71,7 +71,7 @@ def audit(
     TaskError.
     """
     job = wanted.job
-    histories = histories_of(spark, job, wanted.sources)
+    histories = histories_of(spark, wanted)
     found = snapshots(log, job, aligned=aligned)
     tasks = [(wiring, each.commit) for wiring, each in zip(all_wirings(job), found, strict=True)]
     is_recorded = True
@@ -148,7 +148,7 @@ def check_whole(log: LogReader, wanted: Wanted, begins: Mapping[TaskInput, int])
     """Refuse an audit from a log that no longer has the beginning."""
     for (_, partition), begin in begins.items():
         start = log.bounds(partition)[0]
-        if start > begin and wanted.sources.get(partition.topic, LOG) == LOG:
+        if start > begin and partition.topic in wanted.from_log:
             raise ConfigError(
                 f"{partition} starts at offset {start:,}: the records before it are not in the log any more, so the "
                 "state "

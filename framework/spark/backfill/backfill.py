@@ -22,7 +22,7 @@ from grete.protocol.changelog_position import ChangelogPosition
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.spark.backfill.history import TopicHistory, read_files
+from grete.spark.backfill.history import TopicHistory, read_history
 from grete.spark.backfill.history_checks import (
     Accepted,
     check_fewer,
@@ -34,10 +34,11 @@ from grete.spark.backfill.history_checks import (
     write_covered,
 )
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
-from grete.spark.backfill.ranges import LOG, Cover, Ends, Until, check_placed, cover
+from grete.spark.backfill.ranges import Cover, Ends, Until, check_placed, cover
 from grete.spark.backfill.results import leave_files
 from grete.spark.backfill.run.stages import Stages, has_one_channel
 from grete.spark.backfill.schema import OUTPUT
+from grete.spark.backfill.sources import LOG
 from grete.spark.format.options import Where
 from grete.spark.telling import Telling, Watching
 from grete.state.pins.pinning import output_counts
@@ -48,23 +49,29 @@ from grete.state.write.bulk.bulk_write import begin, commit
 from grete.state.write.bulk.bulk_write_attempt import BulkWrite
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class Wanted(NamedTuple):
-    """The request of a backfill. ``sources``: external topic → path, or ``kafka``.
+    """The request of a backfill. ``sources``: external topic → as ``source_of`` reads it, a data frame, or ``kafka``.
 
-    ``work``: shared by all executors.
+    ``columns``: topic → column of a history → its name in the source. ``work``: shared by all executors.
     """
 
     job: Job
     reference: str  # how executors find the code
     where: Where
     settings: Settings
-    sources: Mapping[str, str]
+    sources: "Mapping[str, str | DataFrame]"
     work: str
     outputs: bool = False  # of the history are sent, too
     accepted: Accepted = Accepted()
+    columns: Mapping[str, Mapping[str, str]] = {}
+
+    @property
+    def from_log(self) -> frozenset[str]:
+        """The topics whose history is in the log."""
+        return frozenset(topic for topic, source in self.sources.items() if isinstance(source, str) and source == LOG)
 
 
 class Done(NamedTuple):
@@ -77,7 +84,7 @@ class Done(NamedTuple):
 
 def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, telling: Telling) -> Done:
     """Do it. The topics must be there. Raises ConfigError, TaskError, Fenced, Halted; then nothing has changed."""
-    histories = histories_of(spark, wanted.job, wanted.sources)
+    histories = histories_of(spark, wanted)
     settled = know_starts(wanted.job, log)
     check_starts(wanted.job, settled, histories)
     ends = {topic: history.ends for topic, history in histories.items()}
@@ -226,14 +233,16 @@ class Plans(NamedTuple):
         }
 
 
-def histories_of(spark: "SparkSession", job: Job, sources: Mapping[str, str]) -> dict[str, TopicHistory]:
-    """Return the history of each topic that comes from files. Raises ConfigError."""
-    topology = job.topology()
+def histories_of(spark: "SparkSession", wanted: Wanted) -> dict[str, TopicHistory]:
+    """Return the history of each topic that does not come from the log. Raises ConfigError."""
+    topology = wanted.job.topology()
     whole = {topic: count for counts in topology.broadcast.values() for topic, count in counts.items()}
     return {
-        topic: read_files(spark, path, topic, whole.get(topic) or job.count_of(topic))
-        for topic, path in sources.items()
-        if path != LOG
+        topic: read_history(
+            spark, source, topic, whole.get(topic) or wanted.job.count_of(topic), wanted.columns.get(topic, {})
+        )
+        for topic, source in wanted.sources.items()
+        if topic not in wanted.from_log
     }
 
 
@@ -248,28 +257,3 @@ def check_starts(job: Job, settled: Settled, histories: Mapping[str, TopicHistor
                 topic=topic,
                 stage=job.stages[stage].name,
             )
-
-
-def sources_of(job: Job, texts: list[str]) -> dict[str, str]:
-    """Return external topic → where its history comes from, of texts ``[TOPIC=]PATH|kafka``. Raises ConfigError."""
-    topology = job.topology()
-    topics = sorted({topic for stage in job.stages for topic in topology.externals_of(stage.ordinal)})
-    if texts == [LOG]:
-        return dict.fromkeys(topics, LOG)
-    sources: dict[str, str] = {}
-    for text in texts:
-        topic, equals, path = text.partition("=")
-        if not equals or topic not in topics:
-            if len(topics) > 1:
-                raise ConfigError(f"--from {text}: write TOPIC=PATH or TOPIC={LOG}; topics: {', '.join(topics)}")
-            topic, path = topics[0], text
-        if topic in sources:
-            raise ConfigError(
-                f"--from {text}: {topic} has a history already: give a folder, or a pattern such as *.parquet",
-                topic=topic,
-            )
-        sources[topic] = path
-    missing = [topic for topic in topics if topic not in sources]
-    if missing:
-        raise ConfigError(f"--from says nothing of {', '.join(missing)}: add --from {missing[0]}=PATH, or ={LOG}")
-    return sources

@@ -1,12 +1,13 @@
-"""A job's history as rows that its tasks can take: from files, partitioned as live records are.
+"""A job's history as rows that its tasks can take: from files or tables, partitioned as live records are.
 
-Files have columns key, value, timestamp, and if they are a topic's archive partition and offset; a column topic, if
-there is one, names that topic. Key and value are
-binary or text (a struct becomes JSON), timestamp is a timestamp or ms.
+They have columns key, value, timestamp, and if they are a topic's archive partition and offset; a column topic, if
+there is one, names that topic. Key and value are binary or text (a struct becomes JSON), timestamp is a timestamp or
+ms.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
@@ -14,10 +15,12 @@ from urllib.parse import unquote
 from grete.errors import ConfigError
 from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.blocks import DDL, ORDER, TimesOf, cutter
+from grete.spark.backfill.sources import COLUMNS, FILES, WHOLE, source_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+_ZONE = "spark.sql.session.timeZone"
 _CORRUPT = "_corrupt_record"  # where Spark puts a line that is not JSON
 _PARQUET = ".parquet"
 _JSON = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
@@ -68,32 +71,60 @@ class TopicHistory(NamedTuple):
         return self._replace(rows=rows)
 
 
-def read_files(spark: "SparkSession", path: str, topic: str, partitions: int) -> TopicHistory:
-    """Return the history of an external input. Raises ConfigError: no such files, wrong columns, another topic's."""
+def read_history(
+    spark: "SparkSession",
+    source: "str | DataFrame",
+    topic: str,
+    partitions: int,
+    columns: Mapping[str, str] = {},
+) -> TopicHistory:
+    """Return the history of an external input; ``columns``: their names in the source.
+
+    Raises ConfigError: there is no such source, or it has wrong columns, or another topic's.
+    """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException
+
+    name = source if isinstance(source, str) else f"of {topic}, a data frame,"
+    try:
+        with _in_utc(spark):
+            found = _with_place(_opened(spark, source, columns) if isinstance(source, str) else source)
+            found = renamed(found, name, columns)
+            if isinstance(source, str) and (given := source_of(source)).kind in FILES:
+                _check_topics(topic, name, _topics_under(found, given.place))
+            return _history(found, name, topic, partitions)
+    except AnalysisException as error:
+        raise ConfigError(f"history {name}: {str(error).splitlines()[0]}") from error
+    except Py4JJavaError as error:  # the files' schemas differ
+        raise ConfigError(f"history {name}: {error.java_exception.getMessage()}") from error
+
+
+def _opened(spark: "SparkSession", text: str, columns: Mapping[str, str]) -> "DataFrame":
+    kind, path = source = source_of(text)
+    if kind not in FILES:
+        return source.open(spark)
+    _check_plain(spark, path)
+    plain = not kind and not path.rstrip("/").endswith((*_JSON, _PARQUET))
+    if kind == "json" or (not kind and path.rstrip("/").endswith(_JSON)) or (plain and _holds_json(spark, path)):
+        if WHOLE in columns.values():
+            raise ConfigError(f"history {path}: JSON lines have no types: name the field of the value, not {WHOLE}")
+        return _read_json(spark, path, {columns.get(each, each) for each in ("key", "value")})
+    return spark.read.option("mergeSchema", True).parquet(path)  # else columns of newer files may be left out
+
+
+def _history(found: "DataFrame", path: str, topic: str, partitions: int) -> TopicHistory:
     from pyspark.sql import functions as f
 
-    try:
-        _check_plain(spark, path)
-        name = path.rstrip("/")
-        if name.endswith(_JSON) or (not name.endswith(_PARQUET) and _holds_json(spark, path)):
-            found = _read_json(spark, path)
-        else:
-            found = spark.read.option("mergeSchema", True).parquet(path)  # else columns of newer files may be left out
-    except AnalysisException as error:
-        raise ConfigError(f"history {path}: {str(error).splitlines()[0]}") from error
-    except Py4JJavaError as error:  # the files' schemas differ
-        raise ConfigError(f"history {path}: {error.java_exception.getMessage()}") from error
     types = {name: kind.dataType.simpleString() for name, kind in ((field.name, field) for field in found.schema)}
     archived = "offset" in types and "partition" in types
     _check_columns(path, types, archived=archived)
-    _check_topic(found, path, topic, types)
+    if "topic" in types:
+        named = found.select("topic").where("topic is not null").distinct().collect()
+        _check_topics(topic, path, {str(row[0]) for row in named})
     key, value = _bytes(found, "key", types), _bytes(found, "value", types)
-    timestamp = (
-        f.col("timestamp").cast("bigint") if types["timestamp"] in ("bigint", "int") else f.unix_millis("timestamp")
-    )
-    reason = f.when(timestamp.isNull(), f.lit("the row has no timestamp"))
+    timestamp = f.col("timestamp")
+    milliseconds = timestamp.cast("bigint") if types["timestamp"] in ("bigint", "int") else f.unix_millis(timestamp)
+    reason = f.when(milliseconds.isNull(), f.lit("the row has no timestamp"))
     raw = value
     if _CORRUPT in types:
         reason = f.when(f.col(_CORRUPT).isNotNull(), f.lit("the line is not JSON")).otherwise(reason)
@@ -109,14 +140,11 @@ def read_files(spark: "SparkSession", path: str, topic: str, partitions: int) ->
             f.col("offset").cast("bigint").alias("offset"),
         ]
     else:
-        place = [
-            f.col("_metadata.file_path").alias("_path"),
-            f.col("_metadata.file_block_start").alias("_block"),
-        ]
+        place = [f.col("_path"), f.col("_block")]
     headers = [f.col("headers")] if "headers" in types else []
     rows = found.select(
         *place,
-        timestamp.alias("timestamp"),
+        milliseconds.alias("timestamp"),
         key.alias("key"),
         raw.alias("value"),
         *headers,
@@ -125,8 +153,51 @@ def read_files(spark: "SparkSession", path: str, topic: str, partitions: int) ->
     return TopicHistory(rows, _ends(path, rows, partitions) if archived else None)
 
 
-def _read_json(spark: "SparkSession", path: str) -> "DataFrame":
-    """Read JSON lines; keys and values have the very text of the file, while Spark would write what it infers.
+@contextmanager
+def _in_utc(spark: "SparkSession") -> Iterator[None]:
+    """Let a timestamp without a zone be of UTC, wherever the session is: it is settled when rows are selected."""
+    before = spark.conf.get(_ZONE)
+    spark.conf.set(_ZONE, "UTC")
+    try:
+        yield
+    finally:
+        spark.conf.set(_ZONE, before or "UTC")
+
+
+def _with_place(found: "DataFrame") -> "DataFrame":
+    """Add the place of each row: its file and the block of it, or where Spark has the row if it comes from no file."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as f
+
+    file = {"_path": f.col("_metadata.file_path"), "_block": f.col("_metadata.file_block_start")}
+    try:
+        return found.withColumns(file)
+    except AnalysisException:
+        return found.withColumns({"_path": f.lit(""), "_block": f.spark_partition_id().cast("bigint")})
+
+
+def renamed(found: "DataFrame", path: str, columns: Mapping[str, str]) -> "DataFrame":
+    """Return the columns of a history by our names; ``*`` makes a struct of all that have no other use."""
+    from pyspark.sql import functions as f
+
+    if not columns:
+        return found
+    used = {columns.get(each, each) for each in COLUMNS} | {"_path", "_block", _CORRUPT}
+    rest = [name for name in found.columns if name not in used]
+    if WHOLE in columns.values() and not rest:
+        raise ConfigError(
+            f"history {path}: {WHOLE} makes a value of the columns that have no other use: there are none"
+        )
+    whole = f.struct(*(found[f"`{name}`"] for name in rest)) if rest else f.lit(None)
+    kept = [name for name in found.columns if name in used and name not in columns]
+    return found.select(
+        *(found[f"`{name}`"] for name in kept),
+        *((whole if name == WHOLE else f.col(name)).alias(column) for column, name in columns.items()),
+    )
+
+
+def _read_json(spark: "SparkSession", path: str, raw: Collection[str]) -> "DataFrame":
+    """Read JSON lines; ``raw`` fields have the very text of the file, while Spark would write what it infers.
 
     Else 9007199254740993 beside 2.5 becomes 9.007199254740992E15, and 7 becomes 7.0.
     """
@@ -135,7 +206,7 @@ def _read_json(spark: "SparkSession", path: str) -> "DataFrame":
     inferred = spark.read.json(path).schema
     schema = StructType()
     for field in inferred:
-        schema.add(field.name, StringType() if field.name in ("key", "value") else field.dataType)
+        schema.add(field.name, StringType() if field.name in raw else field.dataType)
     return spark.read.schema(schema).json(path)
 
 
@@ -155,12 +226,9 @@ def _check_columns(path: str, types: dict[str, str], *, archived: bool) -> None:
         )
 
 
-def _check_topic(found: "DataFrame", path: str, topic: str, columns: Collection[str]) -> None:
+def _check_topics(topic: str, path: str, names: Collection[str]) -> None:
     """Raise ConfigError if there are rows of other topics: folders of a topic each, or an archive of several."""
-    names = _topics_under(found, path)
-    if "topic" in columns:
-        names |= {str(row[0]) for row in found.select("topic").where("topic is not null").distinct().collect()}
-    if others := sorted(names - {topic}):
+    if others := sorted(set(names) - {topic}):
         shown = ", ".join(others[:TOPICS_MAX]) + (", …" if len(others) > TOPICS_MAX else "")
         raise ConfigError(
             f"history {path} has rows of topic {shown} (its column topic, or folders topic=…), and is given as that of "
@@ -224,8 +292,9 @@ def _check_plain(spark: "SparkSession", path: str) -> None:
             if _is_there(spark, f"{scheme}{colon}{folder / mark}"):
                 raise ConfigError(
                     f"history {path}: {scheme}{colon}{folder} is a table of {name} (it has {mark}), whose folder also "
-                    "has files that are no part of it any more. Read the table by its own reader, write key, value and "
-                    "timestamp to a folder of Parquet, and give that one"
+                    f"has files that are no part of it any more. Where Spark has its reader: {name.lower()}:{folder}. "
+                    "Else read the table by another one, write key, value and timestamp to a folder of Parquet, and "
+                    "give that one"
                 )
 
 

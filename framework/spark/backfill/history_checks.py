@@ -47,6 +47,13 @@ class Accepted(NamedTuple):
     kinds: frozenset[Accept] = frozenset()
 
 
+def accepted_of(refused: int, kinds: Collection[str]) -> Accepted:
+    """Return the limits of --max-refused and --accept. Raises ConfigError for another word."""
+    if wrong := sorted(set(kinds) - set(Accept)):
+        raise ConfigError(f"--accept {wrong[0]}: write one of {', '.join(Accept)}")
+    return Accepted(refused, frozenset(map(Accept, kinds)))
+
+
 def check_reports(
     log: LogReader,
     job: Job,

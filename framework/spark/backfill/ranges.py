@@ -15,7 +15,6 @@ from grete.spark.backfill.plans import Tail, TaskInput
 from grete.state.read.checkpoints.commits import all_wirings
 
 NOW = "now"
-LOG = "kafka"  # where history may come from, beside files: the log's own history
 
 
 class Until(NamedTuple):

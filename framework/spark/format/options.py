@@ -49,6 +49,12 @@ class Where(NamedTuple):
         return open_address(LogAddress(self.url, config), Path(self.file), group=_GROUP, create=create)
 
 
+def where_of(directory: Path, address: LogAddress) -> Where:
+    """Return the place of a job's log, with paths that executors understand."""
+    config = "" if address.config is None else str(address.config.absolute())
+    return Where(address.url, config, str((directory / "log.db").absolute()))
+
+
 class Options(NamedTuple):
     """The options of all formats: the job and its log."""
 

@@ -19,9 +19,10 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 from grete.spark.backfill.audit import Audited, audit
-from grete.spark.backfill.backfill import Done, Wanted, backfill, sources_of
+from grete.spark.backfill.backfill import Done, Wanted, backfill
 from grete.spark.backfill.history_checks import Accept, Accepted
 from grete.spark.backfill.ranges import parse_until
+from grete.spark.backfill.sources import sources_of
 from grete.spark.format.options import Where
 from grete.state.pins.prepare import prepare
 from grete.state.read.checkpoints.commits import all_wirings

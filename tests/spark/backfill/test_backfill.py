@@ -20,7 +20,7 @@ from grete.cli.commands.audit import tell_audit
 from grete.cli.output.progress import Screen
 from grete.errors import ConfigError, Fenced, Halted, TaskError
 from grete.protocol.ids import TopicPartition
-from grete.spark.backfill.history import read_files
+from grete.spark.backfill.history import read_history
 from grete.state.read.checkpoints.commits import all_wirings, last_commit
 from grete.state.read.checkpoints.snapshots import settled_fold
 from grete.testing.broker import Broker
@@ -230,7 +230,7 @@ def test_lines_that_are_not_json_and_a_task_that_fails(spark: "SparkSession", tm
         json.dumps({"key": "a", "value": "1"}),
     ]
     (tmp_path / "history.jsonl").write_text("\n".join(lines))
-    rows = read_files(spark, str(tmp_path / "history.jsonl"), "events", 2).rows.select("value", "refused").collect()
+    rows = read_history(spark, str(tmp_path / "history.jsonl"), "events", 2).rows.select("value", "refused").collect()
     assert {(bytes(row[0]), row[1]) for row in rows} == {
         (b"7", None),
         (b"{broken", "the line is not JSON"),

@@ -12,7 +12,7 @@ import pytest
 
 from grete.protocol.partitioner import partition_of
 from grete.spark.backfill.blocks import DDL, ORDER, cutter, rows_of
-from grete.spark.backfill.history import read_files
+from grete.spark.backfill.history import read_history
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -123,7 +123,7 @@ def test_spark_brings_parts_of_files_in_another_order_and_a_task_gets_them_in_th
         expected += values
     if not archived:  # all files have the same times
         expected.sort(key=lambda value: int(value.split()[0]))
-    history = read_files(small_splits, str(tmp_path), "events", 1)
+    history = read_history(small_splits, str(tmp_path), "events", 1)
     as_it_comes = history.rows.coalesce(1) if archived else history.rows.mapInArrow(cutter(1), DDL).coalesce(1)
     assert values_of(as_it_comes) != expected
     assert values_of(history.by_partition(1)) == expected

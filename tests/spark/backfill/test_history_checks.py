@@ -11,7 +11,7 @@ import pytest
 
 from grete.errors import ConfigError
 from grete.protocol.ids import TopicPartition
-from grete.spark.backfill.history import read_files
+from grete.spark.backfill.history import read_history
 from grete.spark.backfill.history_checks import Accept, Accepted
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.checkpoints.snapshots import settled_fold
@@ -139,7 +139,7 @@ def test_json_keeps_the_text_of_keys_and_values(spark: "SparkSession", tmp_path:
     values = ['{"n":9007199254740993,"f":7.0,"z":null,"a":1}', "2.50", '{"a": [1, 2.5]}', '"text"', "true"]
     lines = [f'{{"key":{{"b":1,"a":2.0}},"value":{value},"timestamp":{at}}}' for at, value in enumerate(values)]
     (tmp_path / "history.jsonl").write_text("\n".join(lines))
-    rows = read_files(spark, str(tmp_path / "history.jsonl"), "events", 1).rows.orderBy("timestamp").collect()
+    rows = read_history(spark, str(tmp_path / "history.jsonl"), "events", 1).rows.orderBy("timestamp").collect()
     assert [bytes(row["value"]).decode() for row in rows] == [*values[:3], "text", "true"]
     assert {bytes(row["key"]) for row in rows} == {b'{"b":1,"a":2.0}'}
 
@@ -160,13 +160,13 @@ def test_files_of_several_topics(spark: "SparkSession", tmp_path: Path) -> None:
     for topic in ("events", "orders"):
         parquet(tmp_path / f"topic={topic}" / "0.parquet", numbers(3))
     with pytest.raises(ConfigError, match=r"has rows of topic orders .* is given as that of events"):
-        read_files(spark, str(tmp_path), "events", 1)
+        read_history(spark, str(tmp_path), "events", 1)
     for pattern in ("topic=*", "*", "topic={events,orders}/0.parquet", "topic=[eo]*"):
         with pytest.raises(ConfigError, match=r"has rows of topic orders .* is given as that of events"):
-            read_files(spark, str(tmp_path / pattern), "events", 1)
+            read_history(spark, str(tmp_path / pattern), "events", 1)
     for given in ("topic=events", "topic=events/*.parquet", "topic=e*"):
-        assert read_files(spark, str(tmp_path / given), "events", 1).rows.count() == 3
-    assert read_files(spark, str(tmp_path / "topic=orders" / "*"), "events", 1).rows.count() == 3  # its earlier name
+        assert read_history(spark, str(tmp_path / given), "events", 1).rows.count() == 3
+    assert read_history(spark, str(tmp_path / "topic=orders" / "*"), "events", 1).rows.count() == 3  # its earlier name
 
 
 def test_columns_that_only_newer_files_have(spark: "SparkSession", tmp_path: Path) -> None:
@@ -176,11 +176,11 @@ def test_columns_that_only_newer_files_have(spark: "SparkSession", tmp_path: Pat
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     headers = pa.array([[{"key": "trace", "value": b"x"}]], kind)
     pq.write_table(table.append_column("headers", headers), tmp_path / "1.parquet")
-    rows = read_files(spark, str(tmp_path), "events", 1).rows.orderBy("_path").collect()
+    rows = read_history(spark, str(tmp_path), "events", 1).rows.orderBy("_path").collect()
     assert [row["headers"] and [tuple(each) for each in row["headers"]] for row in rows] == [None, [("trace", b"x")]]
     pq.write_table(table.set_column(2, "timestamp", pa.array(["noon"])), tmp_path / "2.parquet")
     with pytest.raises(ConfigError, match=r"(?s)history .*Failed merging schemas.*timestamp: STRING"):
-        read_files(spark, str(tmp_path), "events", 1)
+        read_history(spark, str(tmp_path), "events", 1)
 
 
 @pytest.mark.parametrize(
@@ -197,9 +197,9 @@ def test_the_files_of_a_table_are_no_history(
     """Its folder has rows that were deleted, too: refused, as a whole and within, before anything is read."""
     table = tmp_path / folder
     path = parquet(table / "0.parquet", numbers(3))
-    read_files(spark, str(table), "events", 2)
+    read_history(spark, str(table), "events", 2)
     (table / mark).parent.mkdir()
     (table / mark).write_text("{}")
     for each in (str(table), path, str(table / "*.parquet")):
         with pytest.raises(ConfigError, match=f"a table of {name}"):
-            read_files(spark, each, "events", 2)
+            read_history(spark, each, "events", 2)

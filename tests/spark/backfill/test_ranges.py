@@ -13,9 +13,10 @@ from grete.protocol.commit import Commit, ExternalInput
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.spark.backfill.audit import check_whole
-from grete.spark.backfill.backfill import Wanted, sources_of
+from grete.spark.backfill.backfill import Wanted
 from grete.spark.backfill.plans import Tail
 from grete.spark.backfill.ranges import Cover, Ends, Until, check_placed, cover, parse_until
+from grete.spark.backfill.sources import sources_of
 from grete.spark.format.options import Where
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.checkpoints.snapshots import settled_fold
