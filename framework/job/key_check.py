@@ -1,4 +1,4 @@
-"""Stops a task whose input holds a key in another partition than the one where its state is.
+"""Stops a task whose input holds a key of another task: in another partition than the one where its state is.
 
 The first keys of an input show its partitioner (grete.core.graph.partitioners), which is then pinned in the job's
 metadata. From then on, of each batch one key in SAMPLE_STEP is compared, at least 4: murmur2 costs 1 to 2 µs a key in
@@ -56,11 +56,12 @@ class JobKeys:
         topics = self.job.topology().keyed_externals_of(stage.ordinal)
         if stage.partitions == 1 or not topics or not has_state(stage):
             return None
-        return KeyCheck(self, stage, [TopicPartition(topic, partition) for topic in topics])
+        read = self.job.topology().external_partitions(stage.ordinal, partition)
+        return KeyCheck(self, stage, [each for each in read if each.topic in topics])
 
-    def rescaled(self, stage: StageGraph) -> Rescaled | None:
-        """Return the rescale that gave the stage its partitions, None if there was none."""
-        return self._rescales.get(stage.name)
+    def rescaled(self, stage: StageGraph, topic: str) -> Rescaled | None:
+        """Return the rescale that gave the stage and this input of it their partitions, None if there was none."""
+        return None if topic in self.job.topology().counts else self._rescales.get(stage.name)
 
     def pin(self, topic: str, partitioner: Partitioner) -> Partitioner:
         """Pin a partitioner unless one is pinned; return the one that is."""
@@ -114,7 +115,7 @@ class KeyCheck:
 
     def _choose(self, partition: TopicPartition) -> None:
         """Choose how the keys of an input are looked at from now on."""
-        pinned, grown = self._keys.pinned.get(partition.topic), self._keys.rescaled(self._stage)
+        pinned, grown = self._keys.pinned.get(partition.topic), self._keys.rescaled(self._stage, partition.topic)
         if grown is not None and pinned is not Partitioner.OWN:
             placed = pinned or Partitioner.MURMUR2  # by which the rescale has placed the state
             self._looks[partition] = self._each(partition, placed, grown.ends.get(partition, 0))
@@ -127,8 +128,12 @@ class KeyCheck:
 
     # --- three ways to look ---
 
+    def _task_of(self, partition: TopicPartition) -> tuple[int, int]:
+        """Return the number of the task that reads a partition, and of how many: where keys belong, too (A2e)."""
+        return partition.partition % self._stage.partitions, self._stage.partitions
+
     def _recognizing(self, partition: TopicPartition) -> Look:
-        recognizer = Recognizer(partition.partition, self._stage.partitions)
+        recognizer = Recognizer(*self._task_of(partition))
 
         def look(offsets: Sequence[int], keys: Keys) -> None:
             if partition.topic in self._keys.pinned:  # by another task here
@@ -146,7 +151,7 @@ class KeyCheck:
 
     def _sampling(self, partition: TopicPartition, partitioner: Partitioner) -> Look:
         partition_by = partition_of if partitioner is Partitioner.MURMUR2 else crc32_partition_of
-        number, partitions, turn = partition.partition, self._stage.partitions, 0
+        (number, partitions), turn = self._task_of(partition), 0
 
         def look(offsets: Sequence[int], keys: Keys) -> None:
             nonlocal turn
@@ -161,7 +166,7 @@ class KeyCheck:
 
     def _each(self, partition: TopicPartition, partitioner: Partitioner, since: int) -> Look:
         partition_by = partition_of if partitioner is Partitioner.MURMUR2 else crc32_partition_of
-        number, partitions = partition.partition, self._stage.partitions
+        number, partitions = self._task_of(partition)
         known: set[bytes | None] = {None, b""}
 
         def look(offsets: Sequence[int], keys: Keys) -> None:
@@ -196,9 +201,10 @@ class KeyCheck:
         self._compare()
 
     def _misplaced(self, partition: TopicPartition, partitioner: Partitioner, at: KeyAt) -> None:
-        grown = self._keys.rescaled(self._stage)
+        grown = self._keys.rescaled(self._stage, partition.topic)
         before = None if grown is None else grown.before
-        self._complain(partition, misplaced(partition, self._stage.partitions, partitioner, at, before=before))
+        count = self._keys.job.count_of(partition.topic)
+        self._complain(partition, misplaced(partition, count, partitioner, at, before=before))
 
     def _compare(self) -> None:
         """Refuse inputs that bring the same key to different tasks; what comes from a stage is placed by murmur2."""

@@ -65,10 +65,10 @@ def missing_topics(
 def _check_counts(job: Job, log: Log) -> None:
     """Raise ConfigError if two inputs of a stage have different numbers of partitions: no number would suit it.
 
-    A broadcast input may have any number.
+    A broadcast input may have any number, and one with a number of its own that one.
     """
     for stage in job.stages:
-        inputs = job.topology().keyed_externals_of(stage.ordinal)
+        inputs = {*job.topology().keyed_externals_of(stage.ordinal)} - job.topology().counts.keys()
         found = {topic: count for topic in sorted(inputs) if (count := log.partitions(topic)) is not None}
         if len(set(found.values())) > 1:
             (fewest, low), (most, high) = (pick(found.items(), key=lambda item: item[1]) for pick in (min, max))
@@ -91,11 +91,21 @@ def _check_external(
             f"kafka-topics.sh --create --topic {topic} --partitions {needed}",
             topic=topic,
         )
+    stage = job.stages[ordinal]
+    if found is not None and found != needed and topic in job.topology().counts:
+        raise ConfigError(
+            f"topic {topic} has {found} partitions, and its declaration in job {job.name!r} says {needed}: write "
+            f"Topic(…, partitions={found}), which is to be a multiple of the partitions of stage {stage.name!r}, "
+            f"{stage.partitions}",
+            stage=stage.name,
+            topic=topic,
+        )
     if found is not None and found > needed and ran:
         raise ConfigError(more_partitions(topic, found, needed), topic=topic)
     if found is not None and found != needed:
-        stage = job.stages[ordinal]
         ways = [stage.declared_with(found)]
+        if found % needed == 0:
+            ways.append(f"for {needed} tasks that read several partitions each, Topic(…, partitions={found})")
         if stage.follows_job and len(job.stages) > 1:
             ways.append(f"for this stage alone, {stage.declared_with(found, alone=True)}")
         raise ConfigError(

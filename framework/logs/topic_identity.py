@@ -38,7 +38,8 @@ def more_partitions(topic: str, found: int, before: int) -> str:
     return (
         f"topic {topic} has {found} partitions, and the job has run with {before}: no task reads the new ones, and "
         f"keys go elsewhere. Stop its producers, and: grete rescale JOB --partitions={found}, once all records are "
-        f"processed; or write to a topic of another name, with {before} partitions. If each task reads all of it "
+        f"processed; or, if {found} is a multiple of the tasks that read it, keep these: Topic(…, partitions={found}); "
+        f"or write to a topic of another name, with {before} partitions. If each task reads all of it "
         "(broadcast=True), start the job again, and it reads the new ones, too"
     )
 

@@ -92,6 +92,6 @@ def test_a_topic_is_public_everywhere_or_nowhere() -> None:
 
         def process(self, record: Record[str, int]) -> None: ...
 
-    with pytest.raises(GraphError, match="topic 'counts' is public in one declaration and not in another"):
+    with pytest.raises(GraphError, match=r"topic 'counts' has public=.* in one declaration and .* in another"):
         Job("j", stages=[Count, Reads])
     assert list(Job("j", stages=[Count, Sums]).external_sinks()) == ["counts"]

@@ -54,6 +54,20 @@ def test_a_task_reads_all_partitions_of_a_broadcast_topic() -> None:
     assert (job.keyed_externals_of(0), job.keyed_externals_of(1)) == (("in",), ())
 
 
+def test_a_task_reads_the_partitions_whose_number_is_its_own_modulo_the_tasks() -> None:
+    """A topic with a number of its own has each of its partitions read by one task (A2e)."""
+    stages = (replace(JOB.stages[0], counts={"more": 9}), *JOB.stages[1:])
+    job = replace(JOB, stages=stages, external_inputs={0: ("in", "more", "whole")})
+    job = replace(job, broadcast={0: {"whole": 2}}, bootstrap={0: frozenset({"more"})})
+    more, whole = [TopicPartition("more", p) for p in (2, 5, 8)], [TopicPartition("whole", p) for p in range(2)]
+    task = wire(job, 0, 2)
+    assert task.external == (TopicPartition("in", 2), *more, *whole)
+    assert (task.bootstrap, task.grouped) == (tuple(more), frozenset({"more"}))
+    assert wire(JOB, 0, 2).grouped == frozenset()
+    read = [each for number in range(3) for each in wire(job, 0, number).external if each.topic == "more"]
+    assert sorted(read) == [TopicPartition("more", p) for p in range(9)]
+
+
 def test_a_task_has_a_name_an_id_and_a_changelog_partition() -> None:
     """ProducerId = stage ordinal × 65,536 + partition; the changelog has a partition per task (1.2)."""
     task = wire(JOB, 2, 1)

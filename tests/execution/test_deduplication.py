@@ -232,7 +232,7 @@ def test_what_cannot_drop_duplicates_is_refused() -> None:
 
         def process(self, record: Record[str, Any]) -> None: ...
 
-    with pytest.raises(GraphError, match="stage 'second' drops duplicates of topic 'inner', which stage 'first'"):
+    with pytest.raises(GraphError, match="stage 'second' reads topic 'inner' with deduplicate=, and stage 'first'"):
         Job("two", [First, Second])
     with pytest.raises(GraphError, match=r"deduplicate=3: need ById"):
         Job("third", [Third])

@@ -48,6 +48,28 @@ def in_order(
     return into, data
 
 
+def test_partitions_of_one_topic_have_no_order_among_them() -> None:
+    """A batch of the one that is behind comes whole, up to where another topic's next record is."""
+    data = MemoryLogData(lambda: 0)
+    log = MemoryLog(data)
+    stamps = {("p", 0): [1, 4, 9], ("p", 1): [2, 3, 8], ("q", 0): [5, 6]}
+    for topic, count in (("p", 2), ("q", 1)):
+        log.create_topic(topic, count)
+    ordered = [TopicPartition(*place) for place in stamps]
+    for partition in ordered:
+        for at in stamps[partition.topic, partition.partition]:
+            data.append(partition, None, b"x", at, None)
+    for grouped, found in (
+        ((), [[1], [2, 3], [4], [5, 6], [8], [9]]),
+        (("p",), [[1, 4], [2, 3], [5, 6], [8], [9]]),
+        (("p", "q"), [[1, 4], [2, 3], [5, 6], [8], [9]]),
+    ):
+        into = InputReader(log, ordered, 1_000, ordered=ordered, grouped=grouped)
+        for partition in ordered:
+            into.seek(partition, 0)
+        assert [stamps for _, stamps in runs(into)] == found
+
+
 def runs(into: InputReader) -> list[tuple[str, list[int]]]:
     """Return (topic, timestamps) of each batch that is left."""
     found = []

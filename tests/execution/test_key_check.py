@@ -277,6 +277,24 @@ def test_a_key_that_is_known_is_not_compared_again(world: World) -> None:
         read(check, *BY_MURMUR2, WRONG)
 
 
+WIDE = Topic("orders", key=utf8, value=int64, partitions=3 * PARTITIONS)
+
+
+def test_keys_of_another_task_halt_where_a_task_reads_several_partitions(world: World) -> None:
+    """A key may be in any of them: its state is in one task all the same (A2e). The error has the topic's numbers."""
+    stage = type("Add", (Add,), {"orders": Input(WIDE)})
+    job = Job("adding", stages=[stage], partitions=PARTITIONS)
+    check = world.keys(job).check_of(job.stages[0], 1)
+    assert check is not None
+    for number in (1, 5, 9):
+        read(check, *BY_MURMUR2[:100], partition=TopicPartition("orders", number))
+        with pytest.raises(Halted) as halted:
+            read(check, *[WRONG] * SAMPLE_STEP, partition=TopicPartition("orders", number))
+        right = partition_of(WRONG, 3 * PARTITIONS)
+        assert f"orders[{number}] offset 0: key {WRONG!r} belongs in partition {right}: " in str(halted.value)
+    assert world.pinned() == {"orders": MURMUR2}
+
+
 DETERMINISTIC = """
 from grete import Input, Job, Record, Store, Task, Topic, int64, utf8
 class Count(Task):

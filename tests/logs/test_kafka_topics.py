@@ -160,11 +160,11 @@ def test_one_replica_is_reported(kafka_broker: Broker, topic: str, caplog: pytes
 # --- a job ---
 
 
-def keeping(topic: str) -> Job:
-    """Return a job that reads one topic and keeps what it reads."""
+def keeping(topic: str, partitions: int | None = None) -> Job:
+    """Return a job of one task that reads one topic, with that number of partitions, and keeps what it reads."""
 
     class Keep(Task):
-        lines = Input(Topic(topic, key=utf8, value=utf8))
+        lines = Input(Topic(topic, key=utf8, value=utf8, partitions=partitions))
         kept = Store("kept", key=utf8, value=utf8)
 
         def process(self, record: Record[str, str]) -> None:
@@ -187,7 +187,7 @@ def work(kafka_broker: Broker, job: Job, directory: Path, until: int, then: Call
 
         def stop_in_time(_report: WorkerReport) -> None:
             committed = worker.drivers[0].core.commits.committed
-            if committed is not None and committed.external[0].offset >= until and not happened:
+            if committed is not None and sum(e.offset for e in committed.external) >= until and not happened:
                 happened.append((then or worker.stop)())
 
         worker.reports.send = stop_in_time
@@ -197,12 +197,15 @@ def work(kafka_broker: Broker, job: Job, directory: Path, until: int, then: Call
             worker.close()
 
 
-def say(kafka_broker: Broker, topic: str, count: int) -> None:
+def say(kafka_broker: Broker, topic: str, count: int, partition: int = 0) -> None:
     """Append records to the topic of a job."""
     with closing(KafkaLog(kafka_broker.bootstrap)) as writer:
-        writer.create_topic(topic, 1, plain=True)
+        if writer.partitions(topic) is None:
+            writer.create_topic(topic, 1, plain=True)
         now = time.time_ns() // 1_000_000
-        writer.produce(0, 0, [ExternalRecord(TopicPartition(topic, 0), b"k", b"%d" % n, now) for n in range(count)])
+        writer.produce(
+            0, 0, [ExternalRecord(TopicPartition(topic, partition), b"k", b"%d" % n, now) for n in range(count)]
+        )
         while not writer.poll():
             writer.wait(1_000)
 

@@ -275,7 +275,9 @@ def test_a_stream_between_stages_has_no_start() -> None:
 
         def process(self, record: Record[str, str]) -> None: ...
 
-    with pytest.raises(GraphError, match="start= for topic 'lines-copied', which stage 'copies' writes"):
+    with pytest.raises(
+        GraphError, match="reads topic 'lines-copied' with start=, and stage 'copies' of this job writes"
+    ):
         Job("j", stages=[copying("earliest").stages[0].task, Reads])
 
 

@@ -43,6 +43,7 @@ from tests.support.parity_topics import (
     prices,
     spread,
     told,
+    visits,
 )
 
 
@@ -261,6 +262,22 @@ class Timed(Task):
         self.out.send(f"{window.key} {window.start}", window.value)
 
 
+class Visits(Task):
+    """Reads two partitions in each task, and counts in windows."""
+
+    source = Input(visits)
+    sums = Store("sums", key=utf8, value=int64)
+    blocks = TumblingWindow("blocks", 70, key=utf8, value=int64)
+    out = Output(told("visits"))
+
+    def process(self, record: Record[str, int]) -> None:
+        self.sums.put(record.key, self.sums.get(record.key, 0) + record.value)
+        assert self.blocks.update(record.key, record.timestamp, lambda sum_: (sum_ or 0) + record.value), "late"
+
+    def on_window(self, window: Window[str, int]) -> None:
+        self.out.send(f"{window.key} {window.start}", window.value)
+
+
 class Row(NamedTuple):
     """A row of the table: what the tasks of these stages use. ``modes``: in which they are compared."""
 
@@ -281,6 +298,7 @@ ROWS = [
     Row("a stage with another number of partitions, a broadcast stream", [Spread, Unequal, Everywhere]),
     Row("`broadcast=`, `bootstrap=`", [Tables]),
     Row("`priority=`", [Alarms]),
+    Row("a topic with more partitions than tasks", [Visits]),
     Row("`start=`, `process_batch`", [Begun]),
     Row("`time=`, `out_of_order_ms=`", [Timed]),
     Row('`time="intake"`', [TakenIn], ["deterministic"], same=False),
@@ -290,7 +308,7 @@ ROWS = [
 
 
 # What the mode makes another matter: the order of records and timers, calls, clocks. Of the rest, one row.
-OF_THE_MODE = [row for row in ROWS if "aligned" not in row.modes or {Sums, Delay, Calls} & {*row.stages}]
+OF_THE_MODE = [row for row in ROWS if "aligned" not in row.modes or {Sums, Delay, Calls, Visits} & {*row.stages}]
 
 
 def job_of(mode: Mode, rows: Sequence[Row] = ROWS) -> Job:

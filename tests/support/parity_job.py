@@ -44,7 +44,7 @@ class ParityJob:
     def make(self, before: Sequence[Fed] = ()) -> None:
         """Make its topics; ``before``: records that are there before the job is."""
         for topic in self.read:
-            count = PRICE_PARTITIONS if topic == prices.name else self.job.partitions
+            count = PRICE_PARTITIONS if topic == prices.name else self.job.count_of(topic)
             self.log.create_topic(topic, count, plain=True)
         self.feed(before)
         prepare(self.job, self.log, self.directory, SETTINGS)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
-from tests.support.parity_topics import BEGIN_MS, PARTITIONS, alarms, events, prices
+from tests.support.parity_topics import BEGIN_MS, PARTITIONS, alarms, events, prices, visits
 
 PRICE_PARTITIONS = 3
 
@@ -23,6 +23,13 @@ def fed(begin: int, end: int) -> list[Fed]:
     return found + [(topic.name, key, 1, BEGIN_MS + 17 * end) for topic in (events, alarms) for key in "abcdef"]
 
 
+def fed_visits(begin: int, end: int) -> list[Fed]:
+    """Return visits of these numbers, as ``fed`` returns events: each partition of that topic is behind another."""
+    at = [BEGIN_MS + 17 * number + number % 5 for number in range(begin, end)]
+    found = [(visits.name, "abcdef"[number % 6], number % 7, at[number - begin]) for number in range(begin, end)]
+    return found + [(visits.name, key, 1, BEGIN_MS + 17 * end) for key in "abcdef"]
+
+
 def table() -> list[Fed]:
     """Return the prices, which are younger than all events of the history."""
     return [(prices.name, key, 3 + number, BEGIN_MS + 100_000_000) for number, key in enumerate("abcdef")]
@@ -30,7 +37,7 @@ def table() -> list[Fed]:
 
 def records_of(found: Sequence[Fed], suffix: str, shift_ms: int) -> list[ExternalRecord]:
     """Return rows as the log takes them, each in the partition of its key, later by ``shift_ms``."""
-    counts = {prices.name: PRICE_PARTITIONS}
+    counts = {prices.name: PRICE_PARTITIONS, visits.name: 2 * PARTITIONS}
     return [
         ExternalRecord(
             TopicPartition(f"{topic}{suffix}", partition_of(key.encode(), counts.get(topic, PARTITIONS))),

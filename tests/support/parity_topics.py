@@ -10,6 +10,7 @@ START_MS = BEGIN_MS + 1_200  # where the stage with start= begins: in the middle
 
 events = Topic("events", key=utf8, value=int64)  # key → number
 prices = Topic("prices", key=utf8, value=int64)  # key → price
+visits = Topic("visits", key=utf8, value=int64, partitions=2 * PARTITIONS)
 alarms = Topic("alarms", key=utf8, value=int64)
 spread = Topic("spread", key=utf8, value=int64)  # between the stages of two rows
 delayed = Topic("delayed", key=utf8, value=int64)  # the same

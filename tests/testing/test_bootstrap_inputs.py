@@ -108,7 +108,7 @@ def test_a_stream_cannot_be_read_first() -> None:
 
     with pytest.raises(
         GraphError,
-        match=r"stage 'wrong' reads topic 'sent' first \(bootstrap=True\), and stage 'send' of this job writes it: a "
-        r"stream between stages has no end while the job runs. Leave bootstrap= out, or let a job of its own write",
+        match=r"stage 'wrong' reads topic 'sent' with bootstrap=, and stage 'send' of this job writes it: a stream "
+        r"between stages has no end while the job runs. Leave bootstrap= out, .* or let a job of its own write 'sent'",
     ):
         Job("job", [Send, Wrong])

@@ -9,6 +9,7 @@ from grete.api.jobs.dropped import Dropped
 from grete.api.jobs.graph import StageGraph, checked_count, checked_name, describe, refuse_clashes
 from grete.api.jobs.log_names import check_log_names
 from grete.api.jobs.outside_arguments import refuse_outside_arguments
+from grete.api.jobs.topic_counts import check_counts, declared_counts
 from grete.api.jobs.versions import NEWEST, in_version
 from grete.api.serdes.serde import refuse_unread
 from grete.api.tasks.mode import Mode
@@ -112,12 +113,14 @@ class Job:
         return slice(first, first + self.stages[ordinal].partitions)
 
     def count_of(self, topic: str) -> int:
-        """Return with how many partitions the job makes a topic outside of it.
+        """Return with how many partitions the job makes a topic outside of it: as many as its declaration says.
 
-        A stage that reads it by partition has a task for each; else they are as many as the widest stage has tasks that
-        reads or writes it.
+        Else a stage that reads it by partition has a task for each; else they are as many as the widest stage has tasks
+        that reads or writes it.
         """
-        topology = self._topology
+        topology, declared = self._topology, declared_counts(self.stages)
+        if topic in declared:
+            return declared[topic]
         keyed = (stage for stage in self.stages if topic in topology.keyed_externals_of(stage.ordinal))
         reader = next(keyed, None)
         if reader is not None:
@@ -211,18 +214,14 @@ class Job:
                             f"(stage {stage.name!r}): declare the Topic once and share it",
                             stage=stage.name,
                         )
-                if topic.public != known.public:
-                    raise GraphError(
-                        f"topic {topic.name!r} is public in one declaration and not in another (stage {stage.name!r}): "
-                        "declare the Topic once and share it",
-                        stage=stage.name,
-                    )
-                if topic.null != known.null:
-                    raise GraphError(
-                        f"topic {topic.name!r} has null={known.null!r} in one declaration and {topic.null!r} in "
-                        f"another (stage {stage.name!r}): declare the Topic once and share it",
-                        stage=stage.name,
-                    )
+                for argument in ("public", "null", "partitions"):
+                    ours, theirs = getattr(topic, argument), getattr(known, argument)
+                    if ours != theirs:
+                        raise GraphError(
+                            f"topic {topic.name!r} has {argument}={theirs!r} in one declaration and {ours!r} in "
+                            f"another (stage {stage.name!r}): declare the Topic once and share it",
+                            stage=stage.name,
+                        )
             for topic in stage.dead_letters():
                 if topic.name in read:
                     raise GraphError(
@@ -255,7 +254,16 @@ class Job:
         refuse_clashes(
             "internal stream", (stream.topic for stream in streams), "rename a stage or topic: dots make them one"
         )
-        stages = tuple(Stage(stage.name, stage.ordinal, stage.partitions) for stage in self.stages)
+        counts = declared_counts(self.stages)
+        stages = tuple(
+            Stage(
+                each.name,
+                each.ordinal,
+                each.partitions,
+                {t: counts[t] for t in external.get(each.ordinal, ()) if t in counts.keys() - each.topics_broadcast()},
+            )
+            for each in self.stages
+        )
         deterministic = frozenset(stage.ordinal for stage in self.stages if stage.mode == "deterministic")
         timed = frozenset(stage.ordinal for stage in self.stages if stage.goes_by_time)
         first = {stage.ordinal: stage.topics_read_first() for stage in self.stages}
@@ -270,25 +278,8 @@ class Job:
     def _join(self) -> None:
         self._topology = self._build_topology()
         self.migrate(self.migrated)
-        self._check_readers()
+        check_counts(self.name, self.stages, self._topology)
         self.count_broadcast(lambda _topic: None)
-
-    def _check_readers(self) -> None:
-        """Refuse a topic from outside that stages of different numbers of tasks read by partition."""
-        readers: dict[str, StageGraph] = {}
-        for stage in self.stages:
-            for topic in self._topology.keyed_externals_of(stage.ordinal):
-                other = readers.setdefault(topic, stage)
-                if other.partitions != stage.partitions:
-                    raise GraphError(
-                        f"job {self.name!r}: stage {other.name!r} has {other.partitions} partitions and stage "
-                        f"{stage.name!r} has {stage.partitions}, and both read topic {topic!r} from outside, which has "
-                        "one number of them: give both stages the number of the topic; or let one of them read it and "
-                        "send each record on to the other; or, if it is small, read all of it in each task: "
-                        "Input(…, broadcast=True)",
-                        stage=stage.name,
-                        topic=topic,
-                    )
 
     def _refuse_cycles(self) -> None:
         """Raise GraphError naming a cycle: markers would go round it forever (a job is acyclic)."""

@@ -33,6 +33,9 @@ class Topic(Generic[K, V]):
     Args:
         null: The meaning of bytes in an input that the serde reads as None, such as JSON's text null. "refuse": the
             record cannot be decoded. "tombstone": it counts as null, a value as a tombstone, a key as none.
+        partitions: The number that a topic from outside has, if it is not the number of tasks that read it: a multiple
+            of that, and task n reads the partitions whose number modulo the number of tasks is n. None: as many as
+            tasks read it. A topic that the job makes gets this number.
     """
 
     name: str
@@ -40,9 +43,14 @@ class Topic(Generic[K, V]):
     value: Serde[V]
     public: bool = False
     null: Null = field(default="refuse", kw_only=True)
+    partitions: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Give a schema registry's serdes their subjects. Raises ConfigError: one is for stores only; no such null."""
+        """Give a schema registry's serdes their subjects. Raises ConfigError: an argument is none that it can be."""
+        if self.partitions is not None and (type(self.partitions) is not int or self.partitions < 1):
+            raise ConfigError(
+                f"topic {self.name}: partitions={self.partitions!r}: need a whole number above 0, or None"
+            )
         if self.null not in ("refuse", "tombstone"):
             raise ConfigError(f"topic {self.name}: null={self.null!r}: need 'refuse' or 'tombstone'")
         ends: tuple[End, End] = ("key", "value")

@@ -194,7 +194,8 @@ class Doctor:
                 "partitions",
                 topic,
                 f"{count:,}, the job has {use.partitions:,}",
-                f"declare partitions={count} in the job; a job that has run: grete rescale (docs/guides/upgrade.md)",
+                f"declare partitions={count} in the job, or for tasks that read several in the topic; a job that has "
+                "run: grete rescale (docs/guides/upgrade.md)",
                 well=count == use.partitions,
             )
         gone = [each.id for each in partitions if each.leader is None or each.leader.id < 0]

@@ -37,6 +37,7 @@ class TaskWiring:
     bootstrap: tuple[TopicPartition, ...] = ()  # of ``external``: read to their ends before all other inputs (A2c)
     starts: Mapping[TopicPartition, int] = field(default_factory=dict, hash=False)  # of ``external``: where it begins
     tasks: int = 1  # of the stage: as many write to each partition of ``outputs``
+    grouped: frozenset[str] = frozenset()  # the topics of ``external`` that it shares with other tasks (A2e)
     name: str = field(init=False)  # stage and partition
     is_source: bool = field(init=False)  # known from the others; asked for at each turn
 
@@ -95,4 +96,5 @@ def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:
         ),
         starts=topology.starts.get(stage, {}),
         tasks=topology.stages[stage].partitions,
+        grouped=frozenset(topology.stages[stage].counts),
     )

@@ -1,7 +1,7 @@
 """The job's graph as the protocol sees it: stages, streams and partition counts by number. Plain data."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from grete.protocol.ids import TopicPartition
@@ -9,11 +9,15 @@ from grete.protocol.ids import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage: ``ordinal`` is its index in the job and half of its tasks' producer ids (1.2)."""
+    """One stage: ``ordinal`` is its index in the job and half of its tasks' producer ids (1.2).
+
+    ``counts``: of topics from outside that may have more partitions than it has tasks, how many these are (A2e).
+    """
 
     name: str
     ordinal: int
     partitions: int
+    counts: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,6 @@ class Topology:
     known: frozenset[int] = frozenset()
     bootstrap: Mapping[int, frozenset[str]] = field(default_factory=dict, hash=False)  # absent: none
     broadcast: Mapping[int, Mapping[str, int]] = field(default_factory=dict, hash=False)  # absent: none
-
     starts: Mapping[int, Mapping[TopicPartition, int]] = field(default_factory=dict, hash=False)  # absent: the first
     migrated: int = 0
 
@@ -134,16 +137,29 @@ class Topology:
         return self.external_inputs.get(stage, ())
 
     def external_partitions(self, stage: int, partition: int) -> tuple[TopicPartition, ...]:
-        """Return a task's external partitions: its own of each topic, and all of a broadcast topic."""
+        """Return a task's external partitions: its own of each topic, and all of a broadcast topic.
+
+        Its own are those whose numbers are its own modulo the number of tasks, so a key has one task whatever the
+        number of partitions: that is a multiple (A2e).
+        """
         whole = self.broadcast.get(stage, {})
         return tuple(
             TopicPartition(topic, number)
             for topic in self.externals_of(stage)
-            for number in (range(whole[topic]) if topic in whole else (partition,))
+            for number in (range(whole[topic]) if topic in whole else self._own(stage, topic, partition))
         )
 
+    def _own(self, stage: int, topic: str, partition: int) -> Iterable[int]:
+        count = self.stages[stage].counts.get(topic)
+        return (partition,) if count is None else range(partition, count, self.stages[stage].partitions)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Topic from outside → partitions, of those that have a number that is not that of the tasks (A2e)."""
+        return {topic: count for stage in self.stages for topic, count in stage.counts.items()}
+
     def keyed_externals_of(self, stage: int) -> tuple[str, ...]:
-        """Return the external topics of which each task reads the partition of its keys: all but broadcast ones."""
+        """Return the external topics of which each task reads the partitions of its keys: all but broadcast ones."""
         return tuple(topic for topic in self.externals_of(stage) if topic not in self.broadcast.get(stage, {}))
 
     def is_source(self, stage: int) -> bool:

@@ -100,6 +100,7 @@ class TaskInputs:
             ordered=ordered,
             times=times.times,
             priorities=io.priorities,
+            grouped=() if wiring.keeps_time else wiring.grouped,  # else an idle partition's records would come late
         )
         self.holes = InputHoles()
         self.event_time = EventTimeOut(core, runner, self.reader, settings, times)

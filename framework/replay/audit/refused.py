@@ -70,6 +70,11 @@ def _why_not(job: Job, stage: StageGraph) -> str | None:
             "has several inputs, and which record came first is not recorded in aligned mode: "
             f"{_BATCH}, in the order of time"
         )
+    if any(_channels(job, stage, number) > 1 for number in range(stage.partitions)):
+        return (
+            "reads several partitions of a topic in each task, and which record came first is not recorded in aligned "
+            f"mode: {_BATCH}, in the order of time"
+        )
     if "wall" in stage.timers:
         return "has wall-clock timers, and between which records each has fired is not recorded in aligned mode"
     if "intake" in stage.topics_timed().values():

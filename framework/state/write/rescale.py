@@ -6,10 +6,12 @@ hard part of a rescale: a store's partition is that of the records that were pro
 they are looked at first.
 """
 
+import contextlib
+
 from grete.api.jobs.graph import StageGraph
 from grete.api.jobs.job import Job
 from grete.core.graph.task_topology import TaskWiring
-from grete.errors import ConfigError
+from grete.errors import ConfigError, GraphError
 from grete.job.key_metadata import placed_by
 from grete.job.metadata import pin_rescale
 from grete.logs.open_transactions import refuse_open
@@ -53,8 +55,9 @@ def partitions_of(log: JobLogReader, job: Job, stage: str | None = None) -> int:
     if last is None:
         raise ConfigError(f"job {job.name!r} has committed nothing yet: write the number of partitions into its code")
     for count in range(1, max(counts) + 1):
-        if last.fingerprint in job.of(count, stage).topology().fingerprints():
-            return count
+        with contextlib.suppress(GraphError):  # one that does not divide the partitions of an input: it was none
+            if last.fingerprint in job.of(count, stage).topology().fingerprints():
+                return count
     raise ConfigError(
         f"job {job.name!r} has run with other stages, or with more than the {max(counts)} partitions of its topics: "
         "rescale with the code it ran with"
@@ -106,9 +109,8 @@ def rescale(
             _note_ends(log, old, new, before, stage)
         check_inputs(log, [snapshot.commit for snapshot in lasts])
         written, entries = mover.write(routes, bulk_write)
-        changelog_positions = commit(
-            log, bulk_write, written, settings=settings, full=True, external=_to_come(log, new)
-        )
+        external = _to_come(log, new) | _moved(lasts, new)
+        changelog_positions = commit(log, bulk_write, written, settings=settings, full=True, external=external)
     except BaseException:
         give_up(log, bulk_write)
         raise
@@ -153,6 +155,7 @@ def _note_ends(log: JobLog, old: Job, new: Job, before: int, stage: str | None) 
     topology = old.topology()
     tasks = [task for task, now in _with_counts(old, new) if task[0].partitions != now]
     inputs = {each for graph, number in tasks for each in topology.external_partitions(graph.ordinal, number)}
+    inputs = {each for each in inputs if each.topic not in topology.counts}  # there keys stay in their partitions
     ends = {partition: end for partition, (_, end) in log.all_bounds(sorted(inputs)).items()}
     pin_rescale(log, new, before, ends, stage)
 
@@ -226,6 +229,12 @@ def _to_come(log: JobLogReader, new: Job) -> dict[TopicPartition, int]:
     return {
         partition: 0 for partition in sorted(wanted) if partition.partition >= (log.partitions(partition.topic) or 0)
     }
+
+
+def _moved(lasts: list[Snapshot], new: Job) -> dict[TopicPartition, int]:
+    """Return the positions in the topics whose partitions go from one task to another (A2e): all is read to its end."""
+    entries = (entry for last in lasts for entry in last.commit.external if entry.topic in new.topology().counts)
+    return {TopicPartition(entry.topic, entry.partition): entry.offset for entry in entries}
 
 
 def _grow_outside(log: JobLog, new: Job) -> None:

@@ -27,7 +27,7 @@ from tests.spark.backfill.scene import NOW_MS, Silent
 from tests.support import parity
 from tests.support.parity import ROWS, Row, job_of
 from tests.support.parity_job import SETTINGS, Outputs, ParityJob, State
-from tests.support.parity_records import Fed, fed, table
+from tests.support.parity_records import Fed, fed, fed_visits, table
 from tests.support.parity_topics import BEGIN_MS, FAR, PARTITIONS
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
 
-HISTORY, TAIL = fed(0, 150), fed(160, 240)
+HISTORY, TAIL = [*fed(0, 150), *fed_visits(0, 150)], [*fed(160, 240), *fed_visits(160, 240)]
 
 
 class Side(ParityJob):

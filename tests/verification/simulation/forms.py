@@ -4,10 +4,10 @@ import random
 from dataclasses import replace
 
 from grete.core.graph.task_topology import wire
-from grete.protocol.ids import split_producer_id
+from grete.protocol.ids import TopicPartition, split_producer_id
 from tests.verification.simulation.fault_plan import draw_drain_faults
-from tests.verification.simulation.feeds import as_tasks_see, expected_of, table_of
-from tests.verification.simulation.plan import NEVER_IDLE_MS, Plan, with_settings
+from tests.verification.simulation.feeds import as_tasks_see, expected_of, rows_of, table_of
+from tests.verification.simulation.plan import NEVER_IDLE_MS, Cut, Plan, with_settings
 from tests.verification.simulation.unkind import HELD_MS, MINUTES_MS, STRANGER_MS_MAX
 from tests.verification.simulation.window_kinds import TUMBLING, WINDOWS
 
@@ -25,6 +25,31 @@ def with_early_sinks(plan: Plan) -> Plan:
     early = {stage for stage in written if r.random() < 0.7}
     left = {stage: count for stage, count in plan.out_partitions.items() if stage not in early}
     return replace(with_settings(plan, sink_delivery="early"), files=plan.files | early, out_partitions=left)
+
+
+def with_grouped(plan: Plan, cut: Cut) -> Plan:
+    """Return the same job with topics from outside of more partitions than tasks, which each read several (A2e)."""
+    r, topology = random.Random(f"grouped {plan.seed}"), plan.topology
+    tasks = {topic: topology.stages[stage].partitions for stage, (topic, *_) in topology.external_inputs.items()}
+    counts = {topic: tasks[topic] * r.choice((1, 2, 2, 3)) for topic in sorted(tasks)}
+    rows = {
+        TopicPartition(topic, number): rows_of(r, int(topic.split(".")[1]), number)[: cut.records]
+        for topic, count in counts.items()
+        for number in range(tasks[topic], count)
+    }
+    stages = tuple(
+        replace(stage, counts={topic: counts[topic] for topic in topology.externals_of(stage.ordinal)})
+        for stage in topology.stages
+    )
+    topology = replace(topology, stages=stages)
+    edges = tuple((stream.producer, stream.consumer) for stream in topology.streams)
+    return replace(
+        plan,
+        topology=topology,
+        wirings={task: wire(topology, *split_producer_id(task)) for task in plan.wirings},
+        inputs={**plan.inputs, **rows},
+        expected=plan.expected | expected_of(edges, rows, {*plan.out_partitions, *plan.files}),
+    )
 
 
 def with_table(plan: Plan) -> Plan:

@@ -29,6 +29,7 @@ from tests.verification.simulation.forms import (
     with_event_time,
     with_expiry,
     with_forms,
+    with_grouped,
     with_joins,
     with_many_keys,
     with_numbers,
@@ -68,6 +69,7 @@ WITHOUT_REST = 33_000_000  # likewise, of sources that close no checkpoint unles
 WITHOUT_GATHERED = 36_000_000  # likewise, of outputs that wait for more
 WITHOUT_STRANGERS = 33_100_000  # likewise, of transactions that others have open in inputs
 BURSTS = range(36_000_000, 1_000_000_000)  # draw tasks of many timers; known seeds of before lie on both sides
+GROUPED = range(80_000_000, 1_000_000_000)  # draw topics of more partitions than tasks; known seeds lie on both sides
 WITHOUT_EARLY = 300  # likewise: in deterministic tasks no files get outputs ahead of commits
 
 
@@ -200,6 +202,8 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     plan = with_many_keys(plan) if has_many_keys else plan
     has_workers = seed >= WITHOUT_TABLES and random.Random(f"workers {seed}").random() < 0.3
     plan = with_workers(plan) if has_workers else plan
+    if seed in GROUPED and random.Random(f"with groups {seed}").random() < 0.5:
+        plan = with_grouped(plan, cut)
     has_table = seed >= WITHOUT_TABLES and not plan.damaged and random.Random(f"table {seed}").random() < 0.25
     plan = with_table(plan) if has_table and cut == WHOLE else plan
     has_packed = seed >= WITHOUT_PACKED and not has_table and random.Random(f"is packed {seed}").random() < 0.5

@@ -97,8 +97,8 @@ class Stages(NamedTuple):
             return history.by_partition(number, record_times(plan, job, topic))
         whole = job.topology().broadcast.get(stage.ordinal, {})
         parts = [
-            history.by_partition(whole.get(topic, number), record_times(plan, job, topic))
-            .mapInArrow(_cutter(plan, topic, task), DDL)
+            history.by_partition(whole.get(topic) or job.count_of(topic), record_times(plan, job, topic))
+            .mapInArrow(_cutter(plan, topic, task, number), DDL)
             .where(f"kind = {PIECE}")
             .select(*_PIECE_COLUMNS)
             for topic, history in histories.items()
@@ -151,8 +151,8 @@ def _runner(plan: StagePlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
     return run
 
 
-def _cutter(plan: StagePlan, topic: str, task: int | None) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return the cut of a partition's rows for a task; None: the one of the same number."""
+def _cutter(plan: StagePlan, topic: str, task: int | None, tasks: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Return the cut of a partition's rows for a task; None: the one of ``tasks`` that reads it live (A2e)."""
 
     def cut(batches: Iterable[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
@@ -161,6 +161,7 @@ def _cutter(plan: StagePlan, topic: str, task: int | None) -> Callable[[Iterable
         assert context is not None
         with carried():
             number = context.partitionId()
-            yield from cut_pieces(plan, TopicPartition(topic, number), number if task is None else task, batches)
+            reader = number % tasks if task is None else task
+            yield from cut_pieces(plan, TopicPartition(topic, number), reader, batches)
 
     return cut

@@ -11,9 +11,9 @@ from grete.execution.records.outputs import Outputs
 from grete.logs.open_transactions import HiddenInput
 from grete.protocol.commit import Commit, ExternalInput
 from grete.protocol.ids import TopicPartition
-from tests.verification.simulation.forms import with_broadcast, with_strangers, with_table
+from tests.verification.simulation.forms import with_broadcast, with_grouped, with_strangers, with_table
 from tests.verification.simulation.mutants.registry import mutant
-from tests.verification.simulation.plan import Plan
+from tests.verification.simulation.plan import WHOLE, Plan
 
 
 def _with_table(plan: Plan) -> Plan:
@@ -39,6 +39,28 @@ def broadcast_position_of_one(commit: Any) -> Any:
 
     def mistaken(self: ExternalInputs) -> tuple[ExternalInput, ...]:
         return tuple({entry.topic: entry for entry in commit(self)}.values())
+
+    return mistaken
+
+
+def _with_grouped(plan: Plan) -> Plan:
+    return plan if plan.topology.counts else with_grouped(plan, WHOLE)
+
+
+def _of_several_for_each_task(plan: Plan) -> bool:
+    wirings = _with_grouped(plan).wirings.values()
+    return any(len(wiring.external) > len({each.topic for each in wiring.external}) for wiring in wirings)
+
+
+@mutant(ExternalInputs, "resume", "position", "lost", "error", shows=_of_several_for_each_task, focus=_with_grouped)
+def grouped_rollback_of_one(resume: Any) -> Any:
+    """A rollback takes one partition of each topic back, though the task reads several of them (A2e)."""
+
+    def mistaken(self: ExternalInputs, commit: Commit, bounds: Bounds) -> None:
+        before = self.position
+        resume(self, commit, bounds)
+        first = {partition.topic: partition for partition in reversed(self.position)}
+        self.position |= {each: at for each, at in before.items() if each not in first.values()}
 
     return mistaken
 

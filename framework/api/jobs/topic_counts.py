@@ -1,0 +1,50 @@
+"""The partitions of topics from outside beside the tasks that read them: all records of a key need one task (A2e)."""
+
+from collections.abc import Sequence
+
+from grete.api.jobs.graph import StageGraph
+from grete.core.graph.topology import Topology
+from grete.errors import GraphError
+
+
+def declared_counts(stages: Sequence[StageGraph]) -> dict[str, int]:
+    """Return topic → partitions of those whose declaration says how many they have."""
+    topics = (t for stage in stages for t in (*stage.topics_read(), *stage.topics_written(), *stage.dead_letters()))
+    return {topic.name: topic.partitions for topic in topics if topic.partitions is not None}
+
+
+def check_counts(job: str, stages: Sequence[StageGraph], topology: Topology) -> None:
+    """Refuse a topic from outside whose keys would not each have one task in every stage that reads it by partition.
+
+    Raises GraphError: its number is no multiple of a stage's; or it has none, and stages of different numbers read it.
+    """
+    readers: dict[str, StageGraph] = {}
+    for stage in stages:
+        for topic in topology.keyed_externals_of(stage.ordinal):
+            count, other = topology.stages[stage.ordinal].counts.get(topic), readers.setdefault(topic, stage)
+            if count is not None and count % stage.partitions:
+                raise GraphError(
+                    f"job {job!r}: topic {topic!r} has {count} partitions (Topic(…, partitions={count})), and stage "
+                    f"{stage.name!r}, which reads it, has {stage.partitions}: each task reads equally many of them, so "
+                    f"that a key has one task whatever their number: {_ways(stage, count)}",
+                    stage=stage.name,
+                    topic=topic,
+                )
+            if count is None and other.partitions != stage.partitions:
+                raise GraphError(
+                    f"job {job!r}: stage {other.name!r} has {other.partitions} partitions and stage "
+                    f"{stage.name!r} has {stage.partitions}, and both read topic {topic!r} from outside, which has "
+                    "one number of them: say which, a multiple of both: Topic(…, partitions=…); or let one of them "
+                    "read it and send each record on to the other; or, if it is small, read all of it in each task: "
+                    "Input(…, broadcast=True)",
+                    stage=stage.name,
+                    topic=topic,
+                )
+
+
+def _ways(stage: StageGraph, count: int) -> str:
+    """Return the declarations with the nearest numbers that divide the topic's."""
+    divisors = [each for each in range(1, count + 1) if not count % each]
+    lower = max(each for each in divisors if each < stage.partitions or each == 1)
+    near = dict.fromkeys((lower, min((each for each in divisors if each > stage.partitions), default=lower)))
+    return f"write {' or '.join(stage.declared_with(each) for each in near)}"
