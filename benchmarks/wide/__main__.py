@@ -2,7 +2,8 @@
 
 Two stages (route by value, count by key), exactly once, a commit a second, two processes or threads, each cell on a
 broker of its own. ``records=400000`` measures a backlog instead of a steady load; ``PEERS=1`` has Kafka Streams beside
-it; ``settings=name=value;name=value`` are Grete's, ``client=…`` those of its Kafka clients. Linux only.
+it; ``tasks=4`` gives each of Grete's stages four tasks for all partitions. ``settings=name=value;name=value`` are
+Grete's, ``client=…`` those of its Kafka clients. Linux only.
 """
 
 import os
@@ -30,7 +31,7 @@ def main(given: Mapping[str, str]) -> None:
     warm_s, seconds = float(given.get("warm", 60)), float(given.get("seconds", 40))
     for partitions in map(int, given.get("partitions", "8,32,128").split(",")):
         for program in programs:
-            asked = Asked(program, partitions, interval_ms, processes, settings, client)
+            asked = Asked(program, partitions, interval_ms, processes, settings, client, int(given.get("tasks", 0)))
             with tempfile.TemporaryDirectory(prefix="grete-wide-") as name:
                 if records:
                     columns, worked = BACKLOG, backlog(asked, Path(name), records)

@@ -9,7 +9,7 @@ ROUTED = Topic("routed", key=utf8, value=utf8)
 
 
 class Route(Task):
-    clicks = Input(Topic("{given}", key=utf8, value=utf8))
+    clicks = Input(Topic("{given}", key=utf8, value=utf8, partitions={partitions}))
     out = Output(ROUTED)
 
     def process(self, record: Record[str, str]) -> None:
@@ -27,12 +27,12 @@ class Count(Task):
         self.out.send(record.key, count)
 
 
-job = Job("{name}", stages=[Route, Count], partitions={partitions})
+job = Job("{name}", stages=[Route, Count], partitions={tasks})
 """
 
 
-def written(folder: Path, name: str, topics: tuple[str, str], partitions: int) -> Path:
-    """Write the job of this name from the first topic to the second; return its file."""
+def written(folder: Path, name: str, topics: tuple[str, str], partitions: int, tasks: int) -> Path:
+    """Write the job of this name from the first topic to the second, with ``tasks`` a stage; return its file."""
     path = folder / "wide_job.py"
-    path.write_text(JOB.format(name=name, given=topics[0], counted=topics[1], partitions=partitions))
+    path.write_text(JOB.format(name=name, given=topics[0], counted=topics[1], partitions=partitions, tasks=tasks))
     return path
