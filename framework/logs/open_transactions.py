@@ -67,13 +67,13 @@ def stable_ends(
 class HiddenInput:
     """Tells a run whether it has read the records that open transactions hid from it.
 
-    The first look never says yes: the run may have asked for the ends of its inputs before, and a transaction may have
-    ended in between.
+    The run may have asked for the ends of its inputs before the first look, and a transaction may have ended in
+    between: so the ends are to have all that could be read at the first look.
     """
 
     def __init__(self, log: LogReader, partitions: Collection[TopicPartition], say: Callable[[str], None]) -> None:
         self._log, self._partitions, self._saying = log, partitions, Saying(say)
-        self._ends, self._is_first = dict[TopicPartition, int](), True
+        self._ends, self._least = dict[TopicPartition, int](), dict[TopicPartition, int]()
         self._looked_s = time.monotonic()
 
     @property
@@ -85,14 +85,12 @@ class HiddenInput:
         """Whether ``ends`` have all of it: it can be read now, or was taken back; else say what is awaited."""
         self._looked_s = time.monotonic()
         found = self._log.open_transactions(self._partitions)
-        is_first, self._is_first = self._is_first, False
+        self._least = self._least or {each: end for each, (_, end) in self._log.all_bounds(self._partitions).items()}
         self._ends = {each: there.end for each, there in found.items()} | self._ends
         hidden = {each: there for each, there in found.items() if there.offset < self._ends[each]}
         self._saying.look(hidden)
-        if is_first:
-            return False
-        now = self._log.all_bounds(self._ends)
-        return not hidden and all(end <= ends.get(each, 0) for each, (_, end) in now.items())
+        now = self._least | {each: end for each, (_, end) in self._log.all_bounds(self._ends).items()}
+        return not hidden and all(end <= ends.get(each, 0) for each, end in now.items())
 
 
 class Saying:
