@@ -95,8 +95,7 @@ def _check_external(
     if found is not None and found != needed and topic in job.topology().counts:
         raise ConfigError(
             f"topic {topic} has {found} partitions, and its declaration in job {job.name!r} says {needed}: write "
-            f"Topic(…, partitions={found}), which is to be a multiple of the partitions of stage {stage.name!r}, "
-            f"{stage.partitions}",
+            f"Topic(…, partitions={found}), a multiple of the {stage.partitions} tasks of stage {stage.name!r}",
             stage=stage.name,
             topic=topic,
         )

@@ -3,14 +3,13 @@
 from grete.api.jobs.graph import StageGraph
 from grete.errors import GraphError
 
-_TIME = "event time comes with the stream"
 _WHY = {
     "partitions": "a stream between stages has a partition for each task that reads it",
     "deduplicate": "between stages each record comes once",
     "bootstrap": "a stream between stages has no end while the job runs",
     "priority": "a checkpoint needs the records of all streams between stages, so none of them may wait",
     "start": "between stages every record is read",
-    **dict.fromkeys(("time", "out_of_order_ms", "idle_ms"), _TIME),
+    **dict.fromkeys(("time", "out_of_order_ms", "idle_ms"), "event time comes with the stream"),
 }
 
 

@@ -44,7 +44,5 @@ def check_counts(job: str, stages: Sequence[StageGraph], topology: Topology) -> 
 
 def _ways(stage: StageGraph, count: int) -> str:
     """Return the declarations with the nearest numbers that divide the topic's."""
-    divisors = [each for each in range(1, count + 1) if not count % each]
-    lower = max(each for each in divisors if each < stage.partitions or each == 1)
-    near = dict.fromkeys((lower, min((each for each in divisors if each > stage.partitions), default=lower)))
-    return f"write {' or '.join(stage.declared_with(each) for each in near)}"
+    divisors = sorted((n for n in range(1, count + 1) if not count % n), key=lambda n: abs(n - stage.partitions))
+    return f"write {' or '.join(stage.declared_with(each) for each in divisors[:2])}"

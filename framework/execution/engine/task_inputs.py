@@ -100,10 +100,10 @@ class TaskInputs:
             ordered=ordered,
             times=times.times,
             priorities=io.priorities,
-            grouped=() if wiring.keeps_time else wiring.grouped,  # else an idle partition's records would come late
         )
         self.holes = InputHoles()
         self.event_time = EventTimeOut(core, runner, self.reader, settings, times)
+        self.reader.apart = self._apart
         producers, lag_max = (
             Counter(partition for _, partition in wiring.channels),
             settings.downstream_lag_messages_max,
@@ -113,6 +113,11 @@ class TaskInputs:
         self.asked = 0  # the last checkpoint that the tasks before this one are asked to close (A9)
         self.end_due_ms = 0.0  # when to look whether the external inputs have ended
         self._core, self._mono_ms = core, io.mono_ms
+
+    def _apart(self, read: TopicPartition, other: TopicPartition) -> bool:
+        """Whether they share a topic, and the other one holds time back: else what it has at hand would come late."""
+        grouped = self._core.task.grouped
+        return read.topic == other.topic and read.topic in grouped and not self.event_time.is_idle(other)
 
     def next_batch(self) -> tuple[TopicPartition, list[LogRow]] | None:
         """Read on, after all that was read before is told. Raises OffsetOutOfRange."""

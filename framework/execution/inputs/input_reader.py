@@ -16,9 +16,9 @@ class InputReader:
     """Input partitions with their positions. A seek drops what was read ahead, so nothing stale can follow it.
 
     Of the ``ordered`` partitions it holds at most a batch each, and gives the rows of the one whose next timestamp is
-    the least, up to where another one's is; of a topic in ``grouped``, up to where another topic's is, since its
-    partitions have no order among them. One that has nothing to read holds back no other. One of a higher priority
-    comes before all that have a lower one, and what comes to it interrupts them.
+    the least, up to where another one's is, unless ``apart`` tells of the two that they have no order between them. One
+    that has nothing to read holds back no other. One of a higher priority comes before all that have a lower one, and
+    what comes to it interrupts them.
     """
 
     def __init__(
@@ -30,7 +30,6 @@ class InputReader:
         ordered: Sequence[TopicPartition] = (),
         times: Mapping[str, TimeOfRow] = MappingProxyType({}),
         priorities: Mapping[str, int] = MappingProxyType({}),
-        grouped: Collection[str] = (),
     ) -> None:
         """Read the partitions from where they are sought.
 
@@ -44,7 +43,8 @@ class InputReader:
         if self._ordered:
             self._turn.append(None)  # all of them take one turn
         self._position: dict[TopicPartition, int] = {}
-        self._times, self._grouped = times, grouped
+        self._times = times
+        self.apart: Callable[[TopicPartition, TopicPartition], bool] = lambda _read, _other: False
         self._priority = {partition: priorities.get(partition.topic, 0) for partition in self._ordered}
         self._highest = max(self._priority.values(), default=0)
         # rows, their times, the first that was not given
@@ -125,10 +125,7 @@ class InputReader:
         stop = len(rows)
         if self._priority[partition] < self._highest:
             stop = min(stop, start + GIVE_WAY_ROWS)
-        alone = partition.topic in self._grouped
-        others = [
-            head for head in heads[1:] if head[0] == heads[0][0] and not (alone and head[2].topic == partition.topic)
-        ]
+        others = [head for head in heads[1:] if head[0] == heads[0][0] and not self.apart(partition, head[2])]
         if others:
             bound = others[0][1]
             stop = next((i for i in range(start, stop) if times[i] > bound), stop)

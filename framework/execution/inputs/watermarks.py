@@ -85,6 +85,10 @@ class EventTimeOut:
         """An input is read again from elsewhere, or has brought something."""
         self._idle.active(partition, now_ms)
 
+    def is_idle(self, partition: TopicPartition) -> bool:
+        """Whether event time goes by an input, and does not wait for it now, or soon will not."""
+        return self._idle.is_idle(partition)
+
     def next_idle(self, now_ms: float) -> IdleInput | None:
         """Return an input that has brought nothing for a while (E4): once, until it is active again; None: none has.
 
@@ -156,6 +160,10 @@ class IdleInputs:
             self._since[partition] = now_ms
             self._left.pop(partition, None)
             self.due_ms = min(self.due_ms, now_ms + self._idle_ms[partition])
+
+    def is_idle(self, partition: TopicPartition) -> bool:
+        """Whether it was found idle, and has brought nothing since."""
+        return partition in self._idle_ms and partition not in self._since
 
     @property
     def active_partitions(self) -> int:
