@@ -23,6 +23,7 @@ from grete.core.aligned.task import TaskCore
 from grete.core.graph.task_topology import wire
 from grete.core.graph.topology import Stage, Stream, Topology
 from grete.core.limits import Limits
+from grete.ports import LogRow
 from grete.protocol.changelog import ChangelogHeader, ChangelogType
 from grete.protocol.changelog_position import encode_changelog_position
 from grete.protocol.commit import decode_commit, encode_commit
@@ -60,7 +61,8 @@ class Task:
         self._tell("start", on.Start(0, bytes(16), "here", 1, 0, None, bounds))
         for each in self.producers:
             history = (RollbackEntry(1, 0),)
-            self._tell("start", self._message(encode_rollback_marker(each, 1, 0, 1, self.wiring.fingerprint, history)))
+            marker = encode_rollback_marker(each, 1, 0, 1, self.wiring.fingerprint, history)
+            self._tell("start", self._messages([marker]))
         self.interval(0)
         self.us.clear()
 
@@ -69,9 +71,8 @@ class Task:
         checkpoint_id = FIRST_MS + number * INTERVAL_MS
         markers = [encode_marker(each, 1, checkpoint_id, 1, at_end=False) for each in self.producers]
         self._timed("decode of markers", lambda: [decode_marker(each) for each in markers])
-        *most, last = [self._message(marker) for marker in markers]
-        self._timed("core takes markers", lambda: [self.core.step(each) for each in most])
-        self._tell("core takes the last marker", last)
+        self._tell("core takes markers", self._messages(markers))
+        assert self.core.inputs.position[STREAM] == self._offset
         commit = self.core.commits.committed
         assert commit is not None
         assert commit.checkpoint_id == checkpoint_id
@@ -87,9 +88,10 @@ class Task:
         self.us[step].append((time.process_time_ns() - begun) / 1_000)
         return result
 
-    def _message(self, value: bytes) -> on.Message:
-        self._offset += 1
-        return on.Message(STREAM, self._offset - 1, FIRST_MS, value)
+    def _messages(self, values: Sequence[bytes]) -> on.Messages:
+        begin, self._offset = self._offset, self._offset + len(values)
+        rows = [LogRow(begin + at, FIRST_MS, FIRST_MS, None, value, None) for at, value in enumerate(values)]
+        return on.Messages(STREAM, rows)
 
     def _tell(self, step: str, event: on.Event) -> None:
         for action in self._timed(step, lambda: self.core.step(event)):

@@ -4,13 +4,14 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from grete.protocol._wire import check_range, check_room, check_size, pack, truncated, unknown_flags
+from grete.protocol._wire import check_range, check_room, check_size, pack, truncated, type_byte, unknown_flags
 from grete.protocol.envelope import HEADER_SIZE, Header, MessageType, decode_header_of, encode_header
 from grete.protocol.errors import DecodeError
 from grete.protocol.ids import RollbackEntry
 
 _AT_END = 1
 _MARKER = struct.Struct(">B")
+_WHOLE_MARKER, _FIRST = struct.Struct(">BiiqqB"), type_byte(MessageType.MARKER)
 _SEQ = struct.Struct(">q")  # the last field of a header
 _ROLLBACK_MARKER = struct.Struct(">qi")
 _ENTRY = struct.Struct(">iq")
@@ -83,6 +84,14 @@ def decode_marker(message: bytes, header: Header | None = None) -> Marker:
     if flags & ~_AT_END:
         raise unknown_flags("marker", flags, _AT_END)
     return Marker(header, bool(flags))
+
+
+def marker_fields(message: bytes) -> tuple[int, int, int, int, int] | None:
+    """Return producer, generation, checkpoint id, seq and flags of a checkpoint marker; None: it is something else.
+
+    No field is checked: for those who know the fields that they expect.
+    """
+    return _WHOLE_MARKER.unpack(message)[1:] if len(message) == _WHOLE_MARKER.size and message[0] == _FIRST else None
 
 
 def encode_rollback_marker(

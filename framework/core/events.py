@@ -6,6 +6,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from grete.errors import FrameworkError
+from grete.ports import LogRow
 from grete.protocol.changelog_position import ChangelogPosition
 from grete.protocol.ids import TopicPartition
 from grete.protocol.notes import CallsNote
@@ -86,6 +87,16 @@ class Message(Struct, frozen=True):
     offset: int
     append_time_ms: int
     value: bytes
+
+
+class Messages(Struct, frozen=True):
+    """The next messages of an internal input partition. The core takes some, one at least; its position says which.
+
+    ``rows`` need stay as they are only as long as the core is at it.
+    """
+
+    partition: TopicPartition
+    rows: Sequence[LogRow]
 
 
 class ExternalProcessed(Struct, frozen=True):
@@ -252,6 +263,7 @@ Event = (
     | ChangelogAppended
     | Acked
     | Message
+    | Messages
     | ExternalProcessed
     | Processed
     | Fired

@@ -18,6 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 # Events and actions that no story has, because they need more than one task or log: each has a test of its own.
 ELSEWHERE: dict[type, str] = {
     do.DropSpilled: "aligned/test_early_bound.py",
+    on.Messages: "aligned/test_quiet_markers.py",
     do.FindOutcome: "test_bulk_write.py",
     on.OutcomeFound: "test_bulk_write.py",
     do.FreezePart: "deterministic/test_write_ahead.py",

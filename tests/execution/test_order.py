@@ -21,6 +21,7 @@ FROM_OUTSIDE = {  # they answer nothing
     on.CheckpointObserved,
     on.InputGone,
     on.Message,
+    on.Messages,
     on.ExternalProcessed,
     on.InputRead,
     on.ExternalBatch,

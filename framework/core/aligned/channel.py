@@ -69,6 +69,11 @@ class Channel:
             position = min(position, self.skipped.offset)
         return ChannelCommit(self.producer, self.generation, checkpoint_id, self.included, position)
 
+    def expects(self, generation: int, seq: int, at_end: int) -> bool:
+        """Whether a marker agrees with all that came before it in this channel, and says nothing new of the end."""
+        same = generation == self.generation and seq == self.next_seq and at_end == self.ended
+        return same and self.skipped is None
+
     def check_announced(self, offset: int, header: Header) -> None:
         """Raise Halted if the rollback marker that announces this generation is missing: lost by the log (R2, 0011)."""
         if header.generation > self.generation:

@@ -66,6 +66,10 @@ class ChannelTotals:
             self._at_least = markers.count(self._least)
         return self._least
 
+    def awaits_others(self, channel: Channel) -> bool:
+        """Whether the least marker stays as it is, whatever a marker of this channel proves."""
+        return self._at_least > (channel.marker == self._least)
+
     @property
     def all_ended(self) -> bool:
         """Whether the inputs of all producers have ended."""

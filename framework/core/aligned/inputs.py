@@ -253,6 +253,7 @@ class Inputs:
     def commit(self, checkpoint_id: int) -> tuple[InputCommit, ...]:
         """Close ``checkpoint_id``: return where a restart must read again, and begin the next open write batch."""
         first = self.early.first_offsets()
+        assert bool(first) == bool(self.early.bytes), (self.name, first, self.early.bytes)
         inputs: dict[TopicPartition, tuple[int, list[ChannelCommit]]] = {
             partition: (position, []) for partition, position in self.position.items()
         }

@@ -16,6 +16,7 @@ from grete.core import events as on
 from grete.core.aligned.closing import AlignedClosing
 from grete.core.aligned.inputs import Inputs
 from grete.core.aligned.outputs import AlignedSender
+from grete.core.aligned.quiet_markers import next_message
 from grete.core.changelog.changelog_fold import extend_rollback_history
 from grete.core.changelog.ownership import Ownership
 from grete.core.commit_pipeline import CommitPipeline, FrozenCheckpoint
@@ -117,8 +118,8 @@ class TaskCore:
         """Take an event, return what must be done, in order. Raises Fenced, TransientError, Halted, ConfigError."""
         actions: list[do.Action] = []
         match event:
-            case on.Message():
-                actions = self._message(event)
+            case on.Message() | on.Messages():
+                actions = self._read(event)
             case on.Processed():
                 self._processing, self.closing.open_bytes = False, event.open_bytes
             case on.OutputFrames():
@@ -137,7 +138,8 @@ class TaskCore:
             case on.ChangelogAppended():
                 actions = self._appended(event)
             case on.Applied():
-                actions = self._applied()
+                actions = self.commits.applied()
+                actions += self._announce() if self.status is TaskStatus.GENESIS else []
             case on.ChangelogRow() | on.ChangelogEnd() | on.OutcomeFound():
                 actions = self._valid(*self.changelog.read(event))
             case on.InputGone(error):
@@ -245,6 +247,10 @@ class TaskCore:
         self.seen["rollbacks during a commit"] += self.inputs.taken_back and self.commits.pending is not None
         return [] if action is None else [action]
 
+    def _read(self, event: on.Message | on.Messages) -> list[do.Action]:
+        message = next_message(self.inputs, event, self.frozen, stopping=self.closing.stopping)
+        return [] if message is None else self._message(message)
+
     def _process(self, action: do.Process) -> list[do.Action]:
         self._processing = self.idleness.news = True
         return [action]
@@ -271,9 +277,8 @@ class TaskCore:
 
     def _freeze(self, checkpoint_id: int) -> list[do.Action]:
         """Close the checkpoint, outputs and all: its commit begins (A8)."""
-        self.seen["commits over several checkpoints"] += (
-            0 < self.frozen < checkpoint_id - self.limits.checkpoint_interval_ms
-        )
+        several = 0 < self.frozen < checkpoint_id - self.limits.checkpoint_interval_ms
+        self.seen["commits over several checkpoints"] += several
         inputs = self.inputs.commit(checkpoint_id)
         self.frozen = checkpoint_id
         self.idleness.froze(checkpoint_id)
@@ -297,13 +302,8 @@ class TaskCore:
         if self.inputs.totals.skipping:  # back to the positions of this commit, as after a restart (A5)
             self.seen["seeks back"] += 1
             self.inputs.rewind(inputs)
-            seeks = [do.Seek(partition, offset) for partition, offset in self.inputs.position.items()]
-            actions += [do.ClearSpill(), *seeks]
+            actions += [do.ClearSpill(), *(do.Seek(*at) for at in self.inputs.position.items())]
         return actions + self.changelog.commit()
-
-    def _applied(self) -> list[do.Action]:
-        actions = self.commits.applied()
-        return actions + self._announce() if self.status is TaskStatus.GENESIS else actions
 
     # --- rollback, stop ---
 

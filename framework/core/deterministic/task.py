@@ -190,7 +190,9 @@ class DeterministicCore:
             case on.Start():
                 self._mono_ms = event.mono_ms
                 return self.start_up.begin(event)
-            case on.Processed() | on.Fired() | on.OutputFrames() | on.CheckpointObserved():  # pragma: no branch
+            case (
+                on.Messages() | on.Processed() | on.Fired() | on.OutputFrames() | on.CheckpointObserved()
+            ):  # pragma: no branch
                 raise AssertionError(f"{self.task.name}: {event} does not belong in deterministic mode")
         return actions + self._pump()
 

@@ -209,12 +209,13 @@ class AlignedMode:
 
     def _tell_messages(self, partition: TopicPartition) -> None:
         """Tell the core of messages, up to the first of which something comes: of most markers nothing does."""
-        parts, batch, core = self._parts, self._batch, self._parts.core
+        parts, batch, core = self._parts, self._batch, self._core
         while batch:
             if self._due.hold(batch[0].value or b""):
                 break
-            row = batch.popleft()
-            parts.tell(on.Message(partition, row.offset, row.append_time_ms, row.value or b""))
+            parts.tell(on.Messages(partition, [batch[0]] if self._due.left else batch))
+            while batch and batch[0].offset < core.inputs.position[partition]:
+                batch.popleft()
             if parts.todo or not core.wants_input:
                 break
         if not batch:

@@ -41,6 +41,8 @@ def event_text(event: on.Event, name: TaskName) -> str | None:
         return None
     if type(event) in PLAIN:
         return PLAIN[type(event)]
+    if isinstance(event, on.Messages):  # the first of them
+        event = on.Message(event.partition, event.rows[0].offset, 0, event.rows[0].value or b"")
     match event:
         case on.Start(changelog_position=changelog_position):
             return "starts" + (

@@ -121,6 +121,12 @@ def markers_uncounted(_proves: Any) -> Any:
     return lambda self, channel, *proved: channel.proves(*proved)
 
 
+@mutant(Channel, "expects", "at end", "liveness", "core", "checkpoint", shows=_aligned)
+def ends_overlooked(expects: Any) -> Any:
+    """Of markers that are taken together none says that a producer's inputs have ended, or have not (A2b)."""
+    return lambda self, generation, seq, at_end: expects(self, generation, seq, self.ended)
+
+
 @mutant(module, "is_rolled_back", "rolled back", "halted", "lost", "duplicate", shows=_aligned)
 def newest_generation_only(is_rolled_back: Any) -> Any:
     """Only the newest rollback marker decides what is rolled back, not the whole rollback history (R3)."""
