@@ -8,7 +8,6 @@ from grete.batch.channels import channels_of
 from grete.batch.history_task import HistoryTask
 from grete.batch.logical_order import LogicalOrder, recorded_order
 from grete.batch.record_order import pieces_of_rows
-from grete.batch.task import BatchTask
 from grete.errors import ConfigError
 from grete.execution.calls.kept_results import is_kept
 from grete.execution.job_task import JobTask
@@ -17,6 +16,7 @@ from grete.logs.memory import MemoryLog
 from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
+from grete.spark.backfill.run.batch_task import BatchTask
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.recorded_task import recorded_task
 from grete.testing import Kit

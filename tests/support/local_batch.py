@@ -12,7 +12,6 @@ from grete.batch.history_task import HistoryTask
 from grete.batch.logical_order import LogicalOrder
 from grete.batch.passes import LiveTime
 from grete.batch.record_order import Piece, before_others, piece_of_message, pieces_of_rows
-from grete.batch.task import BatchTask, StateRow
 from grete.core.deterministic.logical_watermarks import NEVER
 from grete.execution.job_task import JobTask
 from grete.execution.task_code.record_times import order_of
@@ -20,6 +19,7 @@ from grete.execution.timing.event_time import OUTSIDE
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition, producer_id
 from grete.settings import Settings
+from grete.spark.backfill.run.batch_task import BatchTask, StateRow
 
 
 @dataclass

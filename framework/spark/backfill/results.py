@@ -7,7 +7,6 @@ from typing import Any
 from grete.api.jobs.graph import RESERVED_STORES
 from grete.api.jobs.job import Job
 from grete.batch.passes import LiveTime
-from grete.batch.task import StateRow
 from grete.execution.build import store_names
 from grete.execution.calls.kept_results import is_kept
 from grete.execution.deterministic.announced_time import AnnouncedTime
@@ -17,6 +16,7 @@ from grete.execution.timing.reserved_stores import EVENT_TIME, STREAM_TIME
 from grete.job.directory import JobDirectory
 from grete.protocol.changelog_position import ChangelogPosition
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
+from grete.spark.backfill.run.batch_task import StateRow
 from grete.spark.backfill.schema import STATE, batch
 from grete.spark.telling import Telling
 from grete.state.read.checkpoints.snapshots import Entries, Snapshot, contents, segments

@@ -20,7 +20,6 @@ from grete.batch.history_task import HistoryTask
 from grete.batch.logical_order import LogicalOrder, recorded_order
 from grete.batch.passes import HISTORY_ALONE
 from grete.batch.record_order import Piece, piece_of_message
-from grete.batch.task import BatchTask
 from grete.core.deterministic.logical_watermarks import NEVER
 from grete.core.graph.task_topology import wire
 from grete.execution.job_task import JobTask
@@ -34,6 +33,7 @@ from grete.spark.backfill.blocks import TimesOf
 from grete.spark.backfill.file_rows import FileRows
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
 from grete.spark.backfill.results import Recorded, counted, handed_on, write
+from grete.spark.backfill.run.batch_task import BatchTask
 from grete.spark.backfill.run.carried_errors import carried
 from grete.spark.backfill.run.external_pieces import external_pieces
 from grete.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, batch
