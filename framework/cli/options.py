@@ -161,6 +161,7 @@ class HistoryOptions(NamedTuple):
     accept: AcceptOption = None
     cluster: Cluster = LOCAL
     work: Work = None
+    as_json: AsJson = False
 
 
 class PageOptions(NamedTuple):

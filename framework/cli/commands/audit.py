@@ -5,27 +5,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from grete.api.jobs.job import Job
 from grete.cli.commands.audit_follow import follow_job
 from grete.cli.job_command import job_command
 from grete.cli.job_target import JobTarget, NamedJob
-from grete.cli.options import AsJson, HistoryOptions
-from grete.cli.output.patient_output import standard_output
+from grete.cli.options import HistoryOptions
+from grete.cli.output.patient_output import standard_error, standard_output
 from grete.cli.output.progress import Screen, of_stages
+from grete.cli.output.reading import print_json
 from grete.cli.output.tables import print_table
 from grete.errors import ConfigError, ExitCode
 from grete.job.metadata import pinned_settings
 from grete.replay.audit.refused import refuse_losses
 from grete.spark import require_extra
-from grete.state.read.shown import printable
 
 if TYPE_CHECKING:
-    from grete.spark.backfill.audit import Audited, StateDifference
+    from grete.spark.backfill.audit import Audited
 
-CELL_CHARS = 60  # of a key or value: three of them fit on a wide terminal
 app = typer.Typer(add_completion=False)
 MakeCalls = Annotated[
     bool,
@@ -69,19 +66,18 @@ def audit(
     follow: Follow = False,
     share: Share = 1.0,
     http: MetricsAddress = None,
-    json: AsJson = False,
 ) -> ExitCode:
     """Compute a job's state again from its inputs, on Spark, and compare it key by key; exit 1 if it differs."""
     if follow:
-        if history != HistoryOptions() or make_calls:
+        if history._replace(as_json=False) != HistoryOptions() or make_calls:
             raise ConfigError(
                 "--follow goes on from the newest checkpoint, without Spark: leave --from, --map, --max-refused, "
                 "--accept, --make-calls, --spark and --work out"
             )
-        same = follow_job(named, share=share, http=http, as_json=json)
+        same = follow_job(named, share=share, http=http, as_json=history.as_json)
     else:
-        if share != 1 or http is not None or json:
-            raise ConfigError("--share, --http and --json are for an audit that goes on: add --follow")
+        if share != 1 or http is not None:
+            raise ConfigError("--share and --http are for an audit that goes on: add --follow")
         same = _compare(named, history, makes_calls=make_calls)
     return ExitCode.DONE if same else ExitCode.FAILED
 
@@ -92,8 +88,9 @@ def _compare(named: NamedJob, history: HistoryOptions, *, makes_calls: bool) -> 
     from grete.cli.spark_work import wanted_of
     from grete.spark.backfill.audit import audit as audit_job
     from grete.spark.session import local_session
+    from grete.spark.shown_differences import plain_difference
 
-    screen = Screen(Console(file=standard_output()))
+    screen = Screen(Console(file=standard_error() if history.as_json else standard_output()))
     with named.read() as (job, log):
         job_directory = named.place(job, make=False)
         made = [path for path in (job_directory.directory / "spark", job_directory.directory) if not path.exists()]
@@ -109,6 +106,10 @@ def _compare(named: NamedJob, history: HistoryOptions, *, makes_calls: bool) -> 
             for path in made:  # where Spark's stages kept their rows; what is in use stays
                 with contextlib.suppress(OSError):
                     path.rmdir()
+    for each in (*result.account.files, *result.account.inputs) if history.as_json else ():
+        print_json(each)
+    for difference in result.differences if history.as_json else ():
+        print_json(plain_difference(job, difference))
     return tell_audit(screen, job, result, aligned=aligned)
 
 
@@ -116,6 +117,11 @@ def tell_audit(screen: Screen, job: Job, result: "Audited", *, aligned: bool) ->
     """Print what an audit has found; return whether nothing differs."""
     keys = sum(report.keys for report in result.reports)
     records = sum(report.records for report in result.reports)
+    from grete.spark.backfill.shown_account import tables
+    from grete.spark.shown_differences import table_of_differences
+
+    for table in tables(result.account):
+        print_table(screen.console, table)
     screen.say(
         f"{job.name}: checkpoint {result.checkpoint_id}: {keys:,} keys recomputed from {records:,} "
         f"records{of_stages(job)}: " + ("nothing differs" if not result.wrong else f"{result.wrong:,} keys differ")
@@ -123,32 +129,9 @@ def tell_audit(screen: Screen, job: Job, result: "Audited", *, aligned: bool) ->
     if result.left_out:
         screen.say(f"not compared: {', '.join(result.left_out)}, for the reasons above")
     if result.wrong:
-        table = Table("stage", "partition", "store", "key", "in the changelog", "recomputed")
-        for difference in result.differences:
-            table.add_row(*_row(job, difference))
-        print_table(screen.console, table)
+        print_table(screen.console, table_of_differences(job, result.differences))
         if result.wrong > len(result.differences):
             screen.say(f"… and {result.wrong - len(result.differences):,} more")
         if not aligned:
             screen.say("The job runs at least once: records that were repeated after a crash are counted again.")
     return not result.wrong
-
-
-def _row(job: Job, difference: "StateDifference") -> list[Text]:
-    """Return the cells of a difference: decoded, where the store is one of the user's."""
-    stage = job.stage(difference.stage)
-    stores = stage.all_stores()
-    declared = next((store for store in stores if store.name == difference.store), None)
-
-    def cell(raw: bytes | None, *, key: bool = False) -> Text:
-        if raw is None:
-            return Text("–")
-        try:
-            value = raw if declared is None else (declared.key if key else declared.value).decode(raw)
-        except Exception:  # noqa: BLE001  # a serde may raise anything; the bytes are shown then
-            value = raw
-        text = printable(repr(value))
-        return Text(text if len(text) <= CELL_CHARS else text[:CELL_CHARS] + "…")
-
-    where = Text(difference.stage), Text(str(difference.partition)), Text(difference.store)
-    return [*where, cell(difference.key, key=True), cell(difference.found), cell(difference.expected)]

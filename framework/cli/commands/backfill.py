@@ -13,8 +13,10 @@ from grete.api.jobs.job import Job
 from grete.cli.job_command import job_command
 from grete.cli.job_target import JobTarget, NamedJob
 from grete.cli.options import LOCAL, HistoryOptions
-from grete.cli.output.patient_output import standard_output
+from grete.cli.output.patient_output import standard_error, standard_output
 from grete.cli.output.progress import Screen, counted, of_stages
+from grete.cli.output.reading import print_json
+from grete.cli.output.tables import print_table
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory, directory_of
 from grete.spark import require_extra
@@ -55,7 +57,7 @@ def backfill(
         raise ConfigError("--resume and --abort: choose one")
     require_extra()
     if resume or abort:
-        if history._replace(cluster=LOCAL, work=None) != HistoryOptions() or until:
+        if history._replace(cluster=LOCAL, work=None, as_json=False) != HistoryOptions() or until:
             raise ConfigError(f"--{'resume' if resume else 'abort'} settles a backfill that has died: give it alone")
         _settle(named.target(), counts=resume)
         return
@@ -67,7 +69,7 @@ def backfill(
             f"--from is missing: a path of Parquet or JSON files, or {LOG} for the records that the log still holds"
         )
     found = named.target()
-    _fill(found, wanted_of(found, history, outputs=outputs), until, history.cluster)
+    _fill(found, wanted_of(found, history, outputs=outputs), until, history)
 
 
 def _settle(found: JobTarget, *, counts: bool) -> None:
@@ -79,20 +81,22 @@ def _settle(found: JobTarget, *, counts: bool) -> None:
     screen.say("there is no backfill to settle" if settled is None else _settled(*settled))
 
 
-def _fill(found: JobTarget, wanted: "Wanted", until: str | None, cluster: str) -> None:
+def _fill(found: JobTarget, wanted: "Wanted", until: str | None, history: HistoryOptions) -> None:
     """Backfill a job. Raises ConfigError, TaskError, Fenced, Halted."""
     from grete.spark.backfill.backfill import backfill as backfill_job
     from grete.spark.backfill.ranges import parse_until
     from grete.spark.session import local_session
 
-    screen = Screen(Console(file=standard_output()))
+    screen = Screen(Console(file=standard_error() if history.as_json else standard_output()))
     with contextlib.closing(found.job_directory.open_log()) as log:
         prepare(found.job, log, found.job_directory, found.settings)
         begun_s, upto = time.monotonic(), parse_until(until, found.job)
-        spark = local_session(cluster)
+        spark = local_session(history.cluster)
         with screen:
             done = backfill_job(spark, wanted, upto, log, screen)
         _tell(screen, found, done, time.monotonic() - begun_s, outputs=wanted.outputs)
+    for each in (*done.account.files, *done.account.inputs) if history.as_json else ():
+        print_json(each)
 
 
 def _settled(bulk_write_id: str, counts: bool) -> str:
@@ -100,6 +104,8 @@ def _settled(bulk_write_id: str, counts: bool) -> str:
 
 
 def _tell(screen: Screen, found: JobTarget, done: "Done", seconds: float, *, outputs: bool) -> None:
+    from grete.spark.backfill.shown_account import tables
+
     job = found.job
     first = sum(report.records + report.refused for report in done.reports)
     keys = sum(report.keys for report in done.reports)
@@ -107,7 +113,7 @@ def _tell(screen: Screen, found: JobTarget, done: "Done", seconds: float, *, out
         f"{job.name}: {counted(first, 'record')}{of_stages(job)}, {counted(keys, 'key')} in {seconds:.1f} s, "
         f"checkpoint {done.bulk_write.checkpoint_id}"
     )
-    repeats = sum(report.repeats for report in done.reports)
+    repeats = sum(each.twice for each in done.account.inputs)
     letters = sum(report.letters for report in done.reports)
     sent = sum(report.outputs for report in done.reports)
     if repeats:
@@ -120,6 +126,8 @@ def _tell(screen: Screen, found: JobTarget, done: "Done", seconds: float, *, out
         screen.say(f'dropped, because processing failed (errors="drop"): {failed:,}')
     if sent - letters and not outputs:
         screen.say(f"{sent - letters:,} outputs to topics belong to the history, and are not written again")
+    for table in tables(done.account):
+        print_table(screen.console, table)
     for partition, offset in sorted(done.cover.resume.items()):
         screen.say(f"  {partition}: goes on from offset {offset:,}")
     screen.say(f"Start it: {Path(sys.argv[0]).name} up {found.reference}{_options(found.job_directory, job)}")

@@ -11,10 +11,10 @@ from grete.batch.check import check_calls, left_out
 from grete.errors import ConfigError
 from grete.ports import JobLogReader, LogReader
 from grete.protocol.ids import split_producer_id
-from grete.spark.backfill.backfill import Plans, Wanted, check_starts, histories_of
-from grete.spark.backfill.history_checks import check_reports
+from grete.spark.backfill.backfill import Plans, Wanted, accounted, check_starts, histories_of
 from grete.spark.backfill.plans import BackfilledTask, TaskInput
 from grete.spark.backfill.ranges import check_placed, cover
+from grete.spark.backfill.reconciled import HistoryAccount
 from grete.spark.backfill.run.stages import Stages
 from grete.spark.backfill.schema import STATE
 from grete.spark.telling import Telling, Watching
@@ -46,13 +46,17 @@ class StateDifference(NamedTuple):
 
 
 class Audited(NamedTuple):
-    """The result of an audit: the number of keys that differ, and the first of them. ``left_out``: stage → why."""
+    """The result of an audit: the number of keys that differ, and the first of them. ``left_out``: stage → why.
+
+    ``account``: what was taken of the history.
+    """
 
     checkpoint_id: int
     reports: list[BackfilledTask]
     wrong: int
     differences: list[StateDifference]
     left_out: dict[str, str]
+    account: HistoryAccount
 
 
 def audit(
@@ -107,14 +111,14 @@ def audit(
                 lambda name: telling.say(f"stage {name} …"),
                 left_out=reasons,
             )
-            check_reports(log, job, reports, covered.begins, wanted.accepted)
+            account = accounted(log, wanted, reports, histories, covered, settled)
             for stage in compared:
                 rows, room = stages.rows(stage, STATE), SHOWN_MAX - len(differences)
                 differences += (shown := list(_shown(stage, rows, room)))
                 wrong += len(shown) if len(shown) < room else rows.count()
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return Audited(_checkpoint_of(found), reports, wrong, differences, reasons)
+    return Audited(_checkpoint_of(found), reports, wrong, differences, reasons, account)
 
 
 def _checkpoint_of(found: Sequence[Snapshot]) -> int:

@@ -17,11 +17,12 @@ from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.execution.build import store_names, writes_outside
 from grete.job.directory import JobDirectory
-from grete.ports import ExternalRecord, JobLog
+from grete.ports import ExternalRecord, JobLog, LogReader
 from grete.protocol.changelog_position import ChangelogPosition
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
+from grete.spark.backfill.file_rows import by_partition
 from grete.spark.backfill.history import TopicHistory, read_history
 from grete.spark.backfill.history_checks import (
     Accepted,
@@ -35,6 +36,7 @@ from grete.spark.backfill.history_checks import (
 )
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
 from grete.spark.backfill.ranges import Cover, Ends, Until, check_placed, cover
+from grete.spark.backfill.reconciled import HistoryAccount, reconciled
 from grete.spark.backfill.results import leave_files
 from grete.spark.backfill.run.stages import Stages, has_one_channel
 from grete.spark.backfill.schema import OUTPUT
@@ -80,6 +82,7 @@ class Done(NamedTuple):
     bulk_write: BulkWrite
     cover: Cover
     reports: list[BackfilledTask]
+    account: HistoryAccount
 
 
 def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, telling: Telling) -> Done:
@@ -104,7 +107,7 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, t
                 lambda stage: plans.of(stage, bulk_write.checkpoint_id, bulk_write=bulk_write),
                 lambda name: telling.say(f"stage {name} …"),
             )
-        check_reports(log, wanted.job, reports, covered.begins, wanted.accepted)
+        account = accounted(log, wanted, reports, histories, covered, settled)
         kept, now = (
             JobDirectory(wanted.where.directory).history(),
             covered_by(wanted.job, taken_of(reports), covered, ends),
@@ -119,7 +122,20 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, t
         _publish(wanted, bulk_write, changelog_positions, reports, telling)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return Done(bulk_write, covered, reports)
+    return Done(bulk_write, covered, reports, account)
+
+
+def accounted(
+    log: LogReader,
+    wanted: Wanted,
+    reports: Sequence[BackfilledTask],
+    histories: Mapping[str, TopicHistory],
+    covered: Cover,
+    settled: Settled,
+) -> HistoryAccount:
+    """Check what the tasks have taken, and return the account. Raises ConfigError, Halted."""
+    check_reports(log, wanted.job, reports, covered.begins, wanted.accepted)
+    return reconciled(by_partition(taken_of(reports)), histories, covered, {topic for _, topic in settled.times_ms})
 
 
 def _last_commits(log: JobLog, job: Job) -> list[tuple[TaskWiring, Commit | None]]:

@@ -23,7 +23,12 @@ _ROWS_MAX, _BYTES_MAX = 2_500, 16 << 20  # of a block, about; of all blocks that
 _PLACE = ("_path", "_block")
 _TIME = "_time"  # of a block whose rows are not in the order of the column timestamp
 
+SeenBlock = Callable[[str, int, int, int], None]  # of a block: path, rows, first and last time in ms
 TimesOf = Callable[[Sequence[bytes | None], Sequence[int]], Sequence[int]]  # of values and the topic's times, in ms
+
+
+def _nothing(_file: str, _rows: int, _first_ms: int, _last_ms: int) -> None:
+    """Take no account."""
 
 
 def cutter(partitions: int, times_of: TimesOf | None = None) -> Callable[[Iterable[Any]], Iterator[Any]]:
@@ -48,26 +53,29 @@ def cutter(partitions: int, times_of: TimesOf | None = None) -> Callable[[Iterab
     return cut
 
 
-def rows_of(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield batches of rows, as they are or out of blocks in the order of time; no empty ones."""
+def rows_of(batches: Iterable[Any], seen: SeenBlock = _nothing) -> Iterator[Any]:
+    """Yield batches of rows, as they are or out of blocks in the order of time; no empty ones.
+
+    ``seen`` is told of each block.
+    """
     found = iter(batches)
     for batch in found:
         if "rows" in batch.schema.names:
-            yield from TimeOrder().merged(_opened(chain([batch], found)))
+            yield from TimeOrder().merged(_opened(chain([batch], found), seen))
         elif len(batch):
             yield batch
 
 
-def _opened(batches: Iterable[Any]) -> Iterator[tuple[BlockPlace, Any, Any]]:
+def _opened(batches: Iterable[Any], seen: SeenBlock) -> Iterator[tuple[BlockPlace, Any, Any]]:
     """Yield the place, the rows and their times of each block."""
     for batch in batches:
         places = zip(*(batch.column(name).to_pylist() for name in ORDER[1:]), strict=True)
         for place, cell in zip(places, batch.column("rows"), strict=True):
             for rows in pa.ipc.open_stream(cell.as_buffer()):
-                if _TIME in rows.schema.names:
-                    yield place, rows.drop_columns([_TIME]), rows.column(_TIME).to_numpy()
-                else:
-                    yield place, rows, rows.column("timestamp").to_numpy()
+                own = _TIME in rows.schema.names
+                times = rows.column(_TIME if own else "timestamp").to_numpy()
+                seen(place[0], len(rows), int(times[0]), int(times[-1]))
+                yield place, rows.drop_columns([_TIME]) if own else rows, times
 
 
 def _by_place(batch: Any) -> Iterator[tuple[tuple[str, int], Any]]:

@@ -17,17 +17,34 @@ class Hole(msgspec.Struct, frozen=True):
     end: int
 
 
+class FileRange(msgspec.Struct):
+    """The rows of one partition in one file, their times, and their offsets if it is an archive."""
+
+    file: str
+    rows: int
+    first_ms: int | None
+    last_ms: int | None
+    first_offset: int | None = None
+    last_offset: int | None = None
+
+
 class FileRows(msgspec.Struct):
     """One task's records of one external partition, taken from files.
 
-    ``reached_ms``: the highest time of a record. ``next_offset``: behind the last row of an archive.
+    ``first_ms``, ``reached_ms``: the lowest and the highest time of a record. ``refused``: the first rows that are no
+    records, of ``refused_rows``. ``twice``: rows of an offset that had been there. ``next_offset``: behind the last row
+    of an archive. ``files``: of rows without offsets, by path.
     """
 
     topic: str
     partition: int
     records: int = 0
+    first_ms: int | None = None
     reached_ms: int | None = None
     refused: list[str] = []
+    refused_rows: int = 0
+    twice: int = 0
+    files: dict[str, FileRange] = {}
     next_offset: int | None = None
     holes: list[Hole] = []
 
@@ -44,11 +61,23 @@ class FileRows(msgspec.Struct):
                 self._offsets(piece)
             if piece.refused is None:
                 self.records += count
-                reached = max(piece.batch.timestamps)
+                first, reached = min(piece.batch.timestamps), max(piece.batch.timestamps)
+                self.first_ms = first if self.first_ms is None else min(self.first_ms, first)
                 self.reached_ms = reached if self.reached_ms is None else max(self.reached_ms, reached)
-            elif len(self.refused) < EXAMPLES_MAX:
-                self.refused.append(f"{piece.refused}: {(piece.batch.values[0] or b'')[:80]!r}")
+            else:
+                self.refused_rows += 1
+                if len(self.refused) < EXAMPLES_MAX:
+                    self.refused.append(f"{piece.refused}: {(piece.batch.values[0] or b'')[:80]!r}")
             yield piece
+
+    def block(self, file: str, rows: int, first_ms: int, last_ms: int) -> None:
+        """Count a block of rows of a file, whatever becomes of them."""
+        known = self.files.get(file)
+        if known is None:
+            self.files[file] = FileRange(file, rows, first_ms, last_ms)
+            return
+        known.rows += rows
+        known.first_ms, known.last_ms = min(known.first_ms or 0, first_ms), max(known.last_ms or 0, last_ms)
 
     def _offsets(self, piece: Piece) -> None:
         count, begin = len(piece.batch.keys), piece.batch.offset_at(0)

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from grete.errors import ConfigError
 from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.blocks import DDL, ORDER, TimesOf, cutter
+from grete.spark.backfill.file_rows import FileRange
 from grete.spark.backfill.sources import COLUMNS, FILES, WHOLE, source_of
 
 if TYPE_CHECKING:
@@ -37,12 +38,13 @@ _NESTED = ("struct", "map", "array")
 class TopicHistory(NamedTuple):
     """The rows of one external input: where they are, timestamp, key, value, refused.
 
-    ``ends``: by partition, the offset after its last row; then each has a partition and an offset. None if the
-    files have no offsets: then each has a file.
+    ``ends``: by partition, the offset after its last row; then each has a partition and an offset, and ``files`` says
+    which file has which of them. None if the files have no offsets: then each has a file.
     """
 
     rows: "DataFrame"
     ends: dict[int, int] | None
+    files: Mapping[int, Sequence[FileRange]] = {}
 
     def by_partition(self, partitions: int, times_of: TimesOf | None = None) -> "DataFrame":
         """Return a Spark partition for each of the job's: rows in the order of offsets, or blocks (``blocks.rows_of``).
@@ -144,13 +146,17 @@ def _history(found: "DataFrame", path: str, topic: str, partitions: int) -> Topi
     headers = [f.col("headers")] if "headers" in types else []
     rows = found.select(
         *place,
+        *([f.col("_path")] if archived else []),
         milliseconds.alias("timestamp"),
         key.alias("key"),
         raw.alias("value"),
         *headers,
         reason.alias("refused"),
     )
-    return TopicHistory(rows, _ends(path, rows, partitions) if archived else None)
+    if not archived:
+        return TopicHistory(rows, None)
+    files = _files(rows)
+    return TopicHistory(rows.drop("_path"), _ends(path, files, partitions), files)
 
 
 @contextmanager
@@ -256,12 +262,26 @@ def _bytes(found: "DataFrame", name: str, types: dict[str, str]) -> "Column":
     return column.cast("binary")
 
 
-def _ends(path: str, rows: "DataFrame", partitions: int) -> dict[int, int]:
-    """Return the end of each partition. Raises ConfigError if there are partitions that the job does not have."""
+def _files(rows: "DataFrame") -> dict[int, list[FileRange]]:
+    """Return the files of an archive by partition, with the rows that each has of it."""
     from pyspark.sql import functions as f
 
-    found = rows.where("refused is null").groupBy("partition").agg(f.max("offset").alias("last")).collect()
-    ends = {row["partition"]: row["last"] + 1 for row in found}
+    whole = [f.when(f.col("refused").isNull(), f.col(name)) for name in ("timestamp", "offset")]
+    ranges = [each for column in whole for each in (f.min(column), f.max(column))]
+    found: dict[int, list[FileRange]] = {}
+    for partition, file, *counted in rows.groupBy("partition", "_path").agg(f.count("*"), *ranges).collect():
+        found.setdefault(partition, []).append(FileRange(file, *counted))
+    return {partition: sorted(found[partition], key=_by_offset) for partition in sorted(found)}
+
+
+def _by_offset(file: FileRange) -> tuple[int, str]:
+    return -1 if file.first_offset is None else file.first_offset, file.file
+
+
+def _ends(path: str, files: Mapping[int, Sequence[FileRange]], partitions: int) -> dict[int, int]:
+    """Return the end of each partition. Raises ConfigError if there are partitions that the job does not have."""
+    lasts = {number: [each.last_offset for each in of if each.last_offset is not None] for number, of in files.items()}
+    ends = {number: max(each) + 1 for number, each in lasts.items() if each}
     strange = sorted(number for number in ends if not 0 <= number < partitions)
     if strange:
         raise ConfigError(

@@ -57,7 +57,6 @@ class BackfilledTask(msgspec.Struct):
     task: int
     records: int
     refused: int
-    repeats: int  # rows of an offset that had been there
     outputs: int  # to topics outside of the job
     letters: int  # dead letters, of these
     failed: int = 0  # records, timers and windows that were dropped by errors="drop"

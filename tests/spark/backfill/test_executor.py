@@ -89,11 +89,11 @@ def test_rows_in_batches_are_the_task_over_its_log() -> None:
 def test_a_row_of_an_offset_that_was_there_is_left_out() -> None:
     """An archive that was written at least once has repeats: each record counts once, and they are reported."""
     whole, twice = (
-        given(run_stage(plan_of(SUMS, 0, from_rows=True), 0, 1, batches))
+        given(run_stage(plan_of(SUMS, 0, from_rows=True)._replace(files=frozenset({"events"})), 0, 1, batches))
         for batches in ([archive([*range(1, 9)])], [archive([1, 1, 2, 3]), archive([3, 4, 5, 5, 6, 7, 8, 8])])
     )
     assert twice[STATE] == whole[STATE]
-    assert (report(twice).repeats, report(twice).records) == (4, 8)
+    assert ([taken.twice for taken in report(twice).taken], report(twice).records) == ([4], 8)
 
 
 def test_a_row_that_is_no_record_becomes_a_letter() -> None:

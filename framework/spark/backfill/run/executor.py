@@ -60,7 +60,7 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
             makes_calls=plan.makes_calls,
         )
     )
-    report = BackfilledTask(partition, 0, 0, 0, 0, 0)
+    report = BackfilledTask(partition, 0, 0, 0, 0)
     recorded: Recorded | None = None
     try:
         yield from _sent(plan, job, report, task.run(_pieces(plan, job, partition, order, batches, report)))
@@ -85,7 +85,7 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
 
 def cut_pieces(plan: StagePlan, source: TopicPartition, partition: int, batches: Iterable[Any]) -> Iterator[Any]:
     """Yield one external input of one task as pieces, its rows and its tail, for a stage with several channels."""
-    report = BackfilledTask(partition, 0, 0, 0, 0, 0)
+    report = BackfilledTask(partition, 0, 0, 0, 0)
     job = _job(plan)
     for piece in external_pieces(plan, job, source, partition, _order_of(plan, job, partition), batches, report):
         records = piece.batch

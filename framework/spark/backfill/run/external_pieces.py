@@ -41,11 +41,11 @@ def external_pieces(
     declared = {each.topic.name: each for each in stage.inputs.values()}[topic]
     channel = InputPieces(source, number, plan.settings.batch_bytes_max, order_of(declared))
     placed, first = topic in plan.placed, topic in stage.topics_read_first()
-    found = _row_pieces(channel, _of_the_job(plan, reader, rows_of(batches), placed=placed), report)
+    account = FileRows(topic, source.partition, next_offset=plan.begins.get(reader, 0) if placed else None)
+    parts = _of_the_job(plan, reader, rows_of(batches, account.block), placed=placed)
+    found = account.watch(_row_pieces(channel, parts, account))
     if topic in plan.files:
-        account = FileRows(topic, source.partition, next_offset=plan.begins.get(reader, 0) if placed else None)
         report.taken.append(account)
-        found = account.watch(found)
     tail = _tail_pieces(plan, reader, channel)
     if stage.mode == "deterministic":
         history, taken = ((), chain(found, tail)) if placed else (found, tail)
@@ -77,7 +77,7 @@ def _tail_pieces(plan: StagePlan, reader: TaskInput, channel: InputPieces) -> It
         yield from channel.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)
 
 
-def _row_pieces(channel: InputPieces, parts: Iterable[Any], report: BackfilledTask) -> Iterator[Piece]:
+def _row_pieces(channel: InputPieces, parts: Iterable[Any], account: FileRows) -> Iterator[Piece]:
     """Yield the pieces of one input's rows: in order, each offset once."""
     last, place = -1, 0
     for part in parts:
@@ -108,7 +108,7 @@ def _row_pieces(channel: InputPieces, parts: Iterable[Any], report: BackfilledTa
             yield from channel.pieces(*_span(columns, begin, index))
             begin = index + 1
             if reason is None:
-                report.repeats += 1
+                account.twice += 1
             else:
                 yield channel.refused(-1 if offset is None else offset, columns[3][index], reason)
         yield from channel.pieces(*_span(columns, begin, count))

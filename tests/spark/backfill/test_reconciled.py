@@ -1,0 +1,94 @@
+"""The account of a history: each row of its files is taken, refused, there twice, or left out with a reason."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from grete.cli import command_line
+from grete.errors import Halted
+from grete.protocol.ids import TopicPartition
+from grete.spark.backfill.file_rows import FileRows, Hole
+from grete.spark.backfill.history_checks import Accept, Accepted
+from grete.spark.backfill.plans import Tail
+from grete.spark.backfill.ranges import Cover
+from grete.spark.backfill.reconciled import InputAccount, reconciled
+from tests.spark.backfill.scene import NOW_MS, Scene, external, parquet
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PLACE = TopicPartition("events", 0)
+COVER = Cover({(0, PLACE): Tail(40, 50)}, {}, {}, {PLACE: 50}, [])
+
+
+def rows(taken: int) -> FileRows:
+    """Return the rows of a task: a file of ten, of which it has refused one."""
+    found = FileRows("events", 0, records=taken, first_ms=3, reached_ms=9, refused_rows=1, holes=[Hole(4, 6)])
+    found.block("a", 4, 3, 8)
+    found.block("a", 6, 1, 9)
+    return found
+
+
+def test_rows_of_files_that_no_task_has_taken_are_an_error() -> None:
+    """A row that is lost between files and tasks would be missing from the state; behind start= it is meant."""
+    account = reconciled({PLACE: rows(9)}, {}, COVER, ())
+    assert account.inputs == [InputAccount("events", 0, 10, 9, 1, 0, 0, 2, 3, 9, 10, 50)]
+    assert [(each.file, each.rows, each.first_ms, each.last_ms) for each in account.files] == [("a", 10, 1, 9)]
+    for taken, begun in ((8, ()), (10, ("events",))):
+        with pytest.raises(Halted, match=f"have 10 rows, and the job took {taken}: 1 were refused"):
+            reconciled({PLACE: rows(taken)}, {}, COVER, begun)
+    assert reconciled({PLACE: rows(7)}, {}, COVER, ["events"]).inputs[0].left_out == 2
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    """Make a job."""
+    scene = Scene(tmp_path, "-reconciled")
+    yield scene
+    scene.log.close()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1_800)  # the first to come starts Spark
+def test_each_file_and_input_has_a_line(
+    spark: "SparkSession",
+    scene: Scene,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Files without offsets, from the command line as JSON; then an archive with rows twice, and a hole."""
+    keys = [key for key in map("key-{}".format, range(40)) if external("", key, "", 0).partition.partition == 0][:2]
+    parquet(tmp_path / "plain" / "0.parquet", [(keys[0], "1", NOW_MS + 5), (keys[1], "1", NOW_MS)])
+    parquet(tmp_path / "plain" / "1.parquet", [(keys[0], "1", NOW_MS + 3)])
+    directory = scene.job_directory.directory
+    command = f"grete backfill {scene.reference} --directory {directory} --from {tmp_path}/plain --json"
+    monkeypatch.setattr(sys, "argv", command.split())
+    with pytest.raises(SystemExit) as ended:
+        command_line()
+    printed, errors = capsys.readouterr()
+    assert not ended.value.code, errors
+    *files, first, second = map(json.loads, printed.splitlines())
+    place = {"topic": scene.topic, "partition": 0}
+    nothing = {"first_offset": None, "last_offset": None}
+    assert [each | {"file": each["file"][-9:]} for each in files] == [
+        place | nothing | {"file": "0.parquet", "rows": 2, "first_ms": NOW_MS, "last_ms": NOW_MS + 5},
+        place | nothing | {"file": "1.parquet", "rows": 1, "first_ms": NOW_MS + 3, "last_ms": NOW_MS + 3},
+    ]
+    assert (first["rows"], first["taken"], first["first_ms"], first["last_ms"]) == (3, 3, NOW_MS, NOW_MS + 5)
+    assert (second["partition"], second["rows"], second["goes_on"]) == (1, 0, 0)
+
+    scene.feed([(keys[0], "1", NOW_MS + number) for number in range(12)])
+    offsets = [0, 1, 2, 2, 6, 7, 8, 9]
+    archived = [(keys[0], "1", NOW_MS + offset) for offset in offsets]
+    path = parquet(tmp_path / "archive" / "0.parquet", archived, partition=[0] * 8, offset=offsets)
+    scene.accepted = Accepted(kinds=frozenset({Accept.HOLES, Accept.FEWER}))
+    account = scene.backfill(spark, path, until="0=11,1=0").account
+    assert account.inputs[0] == InputAccount(scene.topic, 0, 8, 7, 0, 1, 0, 3, NOW_MS, NOW_MS + 9, 1, 11)
+    (file,) = account.files
+    assert (file.file[-9:], file.rows, file.first_ms, file.last_ms) == ("0.parquet", 8, NOW_MS, NOW_MS + 9)
+    assert (file.first_offset, file.last_offset) == (0, 9)
