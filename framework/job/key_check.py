@@ -129,7 +129,7 @@ class KeyCheck:
     # --- three ways to look ---
 
     def _task_of(self, partition: TopicPartition) -> tuple[int, int]:
-        """Return the number of the task that reads a partition, and of how many: where keys belong, too (A2e)."""
+        """Return the number of the task that reads a partition, and of how many: where keys belong, too (A2f)."""
         return partition.partition % self._stage.partitions, self._stage.partitions
 
     def _recognizing(self, partition: TopicPartition) -> Look:

@@ -1,4 +1,4 @@
-"""A topic with more partitions than tasks in batch (A2e): the state is that of tasks that were live, in both modes."""
+"""A topic with more partitions than tasks in batch (A2f): the state is that of tasks that were live, in both modes."""
 
 import pytest
 

@@ -55,7 +55,7 @@ def test_a_task_reads_all_partitions_of_a_broadcast_topic() -> None:
 
 
 def test_a_task_reads_the_partitions_whose_number_is_its_own_modulo_the_tasks() -> None:
-    """A topic with a number of its own has each of its partitions read by one task (A2e)."""
+    """A topic with a number of its own has each of its partitions read by one task (A2f)."""
     stages = (replace(JOB.stages[0], counts={"more": 9}), *JOB.stages[1:])
     job = replace(JOB, stages=stages, external_inputs={0: ("in", "more", "whole")})
     job = replace(job, broadcast={0: {"whole": 2}}, bootstrap={0: frozenset({"more"})})

@@ -281,7 +281,7 @@ WIDE = Topic("orders", key=utf8, value=int64, partitions=3 * PARTITIONS)
 
 
 def test_keys_of_another_task_halt_where_a_task_reads_several_partitions(world: World) -> None:
-    """A key may be in any of them: its state is in one task all the same (A2e). The error has the topic's numbers."""
+    """A key may be in any of them: its state is in one task all the same (A2f). The error has the topic's numbers."""
     stage = type("Add", (Add,), {"orders": Input(WIDE)})
     job = Job("adding", stages=[stage], partitions=PARTITIONS)
     check = world.keys(job).check_of(job.stages[0], 1)

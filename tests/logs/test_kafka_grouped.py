@@ -1,4 +1,4 @@
-"""Tasks that read several partitions of a topic on Kafka (A2e): its number is what the declaration says."""
+"""Tasks that read several partitions of a topic on Kafka (A2f): its number is what the declaration says."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kafka
 def test_a_task_reads_several_partitions_and_those_that_a_topic_gets(
     kafka_broker: Broker, client: AdminClient, topic: str, tmp_path: Path
 ) -> None:
-    """A topic has the number that its declaration says, or the job does not start; the new number is read (A2e)."""
+    """A topic has the number that its declaration says, or the job does not start; the new number is read (A2f)."""
     say(kafka_broker, topic, 1)
     widen(client, topic, 2)
     say(kafka_broker, topic, 2, partition=1)

@@ -1,4 +1,4 @@
-"""Tasks that read several partitions of a topic (A2e), over a log: rescaled, on a topic that grew, refused."""
+"""Tasks that read several partitions of a topic (A2f), over a log: rescaled, on a topic that grew, refused."""
 
 import json
 from collections import Counter

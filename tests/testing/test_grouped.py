@@ -1,4 +1,4 @@
-"""Topics from outside with more partitions than tasks (A2e): each task reads several; in the kit, with crashes."""
+"""Topics from outside with more partitions than tasks (A2f): each task reads several; in the kit, with crashes."""
 
 from collections import Counter
 from typing import Any

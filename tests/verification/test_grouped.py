@@ -1,4 +1,4 @@
-"""Worlds in which tasks read several partitions of a topic (A2e): kills, rollbacks, stalls, and what others have open.
+"""Worlds in which tasks read several partitions of a topic (A2f): kills, rollbacks, stalls, and what others have open.
 
 `make simulate SEEDS=80000000..80001000` has more: half of them are of this form.
 """

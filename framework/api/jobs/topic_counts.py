@@ -1,4 +1,4 @@
-"""The partitions of topics from outside beside the tasks that read them: all records of a key need one task (A2e)."""
+"""The partitions of topics from outside beside the tasks that read them: all records of a key need one task (A2f)."""
 
 from collections.abc import Sequence
 

@@ -37,7 +37,7 @@ class TaskWiring:
     bootstrap: tuple[TopicPartition, ...] = ()  # of ``external``: read to their ends before all other inputs (A2c)
     starts: Mapping[TopicPartition, int] = field(default_factory=dict, hash=False)  # of ``external``: where it begins
     tasks: int = 1  # of the stage: as many write to each partition of ``outputs``
-    grouped: frozenset[str] = frozenset()  # the topics of ``external`` that it shares with other tasks (A2e)
+    grouped: frozenset[str] = frozenset()  # the topics of ``external`` that it shares with other tasks (A2f)
     name: str = field(init=False)  # stage and partition
     is_source: bool = field(init=False)  # known from the others; asked for at each turn
 

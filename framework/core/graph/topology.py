@@ -11,7 +11,7 @@ from grete.protocol.ids import TopicPartition
 class Stage:
     """One stage: ``ordinal`` is its index in the job and half of its tasks' producer ids (1.2).
 
-    ``counts``: of topics from outside that may have more partitions than it has tasks, how many these are (A2e).
+    ``counts``: of topics from outside that may have more partitions than it has tasks, how many these are (A2f).
     """
 
     name: str
@@ -140,7 +140,7 @@ class Topology:
         """Return a task's external partitions: its own of each topic, and all of a broadcast topic.
 
         Its own are those whose numbers are its own modulo the number of tasks, so a key has one task whatever the
-        number of partitions: that is a multiple (A2e).
+        number of partitions: that is a multiple (A2f).
         """
         whole = self.broadcast.get(stage, {})
         return tuple(
@@ -155,7 +155,7 @@ class Topology:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Topic from outside → partitions, of those that have a number that is not that of the tasks (A2e)."""
+        """Topic from outside → partitions, of those that have a number that is not that of the tasks (A2f)."""
         return {topic: count for stage in self.stages for topic, count in stage.counts.items()}
 
     def keyed_externals_of(self, stage: int) -> tuple[str, ...]:

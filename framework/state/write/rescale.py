@@ -232,7 +232,7 @@ def _to_come(log: JobLogReader, new: Job) -> dict[TopicPartition, int]:
 
 
 def _moved(lasts: list[Snapshot], new: Job) -> dict[TopicPartition, int]:
-    """Return the positions in the topics whose partitions go from one task to another (A2e): all is read to its end."""
+    """Return the positions in the topics whose partitions go from one task to another (A2f): all is read to its end."""
     entries = (entry for last in lasts for entry in last.commit.external if entry.topic in new.topology().counts)
     return {TopicPartition(entry.topic, entry.partition): entry.offset for entry in entries}
 

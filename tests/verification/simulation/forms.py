@@ -28,7 +28,7 @@ def with_early_sinks(plan: Plan) -> Plan:
 
 
 def with_grouped(plan: Plan, cut: Cut) -> Plan:
-    """Return the same job with topics from outside of more partitions than tasks, which each read several (A2e)."""
+    """Return the same job with topics from outside of more partitions than tasks, which each read several (A2f)."""
     r, topology = random.Random(f"grouped {plan.seed}"), plan.topology
     tasks = {topic: topology.stages[stage].partitions for stage, (topic, *_) in topology.external_inputs.items()}
     counts = {topic: tasks[topic] * r.choice((1, 2, 2, 3)) for topic in sorted(tasks)}

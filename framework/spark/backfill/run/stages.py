@@ -152,7 +152,7 @@ def _runner(plan: StagePlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
 
 
 def _cutter(plan: StagePlan, topic: str, task: int | None, tasks: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return the cut of a partition's rows for a task; None: the one of ``tasks`` that reads it live (A2e)."""
+    """Return the cut of a partition's rows for a task; None: the one of ``tasks`` that reads it live (A2f)."""
 
     def cut(batches: Iterable[Any]) -> Iterator[Any]:
         from pyspark import TaskContext

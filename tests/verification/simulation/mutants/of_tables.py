@@ -54,7 +54,7 @@ def _of_several_for_each_task(plan: Plan) -> bool:
 
 @mutant(ExternalInputs, "resume", "position", "lost", "error", shows=_of_several_for_each_task, focus=_with_grouped)
 def grouped_rollback_of_one(resume: Any) -> Any:
-    """A rollback takes one partition of each topic back, though the task reads several of them (A2e)."""
+    """A rollback takes one partition of each topic back, though the task reads several of them (A2f)."""
 
     def mistaken(self: ExternalInputs, commit: Commit, bounds: Bounds) -> None:
         before = self.position
