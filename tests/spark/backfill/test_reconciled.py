@@ -61,12 +61,14 @@ def test_each_file_and_input_has_a_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Files without offsets, from the command line as JSON; then an archive with rows twice, and a hole."""
-    keys = [key for key in map("key-{}".format, range(40)) if external("", key, "", 0).partition.partition == 0][:2]
-    parquet(tmp_path / "plain" / "0.parquet", [(keys[0], "1", NOW_MS + 5), (keys[1], "1", NOW_MS)])
-    parquet(tmp_path / "plain" / "1.parquet", [(keys[0], "1", NOW_MS + 3)])
+    """Files without offsets, as JSON by the command line, with --map; then an archive with rows twice, and a hole."""
+    named = [f"key-{number}" for number in range(40)]
+    keys = [key for key in named if external("", key, "", 0).partition.partition == 0][:2]
+    other = next(key for key in named if external("", key, "", 0).partition.partition == 1)
+    parquet(tmp_path / "plain" / "0.parquet", [(other, "1", NOW_MS + 5), (other, "1", NOW_MS)], id=keys)
+    parquet(tmp_path / "plain" / "1.parquet", [(other, "1", NOW_MS + 3)], id=keys[:1])
     directory = scene.job_directory.directory
-    command = f"grete backfill {scene.reference} --directory {directory} --from {tmp_path}/plain --json"
+    command = f"grete backfill {scene.reference} --directory {directory} --from {tmp_path}/plain --map key=id --json"
     monkeypatch.setattr(sys, "argv", command.split())
     with pytest.raises(SystemExit) as ended:
         command_line()
