@@ -99,6 +99,19 @@ def test_a_watermark_alone_can_begin_to_skip() -> None:
     assert task.open == ["@100"]
 
 
+def test_a_watermark_that_the_log_repeats_behind_its_marker_is_known() -> None:
+    """The marker of its checkpoint says that all of that was read: the channel skips nothing, full as the buffer is."""
+    task, a0, _ = running(early_bytes_max=60)
+    a0.tell(2, 100)
+    a0.mark(2)
+    task.read()
+    a0.tell(2, 100)
+    task.read()
+    task.core.check_invariants()
+    assert task.core.seen["known watermarks dropped"] == 1
+    assert task.core.seen["early frames skipped"] == 0
+
+
 def test_a_rolled_back_watermark_is_dropped() -> None:
     """A watermark that its producer has rolled back has no effect (R3)."""
     task, a0, _ = running()

@@ -124,8 +124,8 @@ class Inputs:
             return None
         channel.check_announced(offset, header)
         channel.check_complete(offset, header, "watermark")
-        if header.seq < channel.next_seq or (self.aligned and header.checkpoint_id <= frozen):
-            self.seen["known watermarks dropped"] += 1  # it is read again
+        if header.seq < channel.next_seq or (self.aligned and header.checkpoint_id <= max(frozen, channel.marker)):
+            self.seen["known watermarks dropped"] += 1  # it is read again, or repeated behind its checkpoint's marker
             return None
         self.seen["watermarks"] += 1
         return self._arrived(channel, EarlyFrame(0, partition, offset, header, 0, 0, len(value), value), frozen)
