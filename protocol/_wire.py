@@ -47,8 +47,7 @@ def check_size(what: str, message: bytes, size: int) -> None:
         return
     if len(message) < size:
         raise truncated(what, size, message)
-    if len(message) > size:
-        raise DecodeError(f"{what}: {len(message) - size} bytes after its end at {size}")
+    raise DecodeError(f"{what}: {len(message) - size} bytes after its end at {size}")
 
 
 def check_range(what: str, value: int, least: int = 0) -> int:

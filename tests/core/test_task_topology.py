@@ -64,6 +64,7 @@ def test_a_task_reads_the_partitions_whose_number_is_its_own_modulo_the_tasks() 
     assert task.external == (TopicPartition("in", 2), *more, *whole)
     assert (task.bootstrap, task.grouped) == (tuple(more), frozenset({"more"}))
     assert wire(JOB, 0, 2).grouped == frozenset()
+    assert (job.counts, JOB.counts) == ({"more": 9}, {})
     read = [each for number in range(3) for each in wire(job, 0, number).external if each.topic == "more"]
     assert sorted(read) == [TopicPartition("more", p) for p in range(9)]
 
