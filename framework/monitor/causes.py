@@ -72,10 +72,9 @@ def findings_of(view: JobView) -> list[Finding]:
 
 
 def _of_log(view: JobView) -> Iterator[Finding]:
-    said = [worker.measures.log_trouble for worker in view.workers if worker.measures is not None]
-    for trouble in [text for text in (*said, view.log_trouble) if text][:1]:
+    if view.log_away is not None:
         what, remedy = _ENDS["log away"]
-        yield Finding(level="error", what=what, where=view.job, value=trouble, remedy=remedy)
+        yield Finding(level="error", what=what, where=view.job, value=view.log_away, remedy=remedy)
 
 
 def _of_disk(view: JobView) -> Iterator[Finding]:

@@ -49,10 +49,10 @@ def keeps_up_s(view: JobView) -> float:
 
 
 def not_ready(view: JobView | None) -> list[str]:
-    """Return the reasons why a job is not ready: a worker or a task that does not run, or does not keep up."""
+    """Return the reasons why a job is not ready: a worker or a task does not run or keep up, or the log is away."""
     if view is None:
         return ["the job is starting"]
-    reasons = []
+    reasons = [] if view.log_away is None else [f"the log does not answer: {view.log_away}"]
     for worker in view.workers:
         if worker.fenced:
             reasons.append(f"worker {worker.number}: another process has its tasks")

@@ -83,6 +83,12 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
             for task in worker.tasks.values():
                 yield worker, task
 
+    @property
+    def log_away(self) -> str | None:
+        """The words of a process that its log does not answer; None: all are answered."""
+        said = [worker.measures.log_trouble for worker in self.workers if worker.measures is not None]
+        return next(filter(None, (*said, self.log_trouble)), None)
+
     def age_s(self, task: TaskReport) -> float | None:
         """Return for how long a task may have had what its last checkpoint has not; None: it has no checkpoint."""
         up_to_ms = max(task.checkpoint_id, task.rests_ms or 0)

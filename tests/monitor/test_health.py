@@ -3,13 +3,14 @@
 import threading
 
 import pytest
+from msgspec.structs import replace
 
 from grete.core.supervision.process_end import WorkerEnd
 from grete.monitor.health import Pulse, Stuck, not_ready
 from grete.monitor.job_view import JobView
 from grete.protocol.report import Portion
 from tests.monitor.views import view
-from tests.support.reports import AT_MS
+from tests.support.reports import AT_MS, OF_WORKER
 from tests.support.reports import task_report as status
 
 READY = {"add-up-0": status()}
@@ -21,6 +22,8 @@ READY = {"add-up-0": status()}
         (view(READY), []),
         (view({"add-up-0": status(checkpoint_id=-1)}), []),  # it has just begun
         (None, ["the job is starting"]),
+        (view(READY, measures=replace(OF_WORKER, log_trouble="no broker")), ["the log does not answer: no broker"]),
+        (replace(view(READY), log_trouble="timed out"), ["the log does not answer: timed out"]),
         (view({}), ["worker 0: it is starting"]),
         (view({}, running=False), ["worker 0: its process has ended and will be started again"]),
         (
