@@ -1,9 +1,9 @@
 """The cost of partitions: ``python -m benchmarks.wide [partitions=8,32,128] [rate=4000] [warm=60] [seconds=40] …``.
 
 Two stages (route by value, count by key), exactly once, a commit a second, two processes or threads, each cell on a
-broker of its own. ``records=400000`` measures a backlog instead of a steady load; ``PEERS=1`` has Kafka Streams beside
-it; ``tasks=4`` gives each of Grete's stages four tasks for all partitions. ``settings=name=value;name=value`` are
-Grete's, ``client=…`` those of its Kafka clients. Linux only.
+broker of its own. ``records=400000`` measures a backlog instead of a steady load, ``count=1`` counts messages.
+``PEERS=1`` has Kafka Streams beside it; ``tasks=4`` gives each of Grete's stages four tasks for all partitions.
+``settings=name=value;name=value`` are Grete's, ``client=…`` those of its Kafka clients. Linux only.
 """
 
 import os
@@ -15,35 +15,50 @@ from pathlib import Path
 from benchmarks.results import Cell, Table
 from benchmarks.running import console, keep, say_where, taken
 from benchmarks.wide.cell import GRETE, STREAMS, Asked, backlog, steady
+from benchmarks.wide.counted import counted
 
-STEADY = ["partitions", "records/s", "program", "cores of the job", "of the broker", "MiB", "s behind at the end"]
-BACKLOG = ["partitions", "records", "program", "records/s", "s to the first", "µs of the job a record", "of the broker"]
+WHO = ["partitions", "tasks a stage", "program", "records/s"]
+STEADY = [*WHO, "cores of the job", "of the broker", "MiB", "s behind at the end"]
+BACKLOG = [*WHO, "s to the first", "µs of the job a record", "of the broker"]
+COUNTED = [*WHO, "markers/s", "frames/s", "records a frame", "messages of changelogs/s", "threads of a process"]
 
 
 def main(given: Mapping[str, str]) -> None:
     """Measure each cell and print its row at once; WRITE=1 puts the table into the docs."""
     say_where("confluent-kafka", "rocksdict")
     run, rows = taken("confluent-kafka", "rocksdict"), list[list[Cell]]()
-    programs = [STREAMS, GRETE] if os.environ.get("PEERS") else [GRETE]
+    records, counts = int(given.get("records", 0)), "count" in given
+    programs = [STREAMS, GRETE] if os.environ.get("PEERS") and not counts else [GRETE]
     settings, client = (tuple(filter(None, given.get(name, "").split(";"))) for name in ("settings", "client"))
-    columns, rate, records = STEADY, int(given.get("rate", 4_000)), int(given.get("records", 0))
-    interval_ms, processes = int(given.get("interval", 1_000)), int(given.get("processes", 2))
+    rate, interval_ms, processes = (
+        int(given.get(*each)) for each in (("rate", 4_000), ("interval", 1_000), ("processes", 2))
+    )
     warm_s, seconds = float(given.get("warm", 60)), float(given.get("seconds", 40))
     for partitions in map(int, given.get("partitions", "8,32,128").split(",")):
         for program in programs:
-            asked = Asked(program, partitions, interval_ms, processes, settings, client, int(given.get("tasks", 0)))
+            tasks = int(given.get("tasks", 0)) if program == GRETE else 0
+            asked = Asked(program, partitions, interval_ms, processes, settings, client, tasks)
             with tempfile.TemporaryDirectory(prefix="grete-wide-") as name:
-                if records:
-                    columns, worked = BACKLOG, backlog(asked, Path(name), records)
-                    rows.append([partitions, records, program, round(worked.per_s), round(worked.first_s, 1)])
-                    rows[-1] += [round(worked.job_us, 1), round(worked.broker_us, 1)]
-                else:
-                    took = steady(asked, Path(name), rate, warm_s, seconds)
-                    rows.append([partitions, rate, program, round(took.job_cores, 2), round(took.broker_cores, 2)])
-                    rows[-1] += [round(took.mib), round(took.behind_s, 1)]
+                row = _row(asked, Path(name), rate, records, warm_s, seconds, counts=counts)
+            rows.append([partitions, tasks or partitions, program, *row])
             console.print(*rows[-1])
     title = f"Two stages, exactly once, a commit each {interval_ms:,} ms, {processes} processes or threads"
-    keep("wide_backlog" if records else "wide", run, [Table(title, columns, rows)])
+    name, columns = ("wide_backlog", BACKLOG) if records else ("wide_counts", COUNTED) if counts else ("wide", STEADY)
+    keep(name, run, [Table(title, columns, rows)])
+
+
+def _row(
+    asked: Asked, folder: Path, rate: int, records: int, warm_s: float, seconds: float, *, counts: bool
+) -> list[Cell]:
+    if records:
+        worked = backlog(asked, folder, records)
+        return [round(worked.per_s), round(worked.first_s, 1), round(worked.job_us, 1), round(worked.broker_us, 1)]
+    if counts:
+        found = counted(asked, folder, rate, warm_s, seconds)
+        sent = round(found.markers), round(found.frames), round(found.records_a_frame, 1), round(found.changelogs)
+        return [rate, *sent, found.threads]
+    took = steady(asked, folder, rate, warm_s, seconds)
+    return [rate, round(took.job_cores, 2), round(took.broker_cores, 2), round(took.mib), round(took.behind_s, 1)]
 
 
 if __name__ == "__main__":

@@ -115,6 +115,16 @@ class Scene:
         running = set[int]() if self._program is None else tree(self._program.pid)
         return sum(map(cpu_s, running)), sum(map(cpu_s, self._cluster.pids()))
 
+    @property
+    def servers(self) -> str:
+        """The broker's address."""
+        return self._cluster.bootstrap
+
+    @property
+    def pid(self) -> int:
+        """The program's process, which has the others."""
+        return self._started().pid
+
     def mib(self) -> float:
         """Return the program's memory; what its processes share counts once."""
         return sum(map(memory_kib, tree(self._started().pid))) / KIB
