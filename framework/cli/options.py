@@ -5,6 +5,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from grete.errors import ConfigError
+
 LOCAL = "local[*]"  # Spark on this machine
 
 JobName = Annotated[
@@ -169,6 +171,11 @@ class PageOptions(NamedTuple):
 
     http: HttpAddress = None
     hide_values: HideValues = False
+
+    def check(self) -> None:
+        """Raise ConfigError if an option is given that does nothing."""
+        if self.hide_values and self.http is None:
+            raise ConfigError("--hide-values is for the page: add --http [HOST:]PORT, or leave it out")
 
 
 class MovingOptions(NamedTuple):

@@ -28,6 +28,11 @@ def load_job(reference: str, name: str = "job") -> Job:
         module = _load_file(Path(reference)) if reference.endswith(".py") else _load_module(reference)
     except FrameworkError:
         raise
+    except SystemExit as error:
+        raise ConfigError(
+            f"{reference} cannot be loaded: it ends the process, with {error.code!r}{_where(error)}: "
+            'write that below if __name__ == "__main__"'
+        ) from error
     except Exception as error:  # user code
         told = f"{type(error).__name__}: {error}{_where(error)}{_as_module(reference, error)}"
         raise ConfigError(f"{reference} cannot be loaded: {told}") from error
@@ -51,7 +56,7 @@ def code_digest(job: Job) -> str:
     return hashlib.sha256(b"".join(hashlib.sha256(text).digest() for text in texts)).hexdigest()[:8]
 
 
-def _where(error: Exception) -> str:
+def _where(error: BaseException) -> str:
     """Return the place where user code raised; a SyntaxError says so itself."""
     frames = traceback.extract_tb(error.__traceback__)
     return (

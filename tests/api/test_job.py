@@ -110,6 +110,7 @@ def test_stages_are_named_after_their_class(name: str, stage_is: str) -> None:
 
 BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "no stages": (lambda: Job("j", []), "has no stages"),
+    "a class": (lambda: Job("j", stage("x")), "stages is a class and no list: stages="),  # type: ignore[arg-type]  # the mistake
     "an instance": (lambda: Job("j", [stage("x")()]), "stages are subclasses of Task"),  # type: ignore[list-item]  # the mistake
     "no inputs": (lambda: Job("j", [stage("x", [])]), "stage 'x' has no input"),
     "no process": (lambda: Job("j", [stage("x", process=None)]), "has no process method"),

@@ -57,6 +57,7 @@ def _search_path(monkeypatch: pytest.MonkeyPatch) -> None:
         ("job = (", "SyntaxError"),
         ("x = 1\njob = 1 / 0", r"ZeroDivisionError: division by zero \(.*line 2\)"),
         ("import not_there_at_all", "No module named 'not_there_at_all'"),
+        ("import sys\nsys.exit(7)", r"it ends the process, with 7 \(.*line 2\): write that below if __name__"),
     ],
 )
 def test_code_that_cannot_be_loaded_is_named(tmp_path: Path, text: str, words: str) -> None:

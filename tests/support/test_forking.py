@@ -97,8 +97,10 @@ def test_it_gets_what_a_start_by_exec_gives(
     by_exec = told(folder, pipe, **variables)
     assert forked.pop("parent") != os.getpid() == by_exec.pop("parent")
     assert forked == by_exec
-    assert (forked["code"], forked["rest"]) == (5, "not flushed")
-    assert forked["error"] == "an error\na thread has ended\nat the exit\n"
+    assert (forked["code"], forked["rest"]) == (2, "not flushed")
+    first, refused, *rest = forked["error"].splitlines()  # the job's file has ended the process
+    assert (first, rest) == ("an error", ["a thread has ended", "at the exit"])
+    assert refused.startswith("grete: job.py cannot be loaded: it ends the process, with 5")
 
 
 def test_it_is_killed_for_real(folder: Path, pipe: tuple[int, int]) -> None:
@@ -158,5 +160,5 @@ def test_a_shell_starts_it_by_a_program_that_stands_for_it(
             process.send_signal(how)
         else:
             process.stdin.close()
-        assert process.wait(60) == (5 if how is None else -how)
+        assert process.wait(60) == (2 if how is None else -how)
         until_gone(found["pid"])

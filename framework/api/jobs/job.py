@@ -41,6 +41,8 @@ class Job:
         """Check and build the graph."""
         self.name = checked_name("job", name)
         self.partitions = checked_count(f"job {name!r}", partitions)
+        if isinstance(stages, type):
+            raise GraphError(f"job {name!r}: stages is a class and no list: stages=[{stages.__name__}]")
         if not stages:
             raise GraphError(f"job {name!r} has no stages: Job({name!r}, stages=[YourTask])")
         self.mode = mode

@@ -208,6 +208,8 @@ def _open_lines(job: Job, options: Sequence[str]) -> list[Opened]:
             handle = sys.stdin.fileno() if source == "-" else os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
             raise ConfigError(f"--input {option}: {getattr(error, 'strerror', None) or 'there is no input'}") from error
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise ConfigError(f"--input {option}: {source} is a folder: name a file, or feed its files by --input-dir")
         regular = source != "-" and stat.S_ISREG(os.fstat(handle).st_mode)
         opened.append((topics[name], handle, name_of(os.fsencode(os.path.realpath(source))) if regular else None))
     return opened

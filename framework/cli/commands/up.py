@@ -39,6 +39,7 @@ def up(
     page: PageOptions = PageOptions(),
 ) -> None:
     """Keep the workers of a job running on this machine until Ctrl-C; restart those that die."""
+    page.check()
     found = named.target()
     if keep_running(found, page, processes=processes, starts=starts or ()):
         end_unanswered()

@@ -66,6 +66,7 @@ def worker(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _stop_starting)
     try:
+        page.check()
         settings = named.settings
         with exits_after(settings.liveness_timeout_ms / 1000):
             found = named.target(state_directory)
