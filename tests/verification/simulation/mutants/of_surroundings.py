@@ -87,7 +87,7 @@ def failed_send_ignored(perform_next: Any) -> Any:
     return mistaken
 
 
-@mutant(AlignedMode, "perform", "seq", "lost", "closure", shows=lambda plan: plan.gathers)
+@mutant(AlignedMode, "perform", "error", "seq", shows=lambda plan: plan.gathers)
 def gathered_outlive_their_checkpoint(perform: Any) -> Any:
     """Outputs that wait for more leave behind the freeze, with the next checkpoint (A8)."""
 
