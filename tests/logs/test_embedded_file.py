@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -64,10 +65,18 @@ def test_an_interrupted_making_is_completed(path: Path) -> None:
     """An empty file, as a crash right at the start leaves it, becomes a log; without ``create`` it is refused."""
     path.parent.mkdir()
     path.touch()
-    with pytest.raises(ConfigError, match="not a log of Grete"):
+    with pytest.raises(ConfigError, match="not a log of Grete yet"):
         EmbeddedLog(path, create=False)
     with contextlib.closing(EmbeddedLog(path)) as log:
         assert log.topics() == []
+
+
+def test_a_log_that_several_make_at_once(tmp_path: Path) -> None:
+    """Each opens it: none looks at a file that is half made. A hundred files: few openings hit that moment."""
+    with ThreadPoolExecutor(4) as makers:
+        for number in range(100):
+            path = tmp_path / f"{number}.db"
+            list(makers.map(lambda path: EmbeddedLog(path).close(), [path] * 4))
 
 
 def test_values_that_are_not_bytes_are_refused(log: EmbeddedLog) -> None:

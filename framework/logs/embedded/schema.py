@@ -87,16 +87,20 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 def _is_log(path: Path, connection: sqlite3.Connection, *, empty_is_fine: bool) -> bool:
     """Return True for a log that this build reads, False if it is still empty. Raises ConfigError for anything else."""
+    connection.execute("BEGIN")  # all of one moment: another process may be making it
     application, version = _pragma(connection, "application_id"), _pragma(connection, "user_version")
+    tables = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()[0]
+    connection.execute("COMMIT")
     if application == APPLICATION_ID:
         if version == SCHEMA_VERSION:
             return True
         raise ConfigError(
             f"{path}: schema version {version}, this build reads {SCHEMA_VERSION}: use the build that wrote it"
         )
-    tables = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()[0]
-    if application == 0 and tables == 0 and empty_is_fine:
-        return False
+    if application == 0 and tables == 0:
+        if empty_is_fine:
+            return False
+        raise ConfigError(f"{path}: not a log of Grete yet: it has no tables: start the job that writes it")
     raise ConfigError(
         f"{path}: not a log of Grete (application id {application:#x} instead of {APPLICATION_ID:#x}, {tables} tables)"
         ": name another file"
