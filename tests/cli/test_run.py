@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 
 from grete.cli import command_line
 from grete.job.loader import load_job
+from grete.logs.embedded import EmbeddedLog
+from grete.protocol.ids import TopicPartition
 from grete.state.read.local_reader import LocalReader
 from grete.testing.broker.settings import free_port
 from tests.support.waiting import bounded, pause, until
@@ -332,14 +335,23 @@ def test_a_stop_while_the_first_answer_of_a_broker_is_awaited(tmp_path: Path, co
         assert (err, out.splitlines()[-1]) == ("", "stopped before the log had answered: nothing was begun")
 
 
+def claimed(directory: Path) -> bool:
+    """Return whether a worker of the job in this folder has claimed count-0: its changelog begins with the claim."""
+    if not (directory / "log.db").exists():
+        return False
+    with closing(EmbeddedLog(directory / "log.db")) as log:
+        changelog = TopicPartition("windowed.count.changelog", 0)
+        return log.partitions(changelog.topic) is not None and log.bounds(changelog)[1] > 0
+
+
 def test_a_run_whose_partition_another_process_takes_fails(tmp_path: Path) -> None:
     """It cannot see how far that one comes, so it neither waits for it nor says that all is processed."""
     (tmp_path / "job.py").write_text(WINDOWED)
     options = ("--processes=1", "--input", "lines=-", "--keys")
     process = start("run", "job.py", *options, cwd=tmp_path, stdin=subprocess.PIPE)
     directory = tmp_path / ".grete" / "windowed"
-    while not (directory / "state" / "count-0").exists():
-        assert process.poll() is None, process.communicate()
+    until(lambda: claimed(directory) or process.poll() is not None, "the run's claim of its partition")
+    assert process.poll() is None, process.communicate()
     other = f"--state-directory={tmp_path / 'other'}"
     with WorkerUnderTest(directory, other, reference=str(tmp_path / "job.py"), task="count-0") as thief:
         thief.running()
