@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from grete.api.jobs.job import Job
 from grete.api.record import Record
@@ -18,6 +17,7 @@ from grete.api.topics.reader import OUTPUT, Once
 from grete.api.topics.topic import Topic
 from grete.clients.source import ExternalSource, feed
 from grete.clients.writer import Writer
+from grete.closable import Closable
 from grete.errors import ConfigError
 from grete.execution.records.decoding import headers_of, reader_of
 from grete.job.directory import JobDirectory, directory_of
@@ -38,7 +38,7 @@ FOLLOW_S = 0.02  # between two looks for new outputs where there were none
 logger = logging.getLogger("grete")
 
 
-class Client:
+class Client(Closable):
     """Writes to a job's inputs, reads its outputs and its state, on either log.
 
     Threads may share it to ``send``. What reads is for one thread, the first that does, and refused to others.
@@ -217,15 +217,6 @@ class Client:
         if self._reads_in is not None:
             self._check_thread()
         self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
 
 
 def _checked(store: Store[K, V]) -> Store[K, V]:

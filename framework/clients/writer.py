@@ -4,13 +4,13 @@ import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Generic, Literal, Self, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from grete.api.jobs.job import Job
 from grete.api.serdes.serde import first_serde
 from grete.api.topics.topic import Topic
 from grete.clients.drain import Drain
+from grete.closable import Closable
 from grete.errors import ConfigError
 from grete.feeds.spool import Spool, Spooled
 from grete.job.directory import JobDirectory, directory_of
@@ -29,7 +29,7 @@ FULL_LOG_S = 60.0  # between two lines about a spool that is full
 logger = logging.getLogger("grete")
 
 
-class Writer(Generic[K, V]):
+class Writer(Closable, Generic[K, V]):
     """Writes records to a topic through a file on this machine, so that an outage of the log costs only disk.
 
     ``send`` returns when the record is in the file; it survives the end of the process from then on. A thread brings
@@ -133,12 +133,3 @@ class Writer(Generic[K, V]):
         finally:
             self._drain.close()
             self._spool.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()

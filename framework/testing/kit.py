@@ -3,8 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
@@ -13,6 +12,7 @@ from grete.api.record import Record
 from grete.api.store import Store
 from grete.api.tasks.task import Task
 from grete.api.topics.topic import Topic, encode_record
+from grete.closable import Closable
 from grete.errors import ConfigError
 from grete.execution.sinks.sink_targets import no_sinks, sinks_of
 from grete.protocol.frames import encode_headers
@@ -32,7 +32,7 @@ V = TypeVar("V")
 PLACES_MAX = 200  # crashes of one check: a small job takes about a second
 
 
-class Kit:
+class Kit(Closable):
     """A job in this process, each task as if in a process of its own. Time passes only where a method says so.
 
     A stage is given as its Task class or by its name. What the task's code raises comes out of ``run``, ``process``,
@@ -78,14 +78,6 @@ class Kit:
     def close(self) -> None:
         """Let go of files and connections, as the end of the processes would: nothing more is committed."""
         self.crash_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- Feed and run ---
 

@@ -8,12 +8,13 @@ killed goes on with the same step or the next one.
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import msgspec
 
 from grete.api.jobs.job import Job
 from grete.batch.history_task import HistoryTask
+from grete.closable import Closable
 from grete.errors import ConfigError, OffsetOutOfRange
 from grete.execution.job_task import JobTask
 from grete.ports import JobLogReader
@@ -50,7 +51,7 @@ class _Noted(msgspec.Struct, frozen=True):
     carried: list[RemadeMessage]
 
 
-class FollowedAudit:
+class FollowedAudit(Closable):
     """Call ``look`` again and again. It only reads the log; ``directory`` has copies of the state."""
 
     def __init__(self, job: Job, log: JobLogReader, settings: Settings, directory: Path, share: float) -> None:
@@ -190,10 +191,3 @@ class FollowedAudit:
         """Close the copies."""
         for task in self._tasks:
             task.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the copies."""
-        self.close()

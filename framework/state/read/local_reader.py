@@ -9,8 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from rocksdict import AccessType, Options, Rdict
 
@@ -21,6 +20,7 @@ from grete.api.jobs.job import Job
 from grete.api.jobs.versions import as_declared
 from grete.api.serdes.serde import Serde, decode_error, functions_of
 from grete.api.store import Store
+from grete.closable import Closable
 from grete.errors import ConfigError, TransientError
 from grete.execution.timing.reserved_stores import META, STREAM_TIME
 from grete.protocol.changelog_position import decode_changelog_position
@@ -35,7 +35,7 @@ _META = f"{META}._meta"  # the column family
 DEFINITION = "definition.json"  # of the job, beside the stores: by which serdes they were written
 
 
-class LocalReader:
+class LocalReader(Closable):
     """The stores of all tasks of a job below ``directory``. Each read sees at least what was committed before it.
 
     A store's partition is that of the record that was processed, which its key need not tell: so reads ask all of them,
@@ -124,15 +124,6 @@ class LocalReader:
             secondary.close()
         self._open.clear()
         shutil.rmtree(self._scratch, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
 
     def _scan(self, store: Store[K, V], prefix: bytes, partition: int | None = None) -> Iterator[tuple[K, V]]:
         tasks = place_of(self._job, store)[0].partitions

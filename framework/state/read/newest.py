@@ -7,11 +7,11 @@ machine since, and then the store here is outdated. Tasks whose store cannot ans
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from grete.api.jobs.job import Job
 from grete.api.store import Store
+from grete.closable import Closable
 from grete.core.changelog.changelog_fold import ChangelogFold
 from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError, OffsetOutOfRange
@@ -47,7 +47,7 @@ class StoreSize(NamedTuple):
     oldest_ms: int | None
 
 
-class NewestReader:
+class NewestReader(Closable):
     """Offers what a LocalReader does. Each read sees at least what was committed before it began."""
 
     def __init__(self, log: LogReader, job: Job, directory: Path, say: Callable[[str], None]) -> None:
@@ -96,12 +96,7 @@ class NewestReader:
             elif (snapshot := newest(self._log, self._wirings[task])) is not None:
                 yield _measured(task, store, stored_of(self._log, snapshot, number))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         """Close the files of the local stores."""
         self._local.close()
 

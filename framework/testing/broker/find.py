@@ -10,10 +10,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from grete import python_start
+from grete.closable import Closable
 from grete.errors import ConfigError
 
 ADDRESS = "GRETE_KAFKA"
@@ -26,7 +25,7 @@ class NoBroker(ConfigError):
     """No Kafka broker can be had here; the text says what was tried and what would help."""
 
 
-class Broker:
+class Broker(Closable):
     """A broker in use. ``how`` it was found is for people."""
 
     def __init__(self, bootstrap: str, how: str, handle: int | None = None) -> None:
@@ -39,14 +38,6 @@ class Broker:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def find_broker(directory: Path | None = None, *, keep: bool = False, loaded: bool = False) -> Broker:

@@ -8,9 +8,8 @@ import platform
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
 
+from grete.closable import Closable
 from grete.core.members.membership import Duties
 from grete.core.members.view import MemberId
 from grete.core.supervision.assignment import Assignment, HostedState
@@ -30,7 +29,7 @@ ID_BYTES = 6  # drawn: two of a million members are the same once in 500 jobs
 POLL_MS = 50  # of waiting for workers while they are handed over
 
 
-class JobMember:
+class JobMember(Closable):
     """One `grete up` among several. ``poll`` must be called often; it tells what moves as the supervisor's news."""
 
     def __init__(self, local: LocalJob) -> None:
@@ -121,15 +120,6 @@ class JobMember:
             self._closed = True
             self.client.close(self._halted)
             self._topic.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave."""
-        self.close()
 
     def _held(self) -> list[HeldPartition]:
         """Return this machine's state of each partition."""

@@ -5,12 +5,11 @@ from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from datetime import datetime
-from types import TracebackType
-from typing import Self
 
 from msgspec.structs import asdict
 
 from grete.api.jobs.job import Job
+from grete.closable import Closable
 from grete.core.supervision.assignment import Assignment, check_processes, was_fenced
 from grete.core.supervision.supervised_worker import Life, SupervisedWorker
 from grete.errors import ExitCode, Fenced, FrameworkError, LogAway, TransientError
@@ -74,7 +73,7 @@ class TaskReports:
 ASK_S = 2.0  # for an answer of the log; then workers and signals have their turn, and it is asked again
 
 
-class LocalJob:
+class LocalJob(Closable):
     """The one supervisor of a job's directory. ``poll`` must be called often: it is what restarts the dead."""
 
     def __init__(
@@ -267,15 +266,6 @@ class LocalJob:
     def close(self) -> None:
         """Close the log, end what still runs, and release the directory."""
         self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
 
     def _positions_in_log(self) -> dict[TopicPartition, dict[str, int]]:
         found: dict[TopicPartition, dict[str, int]] = {}
