@@ -21,12 +21,25 @@ def command_line() -> None:
     if not __debug__:  # invariants are assertions: without them, a broken one would be written to the log
         print("grete: do not run it under python -O or PYTHONOPTIMIZE: its checks would be off", file=sys.stderr)
         sys.exit(ExitCode.USAGE)
+    _fill_standard_files()
     raise_limit()  # of this process and those that it starts
     if isinstance(sys.stdout, io.TextIOWrapper):  # in a pipe, too: a row that is followed comes at once
         sys.stdout.reconfigure(line_buffering=True)
     from grete.cli.main import app
 
     report_errors(app)
+
+
+def _fill_standard_files() -> None:
+    """Open /dev/null where standard input, output or error was closed.
+
+    The next file would get its number otherwise, one of the state's perhaps, and a library in C prints into it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
 
 
 def report_errors(app: Callable[[], object]) -> None:
@@ -42,10 +55,19 @@ def report_errors(app: Callable[[], object]) -> None:
         print(printable(f"grete: {error}"), file=standard_error())
         sys.exit(exit_code(error))
     except OSError as error:
+        _leave_out_the_rest()
         print(printable(f"grete: {refused_by_system(error)}"), file=standard_error())
         sys.exit(ExitCode.USAGE if isinstance(error, PermissionError) else ExitCode.FAILED)
     finally:
         settle()
+
+
+def _leave_out_the_rest() -> None:
+    """Drop what standard output does not take: the interpreter would try again at its end, and exit with 120."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def refused_by_system(error: OSError) -> str:

@@ -9,20 +9,31 @@ from grete.errors import ConfigError
 
 LOCAL = "local[*]"  # Spark on this machine
 
+
+def path_named(text: str) -> Path:
+    """Return the path that an option names. Raises BadParameter for an empty one, which would be this folder."""
+    if not text:
+        raise typer.BadParameter("it is empty, as a variable of the shell without a value is: name a path")
+    return Path(text)
+
+
 JobName = Annotated[
     str, typer.Argument(metavar="JOB", help="The job: a module (tasks.word_count) or a file that defines job = Job(…).")
 ]
 Directory = Annotated[
     Path | None,
     typer.Option(
+        parser=path_named,
+        metavar="PATH",
         help="The job's directory: its state and its embedded log. Default: .grete/NAME-OF-JOB; on "
-        "Kafka .grete/NAME-OF-JOB-HASH, with a hash of the address."
+        "Kafka .grete/NAME-OF-JOB-HASH, with a hash of the address.",
     ),
 ]
 SettingsPath = Annotated[
     Path | None,
     typer.Option(
         "--settings",
+        parser=path_named,
         metavar="FILE",
         envvar="GRETE_SETTINGS",
         help="A TOML file with settings and the log. Default: grete.toml in the current folder, if it is there.",
@@ -39,6 +50,8 @@ LogOption = Annotated[
 KafkaConfig = Annotated[
     Path | None,
     typer.Option(
+        parser=path_named,
+        metavar="PATH",
         envvar="GRETE_KAFKA_CONFIG",
         help="A file with librdkafka's options, a line NAME=VALUE for each: users, passwords, TLS.",
     ),

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM of a command that runs until it is stopped."""
+"""Ctrl-C, SIGTERM and SIGHUP of a command that runs until it is stopped."""
 
 import faulthandler
 import signal
@@ -8,21 +8,20 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 
 from grete.errors import LogAway
-from grete.worker.pipes.signal_pipe import SignalPipe
+from grete.worker.pipes.signal_pipe import SignalPipe, on_stop
 from grete.worker.process.watchdog import STDERR
 
 UNANSWERED = "stopped before the log had answered: nothing was begun"
 
 
 class StopSignal:
-    """Set by the first Ctrl-C or SIGTERM, for a graceful end; the second Ctrl-C raises KeyboardInterrupt at once."""
+    """Set by the first signal that asks to stop, for a graceful end; a second Ctrl-C raises KeyboardInterrupt."""
 
     def __init__(self, then: Callable[[], None] = lambda: None) -> None:
         """``then`` is called when the end is asked for."""
         self.asked = False
         self._then = then
-        signal.signal(signal.SIGINT, self._on_signal)
-        signal.signal(signal.SIGTERM, self._on_signal)
+        on_stop(self._on_signal)
 
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
         if self.asked and signum == signal.SIGINT:

@@ -68,10 +68,68 @@ def test_mistakes_are_named(
     assert words in line
 
 
-def test_wrong_usage_is_explained(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """An option that does not exist, as every command line has it."""
-    assert grete(monkeypatch, "run", "tasks.word_count", "--sped") == 2
-    assert "--sped" in capfd.readouterr().err
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--sped"], "--sped"),
+        (["--directory", ""], "'--directory': it is empty"),  # of a variable without a value: not this folder
+        (["--settings", ""], "'--settings' (env var: 'GRETE_SETTINGS'): it is empty"),
+    ],
+)
+def test_wrong_usage_is_explained(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], options: list[str], words: str
+) -> None:
+    """An option that does not exist or is empty, as every command line has it."""
+    assert grete(monkeypatch, "run", "tasks.word_count", *options) == 2
+    assert words in capfd.readouterr().err
+    assert list(Path().iterdir()) == []
+
+
+def test_closed_standard_files_are_not_taken_by_others(tmp_path: Path) -> None:
+    """A library in C prints to standard error: that does not go into the next file that was opened."""
+    shown = "import os; print([os.readlink(f'/proc/self/fd/{n}') for n in range(3)], file=open('files', 'w'))"
+    code = f"from grete.cli import command_line\ntry: command_line()\nfinally: {shown}"
+    command = [sys.executable, "-c", code, "run", "tasks.word_count", "--input", "sentences=-"]
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert (done.returncode, (tmp_path / "files").read_text()) == (2, f"{['/dev/null'] * 3}\n")
+
+
+def test_closed_input_is_named(tmp_path: Path) -> None:
+    """A file is read from nowhere else: exit code 2 and a line."""
+    command = [sys.executable, "-m", "grete.cli", "run", "tasks.word_count", "--input", "sentences=-"]
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == ("grete: --input sentences=-: standard input is closed: pipe the lines in, or name a file\n")
+
+
+def test_output_that_has_no_room_is_an_error(tmp_path: Path) -> None:
+    """A command that reads ends with 1 and a line. One that goes on for long leaves out what is not taken."""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "grete.cli", "--help"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "grete: standard output or a file: No space left on device: make room, or check the disk, and start again\n"
+    )
 
 
 def test_without_assertions_nothing_starts(tmp_path: Path) -> None:

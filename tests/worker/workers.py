@@ -19,6 +19,7 @@ from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord, JobMetadata, Log
 from grete.protocol.ids import TopicPartition
 from grete.state.read.checkpoints.commits import last_commit
+from grete.worker.pipes.signal_pipe import STOPS
 from tasks.word_count import job as word_count
 from tests.support.dropped import when_dropped
 from tests.support.reports import said_in
@@ -147,7 +148,7 @@ def totals(log: Log) -> list[tuple[str, int]]:
 @contextmanager
 def handlers_kept() -> Iterator[None]:
     """Give the test its own signal handlers back after a command that has put in others."""
-    before = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
+    before = [(number, signal.getsignal(number)) for number in STOPS]
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ import typer
 
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
+from grete.cli.options import path_named
 from grete.errors import ConfigError
 from grete.job.metadata import pinned_settings
 from grete.spark import require_extra
@@ -19,7 +20,15 @@ app = typer.Typer(add_completion=False)
 def export(
     named: NamedJob,
     *,
-    to: Annotated[Path, typer.Option("--to", help="The directory of the files; run again, it gets what has changed.")],
+    to: Annotated[
+        Path,
+        typer.Option(
+            "--to",
+            parser=path_named,
+            metavar="PATH",
+            help="The directory of the files; run again, it gets what has changed.",
+        ),
+    ],
     store: Annotated[str | None, typer.Option(help="Only this store: its name, or STAGE/STORE.")] = None,
     at: Annotated[int | None, typer.Option(help="A checkpoint that is retained; default: the newest.")] = None,
 ) -> None:

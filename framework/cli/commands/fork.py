@@ -9,7 +9,7 @@ import typer
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.moved_state import at_checkpoint, mover_of, say, standing_still, tell_moved
-from grete.cli.options import Checkpoint, MovingOptions
+from grete.cli.options import Checkpoint, MovingOptions, path_named
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory, directory_of
 from grete.job.loader import load_job
@@ -34,7 +34,10 @@ def fork(
     *,
     checkpoint_id: Checkpoint = None,
     second_directory: Annotated[
-        Path | None, typer.Option(help="The directory of the new job. Default: as for --directory.")
+        Path | None,
+        typer.Option(
+            parser=path_named, metavar="PATH", help="The directory of the new job. Default: as for --directory."
+        ),
     ] = None,
     moving: MovingOptions = MovingOptions(),
 ) -> None:

@@ -17,7 +17,7 @@ from grete.api.jobs.job import Job
 from grete.cli.incident_report import debug, row_of_run, tell_run
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
-from grete.cli.options import AsJson
+from grete.cli.options import AsJson, path_named
 from grete.cli.output.progress import Screen, counted
 from grete.cli.output.reading import print_json
 from grete.cli.output.tables import print_table
@@ -51,7 +51,9 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Write a task with its inputs and its state into one file, and run it again on any machine.",
 )
-IncidentPath = Annotated[Path, typer.Argument(metavar="FILE", help="The file that `grete incident JOB` has written.")]
+IncidentPath = Annotated[
+    Path, typer.Argument(parser=path_named, metavar="FILE", help="The file that `grete incident JOB` has written.")
+]
 
 
 # --- Pack -------------------------------------------------------------------------------------------------------------
@@ -74,7 +76,13 @@ def incident_pack(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file to write. Default: incident-JOB-TASK-CHECKPOINT.zip."),
+        typer.Option(
+            "--output",
+            "-o",
+            parser=path_named,
+            metavar="PATH",
+            help="The file to write. Default: incident-JOB-TASK-CHECKPOINT.zip.",
+        ),
     ] = None,
     no_values: Annotated[
         bool,

@@ -9,7 +9,7 @@ from grete.api.jobs.definition import define, encode_definition
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.moved_state import at_checkpoint, say
-from grete.cli.options import Checkpoint
+from grete.cli.options import Checkpoint, path_named
 from grete.job.metadata import pinned_settings
 from grete.state.pins.pinning import copy_definition, output_counts
 from grete.state.read.checkpoints.snapshots import id_of_all
@@ -24,7 +24,10 @@ def replay(
     *,
     checkpoint_id: Checkpoint = None,
     into: Annotated[
-        Path | None, typer.Option(help="Write the state into this directory instead of the job's own.")
+        Path | None,
+        typer.Option(
+            parser=path_named, metavar="PATH", help="Write the state into this directory instead of the job's own."
+        ),
     ] = None,
 ) -> None:
     """Rebuild the local stores of a job from its changelogs."""

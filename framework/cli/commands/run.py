@@ -30,7 +30,7 @@ from grete.cli.feeding import (
 )
 from grete.cli.job_command import job_command
 from grete.cli.job_target import JobTarget, NamedJob
-from grete.cli.options import Processes, StartTimes
+from grete.cli.options import Processes, StartTimes, path_named
 from grete.cli.output.patient_output import end_unanswered, standard_output
 from grete.cli.output.progress import Screen, counted
 from grete.cli.starts import starts_of
@@ -67,7 +67,9 @@ def run(
     input_dir: Annotated[
         Path | None,
         typer.Option(
-            help="Feed the text files of this folder: a record for each, with its name as key and its text as value."
+            parser=path_named,
+            metavar="PATH",
+            help="Feed the text files of this folder: a record for each, with its name as key and its text as value.",
         ),
     ] = None,
     input: Annotated[
@@ -205,9 +207,11 @@ def _open_lines(job: Job, options: Sequence[str]) -> list[Opened]:
         if not equals or name not in topics:
             raise ConfigError(f"--input {option}: write TOPIC=FILE or TOPIC=-, with TOPIC one of {', '.join(topics)}")
         try:
-            handle = sys.stdin.fileno() if source == "-" else os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+            handle = 0 if source == "-" else os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
             raise ConfigError(f"--input {option}: {getattr(error, 'strerror', None) or 'there is no input'}") from error
+        if source == "-" and sys.stdin is None:
+            raise ConfigError(f"--input {option}: standard input is closed: pipe the lines in, or name a file")
         if stat.S_ISDIR(os.fstat(handle).st_mode):
             raise ConfigError(f"--input {option}: {source} is a folder: name a file, or feed its files by --input-dir")
         regular = source != "-" and stat.S_ISREG(os.fstat(handle).st_mode)

@@ -10,7 +10,7 @@ import typer
 
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
-from grete.cli.options import AsJson
+from grete.cli.options import AsJson, path_named
 from grete.cli.output.reading import print_json
 from grete.clock_text import MINUTES, clock_text
 from grete.errors import ConfigError
@@ -77,7 +77,8 @@ def snapshot(
     ] = None,
     json: AsJson = False,
     state_directory: Annotated[
-        Path | None, typer.Option(help="The workers' --state-directory, if they have one.")
+        Path | None,
+        typer.Option(parser=path_named, metavar="PATH", help="The workers' --state-directory, if they have one."),
     ] = None,
 ) -> None:
     """Write the state of each task, as files, into a shared folder or an object store, while the job runs.

@@ -1,7 +1,6 @@
 """`grete worker`: one worker process."""
 
 import logging
-import signal
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
@@ -10,11 +9,12 @@ import typer
 
 from grete.cli.job_command import job_command
 from grete.cli.job_target import JobTarget, NamedJob
-from grete.cli.options import PageOptions
+from grete.cli.options import PageOptions, path_named
 from grete.errors import ConfigError, ExitCode
 from grete.worker.life.lifetime import end_at_once, log_refused, run_worker
 from grete.worker.life.opening import open_worker
 from grete.worker.logs.worker_log import configure_logs
+from grete.worker.pipes.signal_pipe import on_stop
 from grete.worker.pipes.status_pipe import StatusPipe
 from grete.worker.process.hosting import stages_of
 from grete.worker.process.watchdog import exits_after
@@ -51,7 +51,10 @@ def worker(
     *,
     partition: Annotated[int, typer.Option(help="The partition whose tasks the worker runs.")],
     state_directory: Annotated[
-        Path | None, typer.Option(help="Keep the local stores in this directory instead of the job's.")
+        Path | None,
+        typer.Option(
+            parser=path_named, metavar="PATH", help="Keep the local stores in this directory instead of the job's."
+        ),
     ] = None,
     stage: Annotated[str | None, typer.Option(help="Run the task of this stage only.")] = None,
     standby: Annotated[
@@ -63,8 +66,7 @@ def worker(
     """Run one worker. Exit codes: 0 done, 1 failed, 2 usage, 3 fenced, 4 halted."""
     whose = configure_logs([partition], partition)
     if status_fd < 0:  # a supervisor knows what a signal does to a worker that starts
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _stop_starting)
+        on_stop(_stop_starting)
     try:
         page.check()
         settings = named.settings

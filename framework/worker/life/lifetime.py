@@ -18,6 +18,7 @@ from grete.protocol.report import WorkerReport
 from grete.worker.logs.end_log import end_report, log_end
 from grete.worker.logs.own_lines import enable_own, own_logger
 from grete.worker.logs.worker_log import Whose
+from grete.worker.pipes.signal_pipe import on_stop
 from grete.worker.pipes.status_pipe import StatusPipe
 from grete.worker.process.worker import Worker
 
@@ -31,7 +32,7 @@ def run_worker(make: Callable[[], Worker], whose: Whose, pipe: StatusPipe | None
     out ends the process here.
     """
     worker: Worker | None = None
-    if not (sys.stdin.isatty() or os.environ.get("PYTHONBREAKPOINT")):  # else pdb, or what the user has chosen
+    if not (os.isatty(0) or os.environ.get("PYTHONBREAKPOINT")):  # else pdb, or what the user has chosen
         sys.breakpointhook = _refuse_breakpoint
     gc.freeze()  # what is imported stays: no collection need look at it
     gc.set_threshold(50_000, 20, 50)  # ours makes no cycles, but thousands of tuples that a checkpoint holds on to
@@ -44,8 +45,7 @@ def run_worker(make: Callable[[], Worker], whose: Whose, pipe: StatusPipe | None
             assert worker is not None
             worker.stop()
 
-        signal.signal(signal.SIGTERM, on_signal)
-        signal.signal(signal.SIGINT, on_signal)
+        on_stop(on_signal)
         signal.signal(signal.SIGUSR1, lambda _signum, _frame: made.drain())  # from a supervisor
         logger.info("worker started", extra={"tasks": [driver.wiring.name for driver in worker.drivers]})
         with worker.watchdog(), worker.blocking_watch():

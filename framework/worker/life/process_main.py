@@ -28,6 +28,7 @@ from grete.worker.logs.open_files import raise_limit
 from grete.worker.logs.worker_log import configure_logs
 from grete.worker.pipes.control_pipe import ControlPipe
 from grete.worker.pipes.output_file import OutputFile, printed_to
+from grete.worker.pipes.signal_pipe import on_stop
 from grete.worker.pipes.status_pipe import StatusPipe
 from grete.worker.process.watchdog import exits_after
 from grete.worker.process.worker import Worker
@@ -84,8 +85,7 @@ def main(arguments: list[str]) -> ExitCode:
         code = _run(spec, control, ahead)
         if not spec.standby or code is not ExitCode.DONE:
             break
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
+        on_stop(signal.SIG_DFL)
         line = _line_of(control)  # it may go on as the worker that takes its place, with all that it has loaded
     return code
 

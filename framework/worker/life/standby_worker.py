@@ -24,6 +24,7 @@ from grete.state.pins.prepare import prepare_standby
 from grete.stores.rocksdb.memory_use import RocksMemory
 from grete.worker.logs.end_log import end_report, log_end
 from grete.worker.logs.own_lines import enable_own, own_logger
+from grete.worker.pipes.signal_pipe import on_stop
 from grete.worker.pipes.status_pipe import StatusPipe
 from grete.worker.pipes.wakeup import WakeableSelector
 from grete.worker.process.hosting import hosted_by
@@ -203,8 +204,7 @@ def run_standby(make: Callable[[], StandbyWorker], pipe: StatusPipe | None = Non
         def on_signal(_signum: int, _frame: FrameType | None) -> None:
             made.stop()
 
-        signal.signal(signal.SIGTERM, on_signal)
-        signal.signal(signal.SIGINT, on_signal)
+        on_stop(on_signal)
         signal.signal(signal.SIGUSR2, lambda _signum, _frame: made.prepare())  # from a supervisor
         logger.info("standby started", extra={"tasks": [standby.wiring.name for standby in made.standbys]})
         code = made.run()

@@ -1,4 +1,4 @@
-"""A pipe that tells a thread of SIGTERM and SIGINT, also while the main thread runs no handler.
+"""The signals that ask a process to stop, and a pipe that tells a thread of them, while no handler runs as well.
 
 C code may keep handlers waiting, and so may a sleep: a signal that comes just before it begins does not end it.
 """
@@ -6,10 +6,19 @@ C code may keep handlers waiting, and so may a sleep: a signal that comes just b
 import os
 import select
 import signal
-from types import TracebackType
+from collections.abc import Callable
+from types import FrameType, TracebackType
 from typing import Self
 
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # of a service manager, Ctrl-C, a terminal that is closed
 _STOP, _CLOSE = bytes([signal.SIGTERM]), b"\0"
+
+
+def on_stop(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
+    """Call a handler when the process is asked to stop. A closed terminal is none of its business under nohup."""
+    for number in STOPS:
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 class SignalPipe:
@@ -44,7 +53,7 @@ class SignalPipe:
         signals = os.read(self._reader, 1024) if told else b""
         if _CLOSE in signals:
             return None
-        return signal.SIGTERM in signals or signal.SIGINT in signals
+        return any(number in signals for number in STOPS)
 
 
 def _forget() -> None:
