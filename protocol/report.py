@@ -193,11 +193,37 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.stage}-{self.partition}"
 
 
+class CodeAt(msgspec.Struct, frozen=True):
+    """A line of a user's code, and the function that it is in."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}, in {self.function}"
+
+
+class Blocked(msgspec.Struct, frozen=True, kw_only=True):
+    """The user code in which nothing goes on, and since when.
+
+    ``at``: the first line that is not ours, and ``inner``: where that has led. ``task``: whose turn it is, None: it is
+    an async function, in which the loop of all calls is held up.
+    """
+
+    since_ms: int
+    at: CodeAt
+    inner: CodeAt
+    task: str | None = None
+
+
 class WorkerMeasures(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of one worker process.
 
     ``log_trouble``: what it says of a log that does not answer, None: it answers. ``in_line``: the line of user code
-    in which a turn is that takes long, "": none does.
+    in which a turn is that takes long, "": none does. ``blocked``: the call of user code that does not end, None:
+    none is known. ``goes_on``: whether a turn, a record or a timer is done since the last report; if not, a thread
+    beside the loop reports.
     """
 
     busy_s: float
@@ -205,6 +231,8 @@ class WorkerMeasures(msgspec.Struct, frozen=True, kw_only=True):
     state_disk_bytes: int
     log_trouble: str | None = None
     in_line: str = ""
+    blocked: Blocked | None = None
+    goes_on: bool = True
 
 
 class ErrorPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -248,6 +276,11 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[TaskReport, ...]
     measures: WorkerMeasures | None = None
     end: EndReport | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its loop, or a record in it, has gone on since the last report."""
+        return self.measures is None or self.measures.goes_on
 
 
 class StandbyTaskReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -245,6 +245,22 @@ WORKER_METRICS = (
         ),
     ),
     WorkerMetric(
+        name="grete_worker_silent_seconds",
+        kind="gauge",
+        text="time since the worker last said anything; it does so at least once a second",
+        worry="above 5: its process is stopped, or gets no processor",
+        of=lambda worker: None if worker.measures is None else worker.silent_s,
+    ),
+    WorkerMetric(
+        name="grete_worker_blocked_since_seconds",
+        kind="gauge",
+        text="when the call of your code began that does not end: seconds since 1970; 0: there is none",
+        worry="above 0: the status names function, file and line",
+        of=lambda worker: (
+            None if worker.measures is None else (0.0 if worker.blocked is None else worker.blocked.since_ms / 1_000)
+        ),
+    ),
+    WorkerMetric(
         name="grete_worker_starts_total",
         kind="counter",
         text="starts of the worker process by its supervisor",

@@ -63,6 +63,8 @@ def not_ready(view: JobView | None) -> list[str]:
             reasons.append(f"worker {worker.number}: its process has ended ({end.reason}: {end.text})")
         elif not worker.running:
             reasons.append(f"worker {worker.number}: its process has ended and will be started again")
+        elif worker.is_silent:
+            reasons.append(f"worker {worker.number}: it has said nothing for {worker.silent_s:,.0f} s")
         elif not worker.tasks:
             reasons.append(f"worker {worker.number}: it is starting")
     bound_s = keeps_up_s(view)

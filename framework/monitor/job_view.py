@@ -6,12 +6,17 @@ from typing import Literal
 import msgspec
 
 from grete.core.supervision.process_end import WorkerEnd
+from grete.core.supervision.worker_reports import SILENT_S
 from grete.protocol.ids import TopicPartition
-from grete.protocol.report import Reason, StandbyTaskReport, TaskReport, WorkerMeasures
+from grete.protocol.report import Blocked, Reason, StandbyTaskReport, TaskReport, WorkerMeasures
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker process. ``tasks``: by name, ``measures``: of the process; empty and None until it has started."""
+    """One worker process. ``tasks``: by name, ``measures``: of the process; empty and None until it has started.
+
+    ``silent_s``: for how long it has said nothing, in s, though it should. ``stopped``: whether the system says that
+    its process is stopped, looked at once it is silent; None: the system does not say.
+    """
 
     number: int
     partitions: tuple[int, ...]  # whose tasks it hosts
@@ -25,6 +30,19 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     ends: Mapping[Reason, int] = {}  # how often it has ended, by reason
     tasks: Mapping[str, TaskReport] = {}
     measures: WorkerMeasures | None = None
+    silent_s: float = 0.0
+    stopped: bool | None = None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has said nothing for so long that something is wrong."""
+        return self.running and self.silent_s >= SILENT_S
+
+    @property
+    def blocked(self) -> Blocked | None:
+        """The user code in which it has been for longer than any record should take, None: in none."""
+        blocked = None if self.measures is None else self.measures.blocked
+        return None if self.is_silent else blocked
 
 
 class StandbyView(msgspec.Struct, frozen=True, kw_only=True):

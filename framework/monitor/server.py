@@ -19,10 +19,10 @@ from starlette.types import ASGIApp
 from grete.errors import ConfigError
 from grete.file_lock import keep_from_children
 from grete.monitor.bounded_connection import ACCEPTED_MAX, BoundedConnection
-from grete.monitor.causes import findings_of
 from grete.monitor.health import Pulse, not_ready
 from grete.monitor.job_view import Ended, JobView
 from grete.monitor.metrics import JobMetrics
+from grete.monitor.page.causes import findings_of
 from grete.monitor.page.page import HostGuard, Page
 
 _JSON = "application/json"

@@ -133,6 +133,8 @@ class JobWatch:
                     ends={reason: worker.restarts.counts[reason] for reason in REASONS},
                     tasks=worker.reports.tasks,
                     measures=worker.reports.measures,
+                    silent_s=worker.reports.silent_s,
+                    stopped=_stopped(local.supervisor.pid(worker.number)) if worker.is_silent else None,
                 )
                 for worker in local.supervisor.workers.values()
             ),
@@ -148,7 +150,7 @@ class JobWatch:
             report(said)
             tasks = {task.name: task for task in said.tasks}
             here = WorkerView(number=partition, partitions=(partition,), running=True, pid=os.getpid(), tasks=tasks)
-            self._show((replace(here, measures=said.measures),))
+            self._show((replace(here, measures=said.measures),), turned=said.goes_on)
 
         def lives() -> None:  # the watchdog says so, also within a turn of many slow records
             show_life()
@@ -178,8 +180,11 @@ class JobWatch:
         workers: tuple[WorkerView, ...],
         log_trouble: str | None = None,
         incidents: tuple[Incident, ...] = (),
+        *,
+        turned: bool = True,
     ) -> None:
-        self._monitor.pulse.turned()
+        if turned:
+            self._monitor.pulse.turned()
         now_s = time.monotonic()
         self._busy.look(workers, now_s)
         view = JobView(
@@ -249,6 +254,15 @@ def _standby(each: SupervisedStandby, pid: int | None) -> StandbyView:
         behind=each.behind,
         tasks=each.tasks,
     )
+
+
+def _stopped(pid: int | None) -> bool | None:
+    """Tell whether a process is stopped, as by SIGSTOP or a debugger; None: the system does not say."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
+    except OSError:
+        return None
+    return state in ("T", "t")
 
 
 def _silent(_line: str) -> None:

@@ -13,6 +13,8 @@ FIRES = {
     "GreteHalted": (f'grete_worker_halted{{{WORKER},code="GRETE-H001"}}', "_x2 1x20", "5m"),
     "GreteDisk": ('grete_disk_free_bytes{job="shop"}', "2e9-1e8x30", "20m"),
     "GreteLogAway": (f"grete_log_away{{{WORKER}}}", "1x20", "5m"),
+    "GreteWorkerSilent": (f"grete_worker_silent_seconds{{{WORKER}}}", "6+60x20", "5m"),
+    "GreteCodeBlocks": (f"grete_worker_blocked_since_seconds{{{WORKER}}}", "1.7e9x20", "5m"),
     "GreteStageTooSlow": (f"grete_task_busy_seconds_total{{{TASK}}}", "0+60x30", "25m"),
     "GreteRollbacks": (f"grete_generation{{{TASK}}}", "1+1x20", "15m"),
     "GreteFenced": (f"grete_worker_fenced{{{WORKER}}}", "1x20", "10m"),
@@ -34,6 +36,8 @@ HEALTHY = {
     f"grete_worker_fenced{{{WORKER}}}": "0x90",
     'grete_disk_free_bytes{job="shop"}': "5e10x90",
     f"grete_log_away{{{WORKER}}}": "0x40 1x1 0x50",
+    f"grete_worker_silent_seconds{{{WORKER}}}": "0.2x40 7x1 0.1x50",
+    f"grete_worker_blocked_since_seconds{{{WORKER}}}": "0x40 1.7e9x1 0x50",
     f"grete_task_busy_seconds_total{{{TASK}}}": "0+60x10 600+5x80",  # a backlog, then little to do
     f"grete_sink_trouble{{{TASK}}}": "0x40 1x1 0x50",  # a moment
     f'grete_input_lag_records{{{TASK},topic="orders"}}': "50000-100x90",  # it catches up

@@ -1,4 +1,4 @@
-"""A job's problems are told in words, with what to do; the numbers of six broken jobs reveal the cause."""
+"""A job's problems are told in words, with what to do; the numbers of eight broken jobs reveal the cause."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,8 +8,8 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from grete.core.supervision.process_end import WorkerEnd
-from grete.monitor.causes import findings_of
 from grete.monitor.job_view import JobView, WorkerView
+from grete.monitor.page.causes import findings_of
 from grete.monitor.watching import WINDOW_S, Busy
 from grete.protocol.report import DropCounts
 from tests.monitor.test_server import get
@@ -40,6 +40,8 @@ TOLD = {
     "not_deterministic": Told(
         "a deterministic task is not deterministic", "worker 0", "GRETE-H031: number-0 is not", "check-determinism"
     ),
+    "frozen_worker": Told("a worker process is stopped", "worker 1", "Waiting for it since", "kill -CONT"),
+    "blocking_code": Told("your code blocks", "add-up-0", "in process, which is at", "needs a time-out"),
 }
 
 
@@ -71,6 +73,10 @@ class Diagnosis:
             return "broker_away"
         if value(found, "grete_sink_trouble"):
             return "killed_sink"
+        if value(found, "grete_worker_silent_seconds") > 5:
+            return "frozen_worker"
+        if value(found, "grete_worker_blocked_since_seconds"):
+            return "blocking_code"
         if value(found, "grete_worker_ends", reason="disk"):
             return "full_disk"
         if value(found, "grete_worker_ends", reason="task error"):
@@ -112,6 +118,10 @@ def test_a_broken_job_is_found_out(name: str, tmp_path: Path, browser: Browser) 
         text = browser.shows(f"{expected.where}: {expected.what}", expected.value, f"What to do: {finding['remedy']}")
         assert [each for each in TOLD if TOLD[each].what in text] == [name]
         assert get(scene.url, "/livez")[0] == 200
+        if scene.mend is not None:
+            scene.mend()
+            scene.until(lambda: not scene.status()["findings"])
+            browser.shows("No problem found.")
 
 
 def end(reason: Any, **changed: Any) -> WorkerEnd:

@@ -8,6 +8,8 @@ from grete.protocol.errors import UnsupportedFormat
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import (
     ENDED_STATES,
+    Blocked,
+    CodeAt,
     EndReport,
     ErrorPlace,
     StandbyReport,
@@ -76,11 +78,14 @@ FIELDS_OF_A_TASK = [
 
 def test_a_report_comes_back_as_it_was() -> None:
     """Reports of a worker and of a standby do; a task has the name of its stage and partition."""
-    worker = WorkerReport(tasks=(task_report("add-up-3"), task_report("split-words-0")), measures=OF_WORKER)
+    at = CodeAt("/jobs/words.py", 7, "process")
+    blocked = msgspec.structs.replace(OF_WORKER, blocked=Blocked(since_ms=1, at=at, inner=at), goes_on=False)
+    worker = WorkerReport(tasks=(task_report("add-up-3"), task_report("split-words-0")), measures=blocked)
     assert decode_worker_report(encode_report(worker)) == worker
     assert [task.name for task in worker.tasks] == ["add-up-3", "split-words-0"]
     standby = StandbyReport(tasks=(STANDBY,))
     assert decode_standby_report(encode_report(standby)) == standby
+    assert (str(at), worker.goes_on) == ("/jobs/words.py, line 7, in process", False)
     assert STANDBY.name == END.place.task == "add-up-3"
     assert ErrorPlace(stage="add-up").task is None
 

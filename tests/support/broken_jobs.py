@@ -1,4 +1,4 @@
-"""Six jobs, each broken for real, under a real `grete up --http`: who looks at one is to find out what is wrong.
+"""Eight jobs, each broken for real, under a real `grete up --http`: who looks at one is to find out what is wrong.
 
     python -m tests.support.broken_jobs [NAME | --seed N] [--http [HOST:]PORT]
 
@@ -21,6 +21,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from grete.job.topics import create_topics
 from grete.ports import ExternalRecord, LogReader
 from grete.protocol.ids import TopicPartition
 from grete.state.read.checkpoints.commits import all_wirings, last_commit
+from tests.support.broken_code import ASKS, RANDOM, SERVICE, SLOW, TO_SERVICE, TO_TOPIC, TWO_STAGES
 from tests.support.kafka_topics import create
 from tests.support.reports import positions
 from tests.verification.chaos.cluster import Cluster
@@ -45,84 +47,6 @@ STEP_S = 0.05
 DISK_MIB = 12
 HOUR_MS = 3_600_000  # no checkpoint comes meanwhile, but one at once
 FILE_BYTES_MAX = 1 << 16  # where no disk can be mounted, no file may be larger
-
-ADD_UP = """
-from grete import Http, Input, Job, Output, Record, Store, Task, Topic, int64, json, utf8
-
-payments = Topic("payments", key=utf8, value=json(dict[str, int]))
-
-class AddUp(Task):
-    payments = Input(payments)
-    totals = Store("totals", key=utf8, value=int64)
-    out = Output(OUTPUT)
-
-    def process(self, record: Record[str, dict[str, int]]) -> None:
-        total = self.totals.get(record.key, 0) + record.value["cents"]
-        self.totals.put(record.key, total)
-        self.out.send(SENT)
-
-job = Job("payments", stages=[AddUp])
-"""
-TO_TOPIC = ADD_UP.replace("OUTPUT", 'Topic("totals", key=utf8, value=int64)').replace("SENT", "record.key, total")
-TO_SERVICE = ADD_UP.replace("OUTPUT", 'Http("URL", json(int))').replace("SENT", "record.key, total")
-SLOW = """
-import time
-
-from grete import Input, Job, Output, Record, Task, Topic, json, utf8
-
-payments = Topic("payments", key=utf8, value=json(dict[str, int]))
-parsed = Topic("parsed", key=utf8, value=json(int))
-
-class Parse(Task):
-    payments = Input(payments)
-    out = Output(parsed)
-
-    def process(self, record: Record[str, dict[str, int]]) -> None:
-        self.out.send(record.key, record.value["cents"])
-
-class Score(Task):
-    parsed = Input(parsed)
-    out = Output(Topic("scores", key=utf8, value=json(int)))
-
-    def process(self, record: Record[str, int]) -> None:
-        time.sleep(0.02)
-        self.out.send(record.key, record.value % 7)
-
-job = Job("payments", stages=[Parse, Score])
-"""
-RANDOM = """
-import os
-
-from grete import Input, Job, Output, Record, Task, Topic, json, utf8
-
-class Number(Task):
-    payments = Input(Topic("payments", key=utf8, value=json(dict[str, int])))
-    out = Output(Topic("numbered", key=utf8, value=utf8))
-
-    def process(self, record: Record[str, dict[str, int]]) -> None:
-        self.out.send(record.key, os.urandom(8).hex())
-
-job = Job("payments", stages=[Number], mode="deterministic")
-"""
-SERVICE = """
-import http.server
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-print(server.server_port, flush=True)
-server.serve_forever()
-"""
 
 
 @dataclass
@@ -136,6 +60,7 @@ class Scene:
     settings: dict[str, int] = field(default_factory=dict)
     url: str = ""
     pid: int = 0  # of `grete up`
+    mend: Callable[[], object] | None = None  # ends the trouble, where it can be ended from outside
 
     def up(self, code: str) -> None:
         """Write the job, and start it; return when it serves."""
@@ -188,9 +113,13 @@ class Scene:
             found: dict[str, Any] = json.loads(answer.read())
         return found
 
+    def tasks(self) -> list[dict[str, Any]]:
+        """Return the reports of the tasks."""
+        return [task for worker in self.status()["workers"] for task in worker["tasks"].values()]
+
     def task(self) -> dict[str, Any]:
         """Return the report of the last task; {} while no worker has one, as before a member has partitions."""
-        tasks = [task for worker in self.status()["workers"] for task in worker["tasks"].values()]
+        tasks = self.tasks()
         return tasks[-1] if tasks else {}
 
     def positions(self) -> dict[str, int]:
@@ -218,7 +147,7 @@ def _url_in(path: Path) -> str | None:
     return None if found is None else found[0]
 
 
-# --- The six ---
+# --- The eight ---
 
 
 def killed_sink(scene: Scene) -> None:
@@ -296,6 +225,25 @@ def not_deterministic(scene: Scene) -> None:
                 scene.until(lambda: scene.status()["workers"][0]["pid"] != pid)  # noqa: B023  # of this turn
 
 
+def frozen_worker(scene: Scene) -> None:
+    """The process of one of two workers is stopped, and the other one has records."""
+    scene.up(TWO_STAGES)
+    scene.until(lambda: [task["status"] for task in scene.tasks()] == ["running"] * 4)
+    pid = scene.status()["workers"][1]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    scene.mend = partial(os.kill, pid, signal.SIGCONT)
+    scene.opened.callback(os.kill, pid, signal.SIGCONT)
+    scene.feed(10)
+
+
+def blocking_code(scene: Scene) -> None:
+    """The code asks a service that does not answer."""
+    scene.up(ASKS)
+    scene.running()
+    scene.mend = (scene.directory / "answer").touch
+    scene.feed(1)
+
+
 def _committed(log: LogReader, task: TaskWiring) -> int:
     found = last_commit(log, task.changelog)
     return 0 if found is None else sum(at.offset for at in found.commit.external)
@@ -303,7 +251,16 @@ def _committed(log: LogReader, task: TaskWiring) -> int:
 
 BROKEN: dict[str, Callable[[Scene], None]] = {
     each.__name__: each
-    for each in (killed_sink, poisoned_record, slow_stage, full_disk, broker_away, not_deterministic)
+    for each in (
+        killed_sink,
+        poisoned_record,
+        slow_stage,
+        full_disk,
+        broker_away,
+        not_deterministic,
+        frozen_worker,
+        blocking_code,
+    )
 }
 
 

@@ -10,7 +10,8 @@ import pytest
 from grete.job.loader import load_job
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
-from grete.worker.process.blocking import user_stack
+from grete.worker.process.blocking import user_frames
+from tests.monitor.test_server import get, url_in
 from tests.support.reports import positions
 from tests.support.waiting import until
 from tests.worker.workers import LIMIT_S, WorkerUnderTest, word_log
@@ -64,14 +65,22 @@ job = Job("asking", stages=[AskInACall])
 @pytest.mark.timeout(LIMIT_S + 60)
 @pytest.mark.parametrize(("more", "outermost"), [("", "in process"), (IN_A_CALL, "in question")])
 def test_code_that_blocks_is_named_once_with_its_stack(tmp_path: Path, more: str, outermost: str) -> None:
-    """The stack begins in the user's own code, also that of an async call; the worker goes on once the code does."""
+    """The stack begins in the user's own code, also that of an async call; the worker goes on once the code does.
+
+    What it serves says so meanwhile, and /livez that its own loop is stuck: not that of the calls.
+    """
     file, directory = tmp_path / "asking.py", tmp_path / "job"
     file.write_text(CODE + more)
     log = word_log(directory, load_job(str(file)))
     log.produce(0, 1, [ExternalRecord(TopicPartition("words", 0), None, b"what", 1) for _ in range(3)])
     log.poll()
-    with WorkerUnderTest(directory, reference=str(file), task="ask-0") as worker:
+    options = "--http=0", "--set=liveness_timeout_ms=8000"
+    with WorkerUnderTest(directory, *options, reference=str(file), task="ask-0") as worker:
         until(lambda: said(worker))
+        url = until(lambda: url_in(worker.log_path))
+        (found,) = until(lambda: json.loads(get(url, "/status.json")[1])["findings"])
+        assert (found["what"], "in ask_a_service" in found["value"]) == ("your code blocks", True)
+        assert more or until(lambda: get(url, "/livez")[0] == 503)
         file.with_name("answer").touch()
         worker.until(lambda status: positions(status) == {"words[0]": 3})
         (line,) = said(worker)
@@ -83,5 +92,5 @@ def test_code_that_blocks_is_named_once_with_its_stack(tmp_path: Path, more: str
 
 def test_a_stack_without_user_code_blocks_nothing() -> None:
     """Waits of Grete itself, and code that no task's execution has called, are not reported."""
-    assert user_stack(sys._getframe()) is None
-    assert user_stack(None) is None
+    assert user_frames(sys._getframe()) == []
+    assert user_frames(None) == []

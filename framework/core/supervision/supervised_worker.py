@@ -7,7 +7,7 @@ from grete.core.supervision.assignment import HostedState
 from grete.core.supervision.lifecycle import LIVE, WORKER_PROCESS, ProcessState
 from grete.core.supervision.process_end import ExitKind, ProcessExit, WorkerEnd, worker_end
 from grete.core.supervision.restarts import Restarts
-from grete.core.supervision.worker_reports import WorkerReports
+from grete.core.supervision.worker_reports import SILENT_S, WorkerReports
 from grete.errors import ExitCode
 from grete.protocol.report import EndReport, TaskReport, TaskState
 
@@ -42,7 +42,6 @@ class SupervisedWorker:
         self.ended: tuple[int, ...] = ()
         self.kill_at_s: float | None = None  # of one that was asked to end
         self.killed_for: KilledFor | None = None
-        self.silent_s = 0.0  # since it said something, once it had begun to
 
     def check_invariants(self, restarts_max: int) -> None:
         """Raise AssertionError unless this holds between any two calls of Supervision."""
@@ -52,7 +51,8 @@ class SupervisedWorker:
         assert self.starts >= 1 or not self.running, (self.state, self.starts)
         assert {*self.ended} <= {*self.partitions}, (self.ended, self.partitions)
         assert self.restarts.crashes <= restarts_max + 1, self.restarts.crashes
-        assert self.silent_s >= 0.0, self.silent_s
+        assert self.reports.silent_s >= 0.0, self.reports.silent_s
+        assert self.reports.still_s >= 0.0, self.reports.still_s
 
     def become(self, state: ProcessState) -> None:
         """Change the state of its process. Raises AssertionError if it cannot follow the one before."""
@@ -92,7 +92,7 @@ class SupervisedWorker:
         self.become(ProcessState.STARTING)
         self.reports.process_started()
         self.starts += 1
-        self.killed_for, self.silent_s = None, 0.0
+        self.killed_for = None
 
     def host(self, partitions: tuple[int, ...], again: Collection[int]) -> bool:
         """Host these partitions from now on; return whether its process, which runs, is to be told."""
@@ -123,6 +123,11 @@ class SupervisedWorker:
         self.ended = (of,) if of in self.partitions and of is not None else self.partitions
 
     @property
+    def is_silent(self) -> bool:
+        """Whether it should report, and says nothing."""
+        return self.state is ProcessState.RUNNING and self.reports.silent_s >= SILENT_S
+
+    @property
     def was_silent(self) -> bool:
         """Whether it was killed because it had said nothing for too long."""
         return self.killed_for is KilledFor.SILENCE
@@ -130,7 +135,7 @@ class SupervisedWorker:
     def how_ended(self, end: ProcessExit) -> str:
         """Return the end of its process, in words."""
         if self.was_silent:
-            return f"said nothing for {self.silent_s:.0f} s (is its process stopped?), and was killed"
+            return f"said nothing for {self.reports.still_s:.0f} s (is its process stopped?), and was killed"
         if end.kind is not ExitKind.EXIT:
             return f"was {end.text}"
         reason = "other" if end.said is None else end.said.reason

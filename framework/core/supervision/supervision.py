@@ -28,6 +28,7 @@ from grete.core.supervision.supervised_worker import KilledFor, SupervisedWorker
 from grete.errors import ExitCode
 from grete.protocol.report import StandbyReport, WorkerReport
 
+SILENT_GAP_S_MAX = 0.5  # of silence that one look counts: a supervisor that was away for long does not know
 STARTING, RUNNING = ProcessState.STARTING, ProcessState.RUNNING
 
 
@@ -100,8 +101,10 @@ class Supervision:
             elif worker.state is ProcessState.STOPPING and worker.kill_at_s is not None and now_s > worker.kill_at_s:
                 actions += self._kill(worker, KilledFor.DELAY)
             elif worker.state in (STARTING, RUNNING):
-                worker.silent_s += min(gap_s, policy.gap_s_max)
-                if worker.silent_s > (policy.silent_s_max if worker.state is RUNNING else policy.silent_start_s_max):
+                actions += self._listen(worker, gap_s)
+                worker.reports.still_s += min(gap_s, policy.gap_s_max)
+                still_s_max = policy.silent_s_max if worker.state is RUNNING else policy.silent_start_s_max
+                if worker.reports.still_s > still_s_max:
                     actions += self._kill(worker, KilledFor.SILENCE)
         return actions
 
@@ -113,7 +116,6 @@ class Supervision:
         if worker.state is STARTING:
             worker.become(RUNNING)
         has_read, failures, news = worker.reports.take(report, worker.partitions)
-        worker.silent_s = 0.0
         worker.restarts.counts += failures
         if has_read:
             worker.restarts.progressed()
@@ -125,7 +127,7 @@ class Supervision:
 
     def sign_of_life(self, number: int) -> None:
         """Take a sign of life of a worker: it has nothing new to report."""
-        self.workers[number].silent_s = 0.0
+        self.workers[number].reports.lives()
 
     def exited(self, number: int, end: ProcessExit, now_s: float) -> list[SupervisionAction]:
         """Take note that the process of a worker has ended; what it had reported came before."""
@@ -257,6 +259,21 @@ class Supervision:
             self._gone[worker.number] = self.workers.pop(worker.number)
         elif worker.state is not ProcessState.WAITING:
             worker.become(ProcessState.WAITING)
+
+    def _listen(self, worker: SupervisedWorker, gap_s: float) -> list[SupervisionAction]:
+        """Tell that a worker says nothing, and that it speaks again."""
+        missed = worker.reports.missed(min(gap_s, SILENT_GAP_S_MAX)) if worker.state is RUNNING else None
+        if missed is None:
+            return []
+        if not missed:
+            return [Tell(f"worker {worker.number} reports again")]
+        return [
+            Tell(
+                f"worker {worker.number} has said nothing for {worker.reports.silent_s:.0f} s: its process is stopped, "
+                "or gets no processor; it is ended if it does not go on for "
+                f"{self._policy.silent_s_max:.0f} s (liveness_timeout_ms)"
+            )
+        ]
 
     def _start(self, worker: SupervisedWorker) -> Spawn:
         assert not self.stopping, worker.number

@@ -22,12 +22,15 @@ _FAILURES: tuple[Literal["task error", "store corrupted"], ...] = (
     "store corrupted",
 )  # a halt is to end the worker; fenced is no failure
 
+SILENT_S = 5.0  # a worker reports twice a second, its watch once: on a busy machine, too, it has missed several turns
+
 
 class WorkerReports:
     """The last reports of one worker: its ``tasks`` by name, its ``measures``. ``end``: why its process ends.
 
     ``checkpoint_id``: the highest that one of its tasks has committed, -1: none is known. ``fenced``: the tasks that
-    another process has, by name, as they were said last.
+    another process has, by name, as they were said last. ``still_s``: for how long it has not gone on, as far as it has
+    said; ``silent_s``: for how long it has said nothing.
     """
 
     def __init__(self) -> None:
@@ -37,6 +40,8 @@ class WorkerReports:
         self.end: EndReport | None = None
         self.checkpoint_id = -1
         self.fenced: dict[str, TaskReport] = {}
+        self.still_s = self.silent_s = 0.0
+        self._missed = False  # a person was told that it says nothing
         self._read_up_to: dict[str, ReadUpTo] = {}  # task → what it has read and committed, of all lives
         self._ends: dict[str, Mapping[TaskEndReason, int]] = {}  # task → its ends alone in this process, as told
         self._states: dict[int, set[TaskState]] = {}  # of its tasks, by partition
@@ -45,6 +50,7 @@ class WorkerReports:
         """Take note that what comes next is said by a new process."""
         self.forget()
         self.end, self._ends = None, {}
+        self.still_s, self.silent_s, self._missed = 0.0, 0.0, False
 
     def forget(self) -> None:
         """Forget what was said last: that is not true of the dead."""
@@ -67,6 +73,9 @@ class WorkerReports:
         Return whether something was read and committed since the last one, how often tasks have failed by reason, and
         what a person is to be told.
         """
+        self.silent_s = 0.0
+        if report.goes_on:
+            self.still_s = 0.0
         said = {task.name: task for task in report.tasks}
         self.measures, self.end = report.measures, report.end
         failures, news = self._failures(said), list(self._news(said))
@@ -77,6 +86,19 @@ class WorkerReports:
         self._be(said | {name: task for name, task in self.fenced.items() if name not in said})
         self.checkpoint_id = max(self.checkpoint_id, *(task.checkpoint_id for task in self.tasks.values()), -1)
         return self._has_read(said), failures, news
+
+    def lives(self) -> None:
+        """Take a sign of life: its loop, or a record in it, has gone on."""
+        self.still_s = self.silent_s = 0.0
+
+    def missed(self, gap_s: float) -> bool | None:
+        """Count a time in which nothing was said; return whether it says nothing, if that is news, else None."""
+        self.silent_s += gap_s
+        missed = self.silent_s >= SILENT_S
+        if missed == self._missed:
+            return None
+        self._missed = missed
+        return missed
 
     @property
     def takes_input(self) -> bool:

@@ -6,8 +6,8 @@ import msgspec
 from msgspec.structs import replace
 
 from grete.findings import Finding
-from grete.monitor.causes import findings_of
 from grete.monitor.job_view import Ended, Incident, JobView, StandbyView, WorkerView
+from grete.monitor.page.causes import findings_of
 from grete.monitor.page.history import Counted, History
 from grete.monitor.page.job_graph import JobGraph, TaskShown
 from grete.protocol.report import DropCounts, EarlyBytes, OtherTasks, StandbyState, TaskReport, TaskState
@@ -193,6 +193,10 @@ def _restore(history: History, task: TaskReport) -> RestoreShown | None:
 def _state(host: WorkerView | None, worker: WorkerView | None, task: TaskReport | None) -> str:
     if host is None and worker is not None:
         return "fenced" if worker.fenced else "starting" if worker.running else "dead"
+    if host is not None and host.is_silent:
+        return "silent"
+    if host is not None and host.blocked is not None and task is not None and host.blocked.task == task.name:
+        return "blocked"
     return "unknown" if host is None or task is None else task.status.value
 
 

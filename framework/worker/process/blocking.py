@@ -1,4 +1,7 @@
-"""Watches user code: says in the log that it blocks, and lets a worker report within a turn that takes long."""
+"""Watches user code: says in the log that it blocks, and lets a worker report within a turn that takes long.
+
+So a process that says nothing at all runs no thread of Python any more: it is stopped, or C code holds the interpreter.
+"""
 
 import itertools
 import logging
@@ -9,10 +12,11 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from grete.execution.calls.shared import loop_of_calls
 from grete.execution.records import user_traceback
+from grete.protocol.report import Blocked, CodeAt
 
 BLOCKS_S = 1.0  # in one call of user code: far more than a record takes that asks no other system
 AGAIN_S = 60.0  # between two lines
@@ -23,20 +27,35 @@ _EXECUTION = f"{Path(user_traceback.__file__).parents[1]}/"  # what calls user c
 logger = logging.getLogger("grete")
 
 
+class ReportsWithin(Protocol):
+    """The reports of a worker, as the thread that watches it makes them. Any thread may call."""
+
+    def send_within(self, line: str, blocked: Blocked | None, *, goes_on: bool) -> None:
+        """Report within a turn that takes long: the ``line`` of user code that runs, or in what it is ``blocked``.
+
+        ``goes_on``: whether a record or a timer is done since the last look.
+        """
+        ...
+
+    def calls_are(self, blocked: Blocked | None) -> None:
+        """Let the next reports say in what the loop of the calls is held up, None: it turns."""
+        ...
+
+
 class BlockingWatch:
     """Watches the thread that makes it, and that of async calls, until the end of a ``with`` block.
 
     Nothing is done per record: a second thread looks once in BLOCKS_S whether anything goes on.
     """
 
-    def __init__(self, progress: Callable[[], tuple[int, object]], report: Callable[[str], None]) -> None:
+    def __init__(self, progress: Callable[[], tuple[int, object]], reports: ReportsWithin) -> None:
         """``progress`` returns the turns of the loop, and a value that changes with each record.
 
-        ``report`` is called, once in BLOCKS_S, while records are done in a turn that takes longer than that: with the
-        line of user code that runs. The thread calls both.
+        ``reports`` are made, once in BLOCKS_S, in a turn that takes longer than that. The thread calls both.
         """
-        self._progress, self._report = progress, report
+        self._progress, self._reports = progress, reports
         self._watched = threading.get_ident()
+        self._calls_since: float | None = None  # when the loop of the calls was last seen to turn
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="grete-blocking", daemon=True)
 
@@ -53,12 +72,14 @@ class BlockingWatch:
     def _watch_calls(self, turns: int, again: float) -> tuple[int, float]:
         """Look whether an async function has kept the loop of the calls since ``turns``; return what to give next."""
         thread, reached = loop_of_calls()
-        if thread is None or reached != turns or (now := time.monotonic()) < again:
+        called = []
+        if thread is not None and reached == turns:
+            called = user_frames(sys._current_frames().get(thread), last=True)  # noqa: SLF001  # documented
+        self._calls_since = (self._calls_since or time.time() - BLOCKS_S) if called else None
+        self._reports.calls_are(_blocked(called, self._calls_since))
+        if not called or (now := time.monotonic()) < again:
             return reached, again
-        stack = user_stack(sys._current_frames().get(thread), last=True)  # noqa: SLF001  # documented
-        if stack is None:
-            return reached, again
-        logger.warning("your code blocks", extra={"since_s": BLOCKS_S, "stack": stack})
+        logger.warning("your code blocks", extra={"since_s": BLOCKS_S, "stack": _stack(called)})
         return reached, now + AGAIN_S
 
     def _watch(self) -> None:
@@ -67,32 +88,40 @@ class BlockingWatch:
         while not self._over.wait(BLOCKS_S):
             turns, calls_again = self._watch_calls(turns, calls_again)
             now, reached = time.monotonic(), self._progress()
-            if reached != seen:
-                if reached[0] == seen[0]:
-                    self._report(user_line_of(sys._current_frames().get(self._watched)))  # noqa: SLF001  # documented
+            if reached[0] != seen[0]:
                 seen, since = reached, now
-            elif now >= again and (stack := user_stack(sys._current_frames().get(self._watched))):  # noqa: SLF001  # documented
+                continue
+            called = user_frames(sys._current_frames().get(self._watched))  # noqa: SLF001  # documented
+            if reached != seen:
+                seen, since = reached, now
+                self._reports.send_within(str(_at(called[0])) if called else "", None, goes_on=True)
+                continue
+            self._reports.send_within("", _blocked(called, time.time() - (now - since)), goes_on=False)
+            if now >= again and called:
                 again = now + AGAIN_S
-                fields = {"since_s": round(now - since, 1), "stack": stack}
+                fields = {"since_s": round(now - since, 1), "stack": _stack(called)}
                 logger.warning("your code blocks", extra=fields)
 
 
-def user_line_of(frame: FrameType | None) -> str:
-    """Return "FILE, line N, in NAME" for the first line that a task's execution has called; "": there is none."""
-    called = _called(frame)
-    return f"{called[0].filename}, line {called[0].lineno}, in {called[0].name}" if called else ""
+def _at(frame: traceback.FrameSummary) -> CodeAt:
+    return CodeAt(frame.filename, frame.lineno or 0, frame.name)
 
 
-def user_stack(frame: FrameType | None, *, last: bool = False) -> str | None:
-    """Return the stack from the first line outside of Grete that a task's execution has called; None: there is none.
+def _blocked(called: list[traceback.FrameSummary], since: float | None) -> Blocked | None:
+    if not called or since is None:
+        return None
+    return Blocked(since_ms=int(since * 1_000), at=_at(called[0]), inner=_at(called[-1]))
+
+
+def _stack(called: list[traceback.FrameSummary]) -> str:
+    return "".join(traceback.format_list(called[-FRAMES_MAX:])).rstrip()
+
+
+def user_frames(frame: FrameType | None, *, last: bool = False) -> list[traceback.FrameSummary]:
+    """Return the frames from the first line outside of Grete that a task's execution has called; []: there is none.
 
     ``last``: from the last such line; those before it are of the library that makes a call's attempts.
     """
-    called = _called(frame, last=last)
-    return "".join(traceback.format_list(called[-FRAMES_MAX:])).rstrip() if called else None
-
-
-def _called(frame: FrameType | None, *, last: bool = False) -> list[traceback.FrameSummary]:
     frames = traceback.extract_stack(frame)
     begins = [
         index

@@ -9,7 +9,7 @@ from grete.api.jobs.job import Job
 from grete.execution.engine.driver import TaskDriver
 from grete.logs.patience import Patience
 from grete.protocol.ids import TopicPartition
-from grete.protocol.report import TaskReport, WorkerReport
+from grete.protocol.report import Blocked, TaskReport, WorkerReport
 from grete.worker.process.hosting import Hosting
 from grete.worker.process.log_errors import Outage
 from grete.worker.process.measures import WorkerMeter
@@ -105,13 +105,21 @@ class StatusReports:
             self.tidy()
             self._dropped.look(drivers, now_ms)
 
-    def send_within(self, line: str) -> None:
-        """Report within a long turn, in which only records are done: what was known, how busy, in which ``line``."""
-        known = self.last
+    def send_within(self, line: str, blocked: Blocked | None, *, goes_on: bool) -> None:
+        """Report within a long turn: what was known, how busy, in which ``line``, or in what it is ``blocked``."""
+        known, loop = self.last, self._hosting.loop
         if known.measures is not None:
-            tasks = tuple(replace(task, busy_s=self._hosting.loop.busy_s(task.name)) for task in known.tasks)
-            measures = replace(known.measures, busy_s=self._meter.busy_s, in_line=line)
+            tasks = tuple(replace(task, busy_s=loop.busy_s(task.name)) for task in known.tasks)
+            turn = loop.turn_of
+            if blocked is not None and turn is not None:
+                blocked = replace(blocked, task=turn.wiring.name)
+            busy_s = self._meter.busy_s
+            measures = replace(known.measures, busy_s=busy_s, in_line=line, blocked=blocked, goes_on=goes_on)
             self.send(WorkerReport(tasks=tasks, measures=measures))
+
+    def calls_are(self, blocked: Blocked | None) -> None:
+        """Let the next reports say in what the loop of the calls is held up, None: it turns."""
+        self._meter.calls_blocked = blocked
 
     def _task_reports(self, now_ms: float) -> Iterator[TaskReport]:
         """Yield the reports of the tasks that are here, and of those that have ended alone."""

@@ -146,7 +146,7 @@ class Worker:
 
     def blocking_watch(self) -> BlockingWatch:
         """Return the watch that logs, within a ``with`` block, that user code blocks."""
-        return BlockingWatch(self._progress, self.reports.send_within)
+        return BlockingWatch(self._progress, self.reports)
 
     def _progress(self) -> tuple[int, object]:
         """Return a value that changes with each turn of the loop, each record and each timer; for another thread."""

@@ -1,15 +1,20 @@
 """A machine's supervisor on virtual time: what starts, what ends, and who is told."""
 
 import pytest
+from msgspec.structs import replace
 
 from grete.core.supervision.assignment import HostedState
 from grete.core.supervision.lifecycle import ProcessState
 from grete.core.supervision.process_end import ExitKind, ProcessExit
 from grete.core.supervision.standbys import SupervisedStandby
 from grete.core.supervision.supervised_worker import SupervisedWorker
+from grete.core.supervision.supervision import SILENT_GAP_S_MAX
+from grete.core.supervision.worker_reports import SILENT_S
 from grete.errors import ExitCode
+from grete.protocol.report import WorkerReport
 from tests.core.supervision.machines import SOON_S, crashing, machine
 from tests.core.supervision.world import POLICY, REPORT_S, STEP_S, Machine, exit_with
+from tests.support.reports import OF_WORKER
 
 STARTING, RUNNING, STOPPING = HostedState.STARTING, HostedState.RUNNING, HostedState.STOPPING
 ABORT = ProcessExit(ExitKind.ABORTED, -6, "aborted by SIGABRT", None, None, "w.log", disk_full=False, at_ms=0)
@@ -72,8 +77,10 @@ def test_a_frozen_worker_is_found_in_time(gap_s: float) -> None:
     assert made.workers[1].frozen is False
     made.run(SOON_S + gap_s)
     assert made.hosted() == {0: RUNNING, 1: RUNNING}
-    (text,) = made.told
+    *silent, text = made.told
     assert "(is its process stopped?), and was killed" in text
+    assert silent == ([] if gap_s > SILENT_GAP_S_MAX else [made.told[0]])
+    assert all(each.startswith("worker 1 has said nothing for 5 s: ") for each in silent)
     assert (made.spawns[0], made.spawns[1]) == (1, 2)
 
 
@@ -103,6 +110,29 @@ def test_a_worker_with_a_long_turn_gives_signs_of_life() -> None:
     assert (made.spawns[0], made.told) == (1, [])
 
 
+def test_a_worker_that_goes_on_in_time_is_told_of_twice() -> None:
+    """A person is told that it says nothing, and that it does again; it is not started a second time."""
+    made = machine(0)
+    made.workers[0].frozen = True
+    made.run(SILENT_S + REPORT_S)
+    assert made.core.workers[0].is_silent
+    made.workers[0].frozen = False
+    made.run(SOON_S)
+    assert [text.partition(" (")[0] for text in made.told][1:] == ["worker 0 reports again"]
+    assert (made.spawns[0], made.core.workers[0].is_silent) == (1, False)
+
+
+def test_a_report_that_nothing_goes_on_is_no_progress() -> None:
+    """A thread beside the loop says so: its worker is not silent, and is killed all the same."""
+    made = machine(0)
+    made.workers[0].frozen = True
+    while made.spawns[0] == 1:
+        made.core.reported(0, WorkerReport(tasks=(), measures=replace(OF_WORKER, goes_on=False)))
+        made.run(REPORT_S)
+    (text,) = made.told
+    assert "and was killed" in text
+
+
 def test_what_does_not_stop_in_time_is_killed() -> None:
     """A process that is frozen does not keep its partition: another machine may have it next."""
     made = machine(0, 1)
@@ -123,7 +153,7 @@ def test_a_stop_of_the_machine_names_what_did_not_end() -> None:
     made.workers[0].deaf = made.workers[1].frozen = True
     made.crashes = lambda number, _: exit_with(1) if number == 1 else None
     made.run(STEP_S)
-    made.core.workers[1].silent_s = 0.0
+    made.core.workers[1].reports.lives()
     made.workers[1].end = exit_with(1)
     made.stop()
     assert [(each.number, each.late) for each in made.core.failures] == [(1, False), (0, True)]

@@ -10,11 +10,12 @@ const BOUNDS = {
 };
 const STATES = {
   running: ["running", "good"], dead: ["dead: it starts again", "bad"], fenced: ["fenced", "bad"],
+  silent: ["its process says nothing", "bad"], blocked: ["your code blocks", "bad"],
   ended: ["ended: it starts again", "bad"], halted: ["halted", "bad"],
   starting: ["starting", "warn"], genesis: ["starting", "warn"], announcing: ["starting", "warn"],
   reclaiming: ["rolling back", "warn"], stopped: ["stopped", "warn"], unknown: ["unknown", "warn"],
 };
-const ENDED = ["dead", "fenced", "ended", "halted"];
+const ENDED = ["dead", "fenced", "ended", "halted", "silent", "blocked"];
 const STEPS = {
   outputs: "waits until its outputs are acknowledged", data: "writes its changes to the changelog",
   commit: "waits until its commit is durable", verify: "checks that no other process took over", apply: "writes to its store",

@@ -1,7 +1,8 @@
 """Problems of a job, with what to do: found in its workers' last reports, the worst first."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
+from grete.clock_text import clock_text
 from grete.core.supervision.process_end import WorkerEnd
 from grete.findings import Finding, Level
 from grete.halts import halt_code
@@ -10,6 +11,7 @@ from grete.monitor.job_view import JobView, WorkerView
 from grete.protocol.report import Reason, TaskReport
 from grete.worker.supervisor.ends import FREE_BYTES_MIN
 
+BLOCKS_MS = 3_000  # in one call of user code, from which on a person is told: a worker's log has it after one
 BUSY_SHARE = 0.8  # of the last seconds with one task: its worker has hardly time for anything else
 
 _ENDS: Mapping[Reason, tuple[str, str]] = {  # what, remedy
@@ -58,6 +60,7 @@ _ENDS: Mapping[Reason, tuple[str, str]] = {  # what, remedy
     ),
     "other": ("a worker crashes", "its log, in logs/ of the job's directory, has the error with its cause"),
 }
+NAMES_MAX = 5  # of tasks that a finding names
 _TRANSIENT = ("killed", "aborted", "hung", "store corrupted")  # over with the next start, unless it comes again
 
 
@@ -65,7 +68,7 @@ def findings_of(view: JobView) -> list[Finding]:
     """Return the troubles, errors before warnings; [] if there are none."""
     found = [*_of_log(view), *_of_disk(view)]
     for worker in view.workers:
-        found += _of_worker(worker)
+        found += [*_of_worker(worker), *_of_silence(view, worker), *_of_blocked(view, worker)]
     for worker, task in view.tasks():
         found += [*_of_task_end(task), *_of_task(view, worker, task)]
     return sorted(found, key=lambda finding: finding.level != "error")
@@ -96,6 +99,65 @@ def _of_worker(worker: WorkerView) -> Iterator[Finding]:
         )
     elif end is not None:
         yield _of_end(worker, who, end)
+
+
+def _of_silence(view: JobView, worker: WorkerView) -> Iterator[Finding]:
+    """Yield a worker that says nothing: no thread of its process runs."""
+    if not worker.is_silent:
+        return
+    if worker.stopped:
+        what, remedy = "a worker process is stopped", f"`kill -CONT {worker.pid}` lets it go on, if it was not you"
+    else:
+        what = "a worker process says nothing"
+        remedy = "look whether its machine has processor and memory for it, or C code holds the interpreter"
+    since_ms = view.at_ms - round(worker.silent_s) * 1_000
+    yield Finding(
+        level="error",
+        what=what,
+        where=f"worker {worker.number}",
+        value=f"pid {worker.pid}, {_partitions(worker)}: since {_since(since_ms)}{_who_waits(view, worker.tasks)}",
+        remedy=f"{remedy}. If it does not go on for liveness_timeout_ms and a quarter, it is ended and started again, "
+        "and nothing is lost",
+    )
+
+
+def _of_blocked(view: JobView, worker: WorkerView) -> Iterator[Finding]:
+    """Yield a call of user code that does not end."""
+    blocked = worker.blocked
+    if blocked is None or view.at_ms - blocked.since_ms < BLOCKS_MS:
+        return
+    inner = "" if blocked.inner == blocked.at else f", which is at {blocked.inner}"
+    held = worker.tasks if blocked.task is not None else ()
+    yield Finding(
+        level="error",
+        what="your code blocks",
+        where=blocked.task or f"worker {worker.number}, its calls",
+        value=f"{blocked.at}{inner}: since {_since(blocked.since_ms)}{_who_waits(view, held)}",
+        remedy="nothing of its worker goes on meanwhile. A call to another system needs a time-out, or is a Call "
+        "(docs/guides/calls.md); after liveness_timeout_ms the worker ends, and is started again",
+    )
+
+
+def _partitions(worker: WorkerView) -> str:
+    numbers = ", ".join(map(str, worker.partitions))
+    return f"partition{'' if len(worker.partitions) == 1 else 's'} {numbers}"
+
+
+def _who_waits(view: JobView, held: Collection[str]) -> str:
+    """Return the tasks elsewhere that wait for one of these, in words, and since when the first one does."""
+    waits = {task.name: task.behind for _, task in view.tasks() if task.behind is not None and task.name not in held}
+    since_s = {name: behind.since_s for name, behind in waits.items() if not set(held).isdisjoint(behind.tasks)}
+    if not since_s:
+        return ""
+    names = sorted(since_s)
+    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    since = _since(view.at_ms - round(max(since_s.values())) * 1_000)
+    return f". Waiting for it since {since}: {', '.join(names[:NAMES_MAX])}{more}"
+
+
+def _since(at_ms: int) -> str:
+    """Return a time of this machine's clock, as its clock shows it."""
+    return clock_text(at_ms, utc=True) + " UTC"
 
 
 def _of_end(worker: WorkerView, who: str, end: WorkerEnd) -> Finding:
