@@ -29,6 +29,7 @@
 #                EXPERIMENT=cluster       members join, leave, die on machines of their own, beside Kafka Streams (root, Maven, a JDK)
 #                EXPERIMENT=windows|joins each kind of window, or of join, beside the peers, on Kafka (Maven and a JDK)
 #                EXPERIMENT=wide          what partitions cost, on Kafka    PEERS=1 (beside Kafka Streams)
+#                EXPERIMENT=chain         the delay by the number of stages, on Kafka    PEERS=1 (beside Kafka Streams)
 #                EXPERIMENT=commits       what a commit costs behind 1 to 1,024 tasks, step by step
 #                EXPERIMENT=backfill      on Spark       GROWTH=1 (only by keys and cores)
 #                EXPERIMENT=backlog       jobs with kills on a day's backlog, beside Spark     LOG=kafka
@@ -145,7 +146,7 @@ machines: $(VENV)/.installed
 	$(BIN)/python -m tests.verification.machines.$(if $(FLAPPING),flapping --seconds $(FLAPPING),$(if $(FAULTS),members \
 		--faults $(FAULTS),takeovers --takeovers $(or $(TAKEOVERS),100))) --mode $(or $(MODE),aligned)
 
-bench: $(VENV)/.installed $(if $(filter latency paper intervals,$(EXPERIMENT)),$(VENV)/.installed-bench) \
+bench: $(VENV)/.installed $(if $(filter latency paper intervals chain,$(EXPERIMENT)),$(VENV)/.installed-bench) \
 		$(if $(filter backfill,$(EXPERIMENT)),$(VENV)/.installed-spark) \
 		$(if $(filter backlog,$(EXPERIMENT)),$(VENV)/.installed-dev)
 	$(BIN)/python -m benchmarks$(if $(EXPERIMENT),.$(EXPERIMENT))

@@ -6,7 +6,8 @@ documents (number → text) and writes a change for each word of each: word → 
 *Count* reads events and writes key → ``{"key": …, "count": …}`` for each. *Windows* takes a kind of window, too, and
 writes key → count once a window is over. *Joins* takes both input topics, with a comma, and a kind of join, and writes
 key → ``left number:right number`` for each pair. *Wide* takes the number of partitions, too, and counts values behind a
-repartition topic. Flink has none of these three, and Spark has *Index* alone. Grete's jobs do the same.
+repartition topic. *Chain* takes the numbers of partitions and of stages, and passes records on. Flink has none of these
+four, and Spark has *Index* alone. Grete's jobs do the same.
 """
 
 import os
@@ -21,7 +22,7 @@ from grete.spark import require_extra
 from grete.spark.java import find_java
 
 HERE = Path(__file__).parent
-Program = Literal["Index", "Count", "Windows", "Joins", "Wide"]
+Program = Literal["Index", "Count", "Windows", "Joins", "Wide", "Chain"]
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 
 
