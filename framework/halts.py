@@ -165,8 +165,9 @@ class HaltCode(Enum):
         ),
         "What is committed. Nothing was read from the new topic.",
         (
-            "Restore the old topic, or start the job under another name. If its inputs are all there again, that "
-            "job reads them from the beginning."
+            "Bring the topic back. If that cannot be: for an input, start the job under another name, and it reads its "
+            "inputs from the beginning; for an output or JOB.notes, start the job again, and it goes on behind what "
+            "was there."
         ),
     )
     TOPIC_GREW = (

@@ -1,5 +1,7 @@
 """A job's problems are told in words, with what to do; the numbers of eight broken jobs reveal the cause."""
 
+import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,12 +10,14 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from grete.core.supervision.process_end import WorkerEnd
+from grete.errors import ExitCode
 from grete.monitor.job_view import JobView, WorkerView
 from grete.monitor.page.causes import findings_of
 from grete.monitor.watching import WINDOW_S, Busy
 from grete.protocol.report import DropCounts
 from tests.monitor.test_server import get
 from tests.monitor.views import view
+from tests.support.broken_code import HALTS
 from tests.support.broken_jobs import BROKEN, Scene, broken
 from tests.support.browser import Browser
 from tests.support.reports import AT_MS
@@ -122,6 +126,24 @@ def test_a_broken_job_is_found_out(name: str, tmp_path: Path, browser: Browser) 
             scene.mend()
             scene.until(lambda: not scene.status()["findings"])
             browser.shows("No problem found.")
+
+
+def test_several_workers_that_halt_are_served_until_a_person_ends_it(tmp_path: Path) -> None:
+    """The first one is no more to be looked at than the others, and none of them ends what is served."""
+    with ExitStack() as opened:
+        scene = Scene(tmp_path, "0", opened)
+        scene.up(HALTS)
+        scene.until(lambda: [task["status"] for task in scene.tasks()] == ["running"] * 3)
+        for partition in range(3):
+            scene.feed(1, partition=partition)
+        scene.until(lambda: all(worker["measures"]["blocked"] for worker in scene.status()["workers"]))
+        (tmp_path / "answer").touch()
+        scene.until(lambda: [worker["halted"] for worker in scene.status()["workers"]] == [True] * 3)
+        screen = scene.directory / "screen.txt"
+        scene.until(lambda: "still served, until Ctrl-C" in screen.read_text())
+        assert [each["value"].count("switch it on") for each in scene.status()["findings"]] == [1] * 3
+        assert scene.ended(signal.SIGTERM) == ExitCode.HALTED
+        assert screen.read_text().count("switch it on") >= 3
 
 
 def end(reason: Any, **changed: Any) -> WorkerEnd:

@@ -65,6 +65,11 @@ class AddUp(Task):
 
 job = Job("payments", stages=[AddUp])
 """
+HALTS = ASKS.replace("stages=[AddUp]", "stages=[AddUp], partitions=3").replace(
+    '        self.out.send(record.key, record.value["cents"])',
+    """        from grete.errors import Halted
+        raise Halted("the meter is off: switch it on")""",
+)
 RANDOM = """
 import os
 

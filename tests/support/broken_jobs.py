@@ -60,6 +60,7 @@ class Scene:
     settings: dict[str, int] = field(default_factory=dict)
     url: str = ""
     pid: int = 0  # of `grete up`
+    wait: Callable[[float], int] | None = None
     mend: Callable[[], object] | None = None  # ends the trouble, where it can be ended from outside
 
     def up(self, code: str) -> None:
@@ -72,7 +73,7 @@ class Scene:
         shown = self.directory / "screen.txt"
         with shown.open("wb") as out:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-        self.pid = process.pid
+        self.pid, self.wait = process.pid, process.wait
         self.opened.callback(process.wait)
         self.opened.callback(process.kill)
         self.url = self.until(lambda: _url_in(shown))
@@ -88,18 +89,18 @@ class Scene:
         """The job's directory: log and state."""
         return self.directory / "disk" / "job"
 
-    def feed(self, count: int, *last: dict[str, Any]) -> None:
-        """Append payments, and then some that are not like them."""
+    def feed(self, count: int, *last: dict[str, Any], partition: int = 0) -> None:
+        """Append payments to a partition, and then some that are not like them."""
         values = [json.dumps(each).encode() for each in (*({"cents": n % 100} for n in range(count)), *last)]
         if self.log != "embedded":
             producer = Producer({"bootstrap.servers": self.log.removeprefix("kafka://")})
             for value in values:
-                producer.produce("payments", value, b"ann", partition=0)
+                producer.produce("payments", value, b"ann", partition=partition)
             assert producer.flush(LIMIT_S) == 0
             return
         with closing(JobDirectory(self.place).open_log()) as log:
             create_topics(self.job(), log)
-            place = TopicPartition("payments", 0)
+            place = TopicPartition("payments", partition)
             log.produce(0, 0, [ExternalRecord(place, b"ann", value, 1) for value in values])
             log.poll()
 
@@ -112,6 +113,12 @@ class Scene:
         with urllib.request.urlopen(f"{self.url}/status.json", timeout=LIMIT_S) as answer:
             found: dict[str, Any] = json.loads(answer.read())
         return found
+
+    def ended(self, by: signal.Signals) -> int:
+        """End `grete up` by a signal; return its exit code."""
+        assert self.wait is not None
+        os.kill(self.pid, by)
+        return self.wait(LIMIT_S)
 
     def tasks(self) -> list[dict[str, Any]]:
         """Return the reports of the tasks."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -157,9 +157,15 @@ def _show_halted(local: LocalJob, watch: "JobWatch", stop: StopSignal, screen: S
     """Stop the other workers, and serve what has happened until Ctrl-C: a person is needed, and looks there first."""
     screen.say(f"halted: {error}\nstopping the other workers …")
     watch.supervised(local)
-    with suppress(Halted):  # another one: the first is what a person reads
-        local.stop()
-    screen.say(f"still served, until Ctrl-C: {watch.url}")
-    while not stop.asked:
-        local.supervisor.poll(POLL_MS)
+    served = False
+    while not (served and stop.asked):
+        try:
+            if served:
+                local.supervisor.poll(POLL_MS)
+            else:
+                local.stop()
+                screen.say(f"still served, until Ctrl-C: {watch.url}")
+                served = True
+        except Halted as other:  # it is shown, too: a person looks at them together
+            screen.say(f"halted: {other}")
         watch.supervised(local)

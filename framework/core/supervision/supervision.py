@@ -327,6 +327,7 @@ class Supervision:
     def _stopped(self, worker: SupervisedWorker, end: ProcessExit) -> list[SupervisionAction]:
         """Take note of the end of a worker while all are to stop."""
         if end.code == ExitCode.HALTED:
+            worker.restarts.note(worker.end(end))
             return [self._give_up(worker, end, "halted")]
         if end.code in (ExitCode.DONE, ExitCode.FENCED):
             worker.end_for_good(end.code, end.said)

@@ -108,6 +108,17 @@ def test_a_worker_that_another_process_has_replaced_stays_away(code: ExitCode) -
     assert made.hosted() == {0: RUNNING, 1: RUNNING}
 
 
+def test_kills_on_request_without_progress_between_are_given_up() -> None:
+    """They are no news one by one, and a worker that does nothing is one that a person must look at."""
+    made = machine(0)
+    made.works = False
+    for _ in range(POLICY.restarts_max + 1):
+        made.kill(0)
+        made.run(SOON_S)
+    assert [error.code for error in made.errors] == [HaltCode.GIVEN_UP]
+    assert made.core.workers[0].restarts.last is None
+
+
 def test_a_halt_is_given_up_at_once() -> None:
     """Its error is raised, with the partition that a person must look at; the others go on."""
     made = machine(0, 1)
@@ -205,7 +216,8 @@ def test_a_halt_while_the_machine_stops_is_raised() -> None:
     made.stop()
     (error,) = made.errors
     assert "worker 0 halted: lost" in str(error)
-    assert made.hosted()[0] is HostedState.HALTED
+    last = made.core.workers[0].restarts.last
+    assert (last is not None and last.text, made.hosted()[0]) == ("lost", HostedState.HALTED)
 
 
 def test_a_fenced_worker_ends_while_the_machine_stops() -> None:
