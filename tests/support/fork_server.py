@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -17,6 +18,9 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
+import typer.main
+
+from grete.cli.main import app
 from tests.support.forking import (
     FILES_MAX,
     MESSAGE_BYTES_MAX,
@@ -32,8 +36,14 @@ from tests.support.forking import (
 
 # What they import as they start, and what that imports when it is first used: a command line, its options, its help.
 IMPORTED = (
+    "configparser",
+    "fsspec.implementations.local",
     "grete.logs.kafka",
+    "pydantic.plugin._loader",
+    "rich._emoji_codes",
+    "rich.status",
     "typer._adapters",
+    "typer._click.decorators",
     "typer.rich_utils",
     *(f"grete.cli.commands.{path.stem}" for path in sorted((ROOT / "framework/cli/commands").glob("[!_]*.py"))),
     "grete.worker.life.process_main",
@@ -47,12 +57,23 @@ def serve(listener: int, alive: int, served: dict[str, list[Any]]) -> None:
     subprocess.Popen = ForkingPopen  # type: ignore[misc]  # what is forked starts workers
     for name in IMPORTED:
         importlib.import_module(name)
+    _make_commands()
     assert len([*Path("/proc/self/task").iterdir()]) == 1, "a fork has no threads but one"
     gc.collect()
     gc.freeze()
     with _Server(socket.socket(fileno=listener), alive) as server:
         request, files = server.until_forked()
     _be(request, files)
+
+
+def _make_commands() -> None:
+    """Make the commands and what reads their options: a quarter of what it takes to refuse arguments."""
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    commands: list[Any] = [typer.main.get_command(app)]
+    for command in commands:
+        commands += getattr(command, "commands", {}).values()
+        for parameter in command.params:
+            parameter.get_runtime_param()
 
 
 class _Server:
@@ -63,7 +84,7 @@ class _Server:
         self._wake, wake = os.pipe()
         for end in (self._wake, wake):
             os.set_blocking(end, False)
-        self._at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self._asking: list[socket.socket] = []
@@ -137,13 +158,16 @@ class _Server:
         """Forget the server in a process that it forked, whose files are closed by their numbers."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, self._at_interrupt)
         for connection in (self._listener, *self._asking, *filter(None, self._forked.values())):
             connection.detach()
 
 
 def _be(request: Request, files: list[int]) -> None:
     """Become the program: what a start by exec gives it, then its code as ``__main__``."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_IGN if number in request.ignored else signal.SIG_DFL)
+    if signal.SIGINT not in request.ignored:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if request.group == OWN_SESSION:
         os.setsid()
     elif request.group == OWN_GROUP:

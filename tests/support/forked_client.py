@@ -17,7 +17,8 @@ PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def main(server: str, program: str, *arguments: str) -> None:
     """Start it, and be it until its end."""
     directory = os.getcwd()  # noqa: PTH109 - pathlib takes longer than all the rest
-    request = program, arguments, dict(os.environ), directory, [0, 1, 2], os.getpgid(0), False, True
+    ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
+    request = program, arguments, dict(os.environ), directory, [0, 1, 2], os.getpgid(0), ignored, False, True
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.connect(server)
     socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])

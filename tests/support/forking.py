@@ -19,11 +19,12 @@ import functools
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,6 +73,7 @@ class Request(NamedTuple):
     directory: str
     targets: list[int]
     group: int  # of processes, or OWN_SESSION, or OWN_GROUP
+    ignored: Sequence[int]  # the signals that who asks ignores: a start by exec hands these on, and no handler
     safe: bool  # by -P: nothing is imported from the directory
     bound: bool = False  # it is killed if who asked ends before it
     enters: bool = False  # the last two files are a network namespace, and a pipe that is closed once it is there
@@ -158,7 +160,8 @@ class ForkingPopen(subprocess.Popen[Any]):
         given = [os.fspath(arg) for arg in arguments]
         served = served_by_seed[_seed(environment)]
         enters = NETWORK.stat().st_ino != served.network
-        request = Request(program, given, environment, str(directory), [*files], group, safe, enters=enters)
+        ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
+        request = Request(program, given, environment, str(directory), [*files], group, ignored, safe, enters=enters)
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._server.connect(served.name)
         sent = [target if number < 0 else number for target, number in files.items()]  # none given: as in this process

@@ -103,6 +103,24 @@ def test_it_gets_what_a_start_by_exec_gives(
     assert refused.startswith("grete: job.py cannot be loaded: it ends the process, with 5")
 
 
+def test_it_ignores_what_its_starter_ignores_now(
+    folder: Path, pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The servers may have started when it was another: a script starts what is behind it without SIGINT."""
+    told(folder, pipe, PYTHONHASHSEED="0")  # now they have
+    interrupt = signal.getsignal(signal.SIGINT)
+    other = signal.default_int_handler if interrupt is signal.SIG_IGN else signal.SIG_IGN
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, other), signal.SIGQUIT: signal.getsignal(signal.SIGQUIT)}
+    signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+    try:
+        forked = told(folder, pipe, PYTHONHASHSEED="0")
+        monkeypatch.setattr(subprocess, "Popen", forking.BY_EXEC)
+        assert forked["ignored"] == told(folder, pipe, PYTHONHASHSEED="0")["ignored"]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_it_is_killed_for_real(folder: Path, pipe: tuple[int, int]) -> None:
     """By its own id, which no other process gets until its end is known."""
     with start(folder, pipe) as process:
