@@ -205,10 +205,9 @@ class CodeAt(msgspec.Struct, frozen=True):
 
 
 class Blocked(msgspec.Struct, frozen=True, kw_only=True):
-    """The user code in which nothing goes on, and since when.
+    """User code in which nothing goes on: ``at`` its first line, ``inner`` its last one.
 
-    ``at``: the first line that is not ours, and ``inner``: where that has led. ``task``: whose turn it is, None: it is
-    an async function, in which the loop of all calls is held up.
+    ``task``: whose turn it is, None: it is an async function, and holds up the loop of all calls.
     """
 
     since_ms: int
@@ -217,13 +216,20 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None = None
 
 
+class HotKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys, as text, with which a task spends most time, and which come most often, each with its share, 0 to 1."""
+
+    task: str
+    by_time: tuple[tuple[str, float], ...]
+    by_count: tuple[tuple[str, float], ...]
+
+
 class WorkerMeasures(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of one worker process.
 
     ``log_trouble``: what it says of a log that does not answer, None: it answers. ``in_line``: the line of user code
-    in which a turn is that takes long, "": none does. ``blocked``: the call of user code that does not end, None:
-    none is known. ``goes_on``: whether a turn, a record or a timer is done since the last report; if not, a thread
-    beside the loop reports.
+    in which a turn is that takes long, "": none does. ``blocked``: the call of user code that does not end. ``hot``:
+    keys of busy tasks. ``goes_on``: whether a turn, record or timer is done since the last report, of whatever thread.
     """
 
     busy_s: float
@@ -233,6 +239,7 @@ class WorkerMeasures(msgspec.Struct, frozen=True, kw_only=True):
     in_line: str = ""
     blocked: Blocked | None = None
     goes_on: bool = True
+    hot: tuple[HotKeys, ...] = ()
 
 
 class ErrorPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -276,11 +283,6 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[TaskReport, ...]
     measures: WorkerMeasures | None = None
     end: EndReport | None = None
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether its loop, or a record in it, has gone on since the last report."""
-        return self.measures is None or self.measures.goes_on
 
 
 class StandbyTaskReport(msgspec.Struct, frozen=True, kw_only=True):

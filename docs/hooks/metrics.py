@@ -1,7 +1,6 @@
 """The reference of the metrics: a table made from their catalog."""
 
 from docs.hooks.markdown import code, table
-from grete.monitor.audit_metrics import AUDIT_METRICS
 from grete.monitor.catalog import (
     COMMIT_SECONDS,
     COMMIT_TEXT,
@@ -10,6 +9,7 @@ from grete.monitor.catalog import (
     TASK_METRICS,
     WORKER_METRICS,
 )
+from grete.replay.audit.metrics import AUDIT_METRICS
 
 
 def part() -> str:

@@ -186,6 +186,13 @@ TASK_METRICS = (
         of=lambda _view, task: task.busy_s,
     ),
     TaskMetric(
+        name="grete_hottest_key_share",
+        kind="gauge",
+        text="share of the last minute's time that the key had which took most of it, sampled while the task is busy",
+        worry="above 0.5 while the stage is too slow: the status names the key, and more partitions do not help",
+        of=lambda view, task: view.hottest_share(task),
+    ),
+    TaskMetric(
         name="grete_sink_waiting_bytes",
         kind="gauge",
         text="outputs to files, tables and HTTP that may go there and have not yet",
@@ -240,9 +247,7 @@ WORKER_METRICS = (
         kind="gauge",
         text="1 once another process has the tasks of this worker, or one of them",
         worry="1, unless you have moved the partition",
-        of=lambda worker: float(
-            worker.fenced or any(task.status is TaskState.FENCED for task in worker.tasks.values())
-        ),
+        of=lambda worker: float(worker.fenced or TaskState.FENCED in {task.status for task in worker.tasks.values()}),
     ),
     WorkerMetric(
         name="grete_worker_silent_seconds",
@@ -256,9 +261,7 @@ WORKER_METRICS = (
         kind="gauge",
         text="when the call of your code began that does not end: seconds since 1970; 0: there is none",
         worry="above 0: the status names function, file and line",
-        of=lambda worker: (
-            None if worker.measures is None else (0.0 if worker.blocked is None else worker.blocked.since_ms / 1_000)
-        ),
+        of=lambda worker: None if worker.measures is None else worker.blocked_since_s,
     ),
     WorkerMetric(
         name="grete_worker_starts_total",

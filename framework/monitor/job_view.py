@@ -8,7 +8,7 @@ import msgspec
 from grete.core.supervision.process_end import WorkerEnd
 from grete.core.supervision.worker_reports import SILENT_S
 from grete.protocol.ids import TopicPartition
-from grete.protocol.report import Blocked, Reason, StandbyTaskReport, TaskReport, WorkerMeasures
+from grete.protocol.report import Blocked, HotKeys, Reason, StandbyTaskReport, TaskReport, WorkerMeasures
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +43,11 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
         """The user code in which it has been for longer than any record should take, None: in none."""
         blocked = None if self.measures is None else self.measures.blocked
         return None if self.is_silent else blocked
+
+    @property
+    def blocked_since_s(self) -> float:
+        """The time in s since 1970 at which the call of user code began that does not end, 0: there is none."""
+        return 0.0 if self.blocked is None else self.blocked.since_ms / 1_000
 
 
 class StandbyView(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +105,16 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
         for worker in self.workers:
             for task in worker.tasks.values():
                 yield worker, task
+
+    def hot_keys(self, name: str) -> HotKeys | None:
+        """Return the hottest keys of a task, None: it is not busy enough to tell."""
+        measures = (worker.measures for worker in self.workers if name in worker.tasks)
+        return next((hot for each in measures if each is not None for hot in each.hot if hot.task == name), None)
+
+    def hottest_share(self, task: TaskReport) -> float | None:
+        """Return the share of a task's time that its hottest key has, None: it is not busy enough to tell."""
+        hot = self.hot_keys(task.name)
+        return None if hot is None else hot.by_time[0][1]
 
     @property
     def log_away(self) -> str | None:

@@ -1,4 +1,4 @@
-"""A job's problems are told in words, with what to do; the numbers of eight broken jobs reveal the cause."""
+"""A job's problems are told in words, with what to do; the numbers of nine broken jobs reveal the cause."""
 
 import signal
 from contextlib import ExitStack
@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from grete.core.supervision.process_end import WorkerEnd
 from grete.errors import ExitCode
 from grete.monitor.job_view import JobView, WorkerView
+from grete.monitor.page.busy import WINDOW_S, Busy
 from grete.monitor.page.causes import findings_of
-from grete.monitor.watching import WINDOW_S, Busy
 from grete.protocol.report import DropCounts
 from tests.monitor.test_server import get
 from tests.monitor.views import view
@@ -39,6 +39,7 @@ TOLD = {
     "killed_sink": Told("a sink takes nothing", "add-up-0", "Connection refused", "check the sink"),
     "poisoned_record": Told("a record or the code fails", "worker 0", "offset 10, record 10: KeyError", "DeadLetter"),
     "slow_stage": Told("a stage is too slow", "score-0", "payments.py, line 21", "make process() faster"),
+    "hot_key": Told("a key is hot", "score-0", "Keys by time: ann 9", "more partitions do not help"),
     "full_disk": Told("the disk is full or fails", "worker 0", "", "make room"),
     "broker_away": Told("the log does not answer", "payments", "has not answered", "check the brokers"),
     "not_deterministic": Told(
@@ -91,7 +92,9 @@ class Diagnosis:
             for stage in ("parse", "score")
         }
         behind = value(found, "grete_checkpoint_age_seconds", stage="score") > 10
-        return "slow_stage" if behind and busy["score"] > 5 and busy["score"] > 10 * busy["parse"] else None
+        if not (behind and busy["score"] > 5 and busy["score"] > 10 * busy["parse"]):
+            return None
+        return "hot_key" if value(found, "grete_hottest_key_share", stage="score") > 0.5 else "slow_stage"
 
 
 def told(scene: Scene, expected: Told) -> dict[str, Any] | None:

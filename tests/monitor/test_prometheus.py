@@ -17,8 +17,8 @@ import pytest
 
 from docs.hooks.dashboards import DASHBOARDS, FOLDER, dashboard, text
 from grete.errors import ConfigError
-from grete.monitor.audit_metrics import AUDIT_METRICS
 from grete.monitor.catalog import COMMIT_SECONDS, JOB_METRICS, TASK_METRICS, WORKER_METRICS
+from grete.replay.audit.metrics import AUDIT_METRICS
 from tests.monitor.alerts import FIRES, promtool_tests
 from tests.monitor.test_server import UP, get, url_in
 from tests.suite.tiers import NEEDS_NOTHING

@@ -1,4 +1,4 @@
-"""Eight jobs, each broken for real, under a real `grete up --http`: who looks at one is to find out what is wrong.
+"""Nine jobs, each broken for real, under a real `grete up --http`: who looks at one is to find out what is wrong.
 
     python -m tests.support.broken_jobs [NAME | --seed N] [--http [HOST:]PORT]
 
@@ -18,10 +18,11 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,8 @@ class Scene:
         """The job's directory: log and state."""
         return self.directory / "disk" / "job"
 
-    def feed(self, count: int, *last: dict[str, Any], partition: int = 0) -> None:
-        """Append payments to a partition, and then some that are not like them."""
+    def feed(self, count: int, *last: dict[str, Any], partition: int = 0, keys: Sequence[bytes] = (b"ann",)) -> None:
+        """Append payments of these keys, in turn, to a partition, and then some that are not like them."""
         values = [json.dumps(each).encode() for each in (*({"cents": n % 100} for n in range(count)), *last)]
         if self.log != "embedded":
             producer = Producer({"bootstrap.servers": self.log.removeprefix("kafka://")})
@@ -101,7 +102,9 @@ class Scene:
         with closing(JobDirectory(self.place).open_log()) as log:
             create_topics(self.job(), log)
             place = TopicPartition("payments", partition)
-            log.produce(0, 0, [ExternalRecord(place, b"ann", value, 1) for value in values])
+            log.produce(
+                0, 0, [ExternalRecord(place, key, value, 1) for key, value in zip(cycle(keys), values, strict=False)]
+            )
             log.poll()
 
     def job(self) -> Job:
@@ -154,7 +157,7 @@ def _url_in(path: Path) -> str | None:
     return None if found is None else found[0]
 
 
-# --- The eight ---
+# --- The nine ---
 
 
 def killed_sink(scene: Scene) -> None:
@@ -182,7 +185,14 @@ def slow_stage(scene: Scene) -> None:
     """The second stage takes 20 ms for each record."""
     scene.up(SLOW)
     scene.running()
-    scene.feed(20_000)
+    scene.feed(20_000, keys=[b"%d" % number for number in range(100)])
+
+
+def hot_key(scene: Scene) -> None:
+    """The second stage takes 20 ms for each record of one of a hundred keys, which has every fourth record."""
+    scene.up(SLOW.replace("time.sleep(0.02)", 'time.sleep(0.02 if record.key == "ann" else 0)'))
+    scene.running()
+    scene.feed(40_000, keys=[b"%d" % number if number % 4 else b"ann" for number in range(132)])
 
 
 def full_disk(scene: Scene) -> None:
@@ -262,6 +272,7 @@ BROKEN: dict[str, Callable[[Scene], None]] = {
         killed_sink,
         poisoned_record,
         slow_stage,
+        hot_key,
         full_disk,
         broker_away,
         not_deterministic,

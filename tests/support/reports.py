@@ -9,6 +9,7 @@ from grete.execution.changelog.commit_times import BUCKETS_S
 from grete.protocol.report import (
     DropCounts,
     EarlyBytes,
+    HotKeys,
     InputReport,
     Portion,
     TaskMeasures,
@@ -38,7 +39,8 @@ MEASURES = TaskMeasures(
     held_up=False,
     event_time_ms=AT_MS - 2_500,
 )
-OF_WORKER = WorkerMeasures(busy_s=1.25, rocksdb_memory_bytes=1_000, state_disk_bytes=2_000)
+HOT = HotKeys(task="add-up-0", by_time=(("ann", 0.9), ("bob", 0.1)), by_count=(("bob", 1.0),))
+OF_WORKER = WorkerMeasures(busy_s=1.25, rocksdb_memory_bytes=1_000, state_disk_bytes=2_000, hot=(HOT,))
 _UP_TO_DATE = TaskReport(
     stage="add-up",
     partition=0,

@@ -1,5 +1,6 @@
 """A part of test runners."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from grete.protocol.ids import TopicPartition
@@ -14,6 +15,7 @@ class Timeless:
     counts: ClassVar[dict[str, int]] = {"in": 0, "out": 0, "dead letters": 0}
     sent_to: ClassVar[dict[str, int]] = {}
     progress: tuple[int, ...] = ()  # of the user's code, which is not watched here
+    at_work: tuple[Sequence[bytes | None], int] | None = None
     in_flight = None  # it makes no calls
 
     waiting_timers = 0

@@ -18,8 +18,8 @@ from grete.cli.output.reading import print_json
 from grete.cli.stop_signal import StopSignal
 from grete.errors import ConfigError, TransientError
 from grete.job.metadata import pinned_settings
-from grete.monitor.audit_metrics import AuditCounts, AuditMonitor
 from grete.replay.audit.followed import AuditBegun, FollowedAudit
+from grete.replay.audit.metrics import AuditCounts, AuditMonitor
 from grete.replay.audit.refused import check_follow
 from grete.replay.audit.steps import AuditStep, WrongEntry
 from grete.state.read.shown import decoded_plain

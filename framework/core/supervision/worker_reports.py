@@ -74,7 +74,7 @@ class WorkerReports:
         what a person is to be told.
         """
         self.silent_s = 0.0
-        if report.goes_on:
+        if report.measures is None or report.measures.goes_on:
             self.still_s = 0.0
         said = {task.name: task for task in report.tasks}
         self.measures, self.end = report.measures, report.end

@@ -1,6 +1,6 @@
 """Progress of a task in its current batch, for a watching thread and for metrics."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import length_hint
 
 
@@ -24,6 +24,18 @@ class Reading:
     def records(self) -> int:
         """Return the number of records taken since the process started; after a rollback some count again."""
         return self._begun - length_hint(self._keys)
+
+    @property
+    def at_work(self) -> tuple[Sequence[bytes | None], int] | None:
+        """Return the keys of the batch under way, and the index of the record that is processed; None: there is none.
+
+        Another thread asks: the iterator says where it is.
+        """
+        state = self._keys.__reduce__()
+        if isinstance(state, str) or len(state) < 3:  # it is at its end
+            return None
+        keys, taken = state[1][0], state[2]
+        return (keys, taken - 1) if 0 < taken <= len(keys) else None
 
     @property
     def progress(self) -> tuple[int, int, int]:

@@ -99,6 +99,10 @@ class Runner(Protocol):
         """The event time to tell consumers, and whether the task is idle (E2); None: it has none to tell now."""
 
     @property
+    def at_work(self) -> tuple[Sequence[bytes | None], int] | None:
+        """The keys of the batch under way, and the index of the record that is processed; None: there is none."""
+
+    @property
     def progress(self) -> tuple[int, ...]:
         """Return counters that change with each batch, record and timer. Another thread reads them."""
 

@@ -194,6 +194,11 @@ class Processor:
         return self.site.outputs.external_bytes + self.site.outbox.bytes
 
     @property
+    def at_work(self) -> tuple[Sequence[bytes | None], int] | None:
+        """Return the keys of the batch under way, and where it is. Another thread reads them."""
+        return self.site.reading.at_work
+
+    @property
     def progress(self) -> tuple[int, ...]:
         """Return counters that change with each batch, record and timer. Another thread reads them."""
         return self.site.reading.progress

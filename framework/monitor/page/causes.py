@@ -1,6 +1,6 @@
 """Problems of a job, with what to do: found in its workers' last reports, the worst first."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from grete.clock_text import clock_text
 from grete.core.supervision.process_end import WorkerEnd
@@ -12,6 +12,8 @@ from grete.protocol.report import Reason, TaskReport
 from grete.worker.supervisor.ends import FREE_BYTES_MIN
 
 BLOCKS_MS = 3_000  # in one call of user code, from which on a person is told: a worker's log has it after one
+HOT_SHARE = 0.5  # of a task's time with one key: without it the task would be twice as fast
+IDLE_SHARE = 0.2  # of the time of the other tasks of its stage: they could do more
 BUSY_SHARE = 0.8  # of the last seconds with one task: its worker has hardly time for anything else
 
 _ENDS: Mapping[Reason, tuple[str, str]] = {  # what, remedy
@@ -200,15 +202,7 @@ def _of_task(view: JobView, worker: WorkerView, task: TaskReport) -> Iterator[Fi
             "once it answers",
         )
     elif (share := view.busy.get(name, 0.0)) >= BUSY_SHARE and _holds_up(view, task):
-        line = f"; {in_line}" if in_line else ""
-        yield Finding(
-            level="error",
-            what="a stage is too slow",
-            where=name,
-            value=f"its worker spends {share:.0%} of its time with it, and it falls behind{line}",
-            remedy="make process() faster: a call to another system may be a Call (docs/guides/calls.md); or give the "
-            "stage more partitions (docs/guides/upgrade.md)",
-        )
+        yield _of_slow(view, task, share, f"; {in_line}" if in_line else "")
     elif task.waits is not None:
         yield Finding(
             level="warning",
@@ -233,6 +227,40 @@ def _of_task(view: JobView, worker: WorkerView, task: TaskReport) -> Iterator[Fi
             value=f"{letters:,} since the worker started",
             remedy="`grete dlq show` has their errors, `grete dlq redrive` sends them again once it is repaired",
         )
+
+
+def _of_slow(view: JobView, task: TaskReport, share: float, line: str) -> Finding:
+    """Return a stage that is too slow: because of one key, of one partition, or of all that it does."""
+    hot = view.hot_keys(task.name)
+    keys = "" if hot is None else f". Keys by time: {_shares(hot.by_time)}; by count: {_shares(hot.by_count)}"
+    others = [
+        view.busy.get(each.name, 0.0) for _, each in view.tasks() if each.stage == task.stage and each is not task
+    ]
+    faster = "make process() faster: a call to another system may be a Call (docs/guides/calls.md)"
+    what, remedy = "a stage is too slow", f"{faster}; or give the stage more partitions (docs/guides/upgrade.md)"
+    if hot is not None and hot.by_time[0][1] >= HOT_SHARE:
+        what = "a key is hot"
+        remedy = (
+            f"more partitions do not help: a key has one task. {faster}; or part the key, as by a number behind it, "
+            "and bring the parts together in a stage behind"
+        )
+    elif others and max(others) < IDLE_SHARE:
+        what = "a partition is hot"
+        remedy = (
+            f"{faster}. More partitions help as far as the keys that it has are parted by them; see whether the "
+            "producers place keys evenly"
+        )
+    return Finding(
+        level="error",
+        what=what,
+        where=task.name,
+        value=f"its worker spends {share:.0%} of its time with it, and it falls behind{line}{keys}",
+        remedy=remedy,
+    )
+
+
+def _shares(keys: Sequence[tuple[str, float]]) -> str:
+    return ", ".join(f"{key} {share:.0%}" for key, share in keys)
 
 
 def _holds_up(view: JobView, task: TaskReport) -> bool:

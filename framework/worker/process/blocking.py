@@ -19,6 +19,7 @@ from grete.execution.records import user_traceback
 from grete.protocol.report import Blocked, CodeAt
 
 BLOCKS_S = 1.0  # in one call of user code: far more than a record takes that asks no other system
+SAMPLES_S = 0.1  # between two looks at the key that is processed, in a worker that is busy
 AGAIN_S = 60.0  # between two lines
 FRAMES_MAX = 20  # of a stack, the innermost ones
 
@@ -37,6 +38,10 @@ class ReportsWithin(Protocol):
         """
         ...
 
+    def sample(self) -> bool:
+        """Look which key is processed; return whether one is."""
+        ...
+
     def calls_are(self, blocked: Blocked | None) -> None:
         """Let the next reports say in what the loop of the calls is held up, None: it turns."""
         ...
@@ -45,7 +50,8 @@ class ReportsWithin(Protocol):
 class BlockingWatch:
     """Watches the thread that makes it, and that of async calls, until the end of a ``with`` block.
 
-    Nothing is done per record: a second thread looks once in BLOCKS_S whether anything goes on.
+    Nothing is done per record: a second thread looks once in BLOCKS_S whether anything goes on, and more often which
+    keys are processed, while there are any.
     """
 
     def __init__(self, progress: Callable[[], tuple[int, object]], reports: ReportsWithin) -> None:
@@ -85,7 +91,12 @@ class BlockingWatch:
     def _watch(self) -> None:
         seen, since, again = self._progress(), time.monotonic(), 0.0
         turns, calls_again = -1, 0.0
-        while not self._over.wait(BLOCKS_S):
+        wait_s, due = BLOCKS_S, since + BLOCKS_S
+        while not self._over.wait(wait_s):
+            wait_s = SAMPLES_S if self._reports.sample() else BLOCKS_S
+            if time.monotonic() < due:
+                continue
+            due = time.monotonic() + BLOCKS_S
             turns, calls_again = self._watch_calls(turns, calls_again)
             now, reached = time.monotonic(), self._progress()
             if reached[0] != seen[0]:

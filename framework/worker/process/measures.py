@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from grete.execution.engine.driver import TaskDriver
+from grete.execution.records.key_samples import KeySamples
 from grete.protocol.report import Blocked, EarlyBytes, TaskMeasures, WorkerMeasures
 from grete.stores.overlay.expiring_store import BEFORE_ALL
 from grete.stores.rocksdb.memory_use import RocksMemory
@@ -51,6 +52,7 @@ class WorkerMeter:
         """``directories``: those of the state stores, one for each task that is here."""
         self.waited_ms = 0.0  # by the loop, for the log or for time to pass
         self.calls_blocked: Blocked | None = None  # in what the loop of the calls is held up
+        self.keys = KeySamples()
         self._memory, self._directories = memory, directories
         self._begun_s = time.monotonic()
         self._disk_bytes, self._looked_ms = 0, float("-inf")
@@ -71,6 +73,7 @@ class WorkerMeter:
             state_disk_bytes=self._disk_bytes,
             log_trouble=log_trouble,
             blocked=self.calls_blocked,
+            hot=self.keys.hottest(),
         )
 
 

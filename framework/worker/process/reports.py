@@ -113,9 +113,18 @@ class StatusReports:
             turn = loop.turn_of
             if blocked is not None and turn is not None:
                 blocked = replace(blocked, task=turn.wiring.name)
-            busy_s = self._meter.busy_s
-            measures = replace(known.measures, busy_s=busy_s, in_line=line, blocked=blocked, goes_on=goes_on)
+            busy_s, hot = self._meter.busy_s, self._meter.keys.hottest()
+            measures = replace(known.measures, busy_s=busy_s, in_line=line, blocked=blocked, goes_on=goes_on, hot=hot)
             self.send(WorkerReport(tasks=tasks, measures=measures))
+
+    def sample(self) -> bool:
+        """Sample the keys of the task whose turn it is; return whether there is one that processes records."""
+        turn = self._hosting.loop.turn_of
+        at = None if turn is None else turn.parts.runner.at_work
+        if turn is None or at is None:
+            return False
+        self._meter.keys.take(turn.wiring.name, *at)
+        return True
 
     def calls_are(self, blocked: Blocked | None) -> None:
         """Let the next reports say in what the loop of the calls is held up, None: it turns."""
