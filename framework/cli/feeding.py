@@ -1,8 +1,11 @@
 """A job that runs on this machine: feeding its inputs, watching its workers, showing progress."""
 
+import os
+import stat
+import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from grete.api.jobs.job import Job
 from grete.api.serdes.serde import utf8
@@ -12,6 +15,7 @@ from grete.cli.output.progress import Screen, counted
 from grete.errors import ConfigError, LogAway
 from grete.execution.deterministic.determinism_lint import findings
 from grete.feeds.folder import FolderFeed, ScanReport
+from grete.feeds.listing import name_of
 from grete.job.directory import directory_of
 from grete.worker.supervisor.local_job import LocalJob
 
@@ -141,6 +145,33 @@ def external_inputs(job: Job) -> dict[str, Topic[Any, Any]]:
     """Return name → topic of what the job reads from outside."""
     names = {name for stage in job.stages for name in job.topology().externals_of(stage.ordinal)}
     return {topic.name: topic for stage in job.stages for topic in stage.topics_read() if topic.name in names}
+
+
+class OpenLines(NamedTuple):
+    """An input of lines. ``path``: of a regular file, which can be read again."""
+
+    topic: Topic[Any, Any]
+    handle: int
+    path: str | None
+
+
+def open_lines(topic: Topic[Any, Any], source: str, said: str) -> OpenLines:
+    """Open a file of lines, or take standard input (-). The handle stays open. ``said``: how it was named.
+
+    Raises ConfigError: it cannot be read.
+    """
+    if source == "-":
+        if sys.stdin is None:
+            raise ConfigError(f"{said}: standard input is closed: pipe the lines in, or name a file")
+        return OpenLines(topic, 0, None)
+    try:
+        handle = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{said}: {getattr(error, 'strerror', None) or 'there is no input'}") from error
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISDIR(mode):
+        raise ConfigError(f"{said}: {source} is a folder: name a file, or feed its files by grete run --input-dir")
+    return OpenLines(topic, handle, name_of(os.fsencode(os.path.realpath(source))) if stat.S_ISREG(mode) else None)
 
 
 def options_of(found: JobTarget) -> str:

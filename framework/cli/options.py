@@ -6,6 +6,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from grete.errors import ConfigError
+from grete.feeds.line_forms import LineForm
 
 LOCAL = "local[*]"  # Spark on this machine
 
@@ -59,6 +60,15 @@ KafkaConfig = Annotated[
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as checkpoint_interval_ms=100; may be repeated."),
+]
+KeysFirst = Annotated[bool, typer.Option("--keys", help="Take the text before the first tab of a line as the key.")]
+JsonLines = Annotated[
+    bool,
+    typer.Option(
+        "--json-lines",
+        help='Take each line as a record in JSON, as `grete topic read --json` prints them: "key", "value" (null: a '
+        'deletion), "timestamp_ms", "headers".',
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, an object a line.")]
 Processes = Annotated[
@@ -155,6 +165,27 @@ AcceptOption = Annotated[
         "the history has fewer records than that of the backfill before.",
     ),
 ]
+
+
+class LineOptions(NamedTuple):
+    """The form of lines."""
+
+    keys: KeysFirst = False
+    json_lines: JsonLines = False
+
+    @property
+    def form(self) -> LineForm:
+        """The form that they ask for. Raises ConfigError: both."""
+        if self.keys and self.json_lines:
+            raise ConfigError("--keys and --json-lines: a record of JSON lines has its key in it: leave --keys out")
+        return LineForm.JSON if self.json_lines else LineForm.KEYS if self.keys else LineForm.VALUES
+
+
+class AtCheckpoint(NamedTuple):
+    """The checkpoint whose state is shown, and the form."""
+
+    checkpoint_id: Checkpoint = None
+    json: AsJson = False
 
 
 class JobOptions(NamedTuple):

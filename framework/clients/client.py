@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from grete.api.jobs.job import Job
 from grete.api.record import Record
+from grete.api.registry.schema_registry import RecordHeaders
 from grete.api.stateful.declaration import no_store
 from grete.api.store import Store
 from grete.api.topics.reader import OUTPUT, Once
@@ -63,7 +64,15 @@ class Client(Closable):
 
     # --- Inputs ---
 
-    def send(self, topic: Topic[K, V], key: K | None, value: V | None, *, timestamp: int | None = None) -> None:
+    def send(
+        self,
+        topic: Topic[K, V],
+        key: K | None,
+        value: V | None,
+        *,
+        timestamp: int | None = None,
+        headers: RecordHeaders = (),
+    ) -> None:
         """Write a record to a topic that the job reads, as ``Writer.send`` does: it is in a file when this returns.
 
         Raises what ``Writer`` and its ``send`` raise.
@@ -73,7 +82,7 @@ class Client(Closable):
                 self._writers[topic.name] = Writer(
                     self.job, topic, log=self._address.url, kafka_config=self._address.config, directory=self._place
                 )
-        self._writers[topic.name].send(key, value, timestamp=timestamp)
+        self._writers[topic.name].send(key, value, timestamp=timestamp, headers=headers)
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until the log has all that was sent, or the time is over; return whether it has. As ``Writer.flush``."""

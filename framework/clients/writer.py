@@ -3,12 +3,14 @@
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
 from grete.api.jobs.job import Job
+from grete.api.registry.schema_registry import RecordHeaders
 from grete.api.serdes.serde import first_serde
-from grete.api.topics.topic import Topic
+from grete.api.topics.topic import Topic, encode_record
 from grete.clients.drain import Drain
 from grete.closable import Closable
 from grete.errors import ConfigError
@@ -16,6 +18,7 @@ from grete.feeds.spool import Spool, Spooled
 from grete.job.directory import JobDirectory, directory_of
 from grete.logs.address import LogAddress, check_address
 from grete.ports import JobLog
+from grete.protocol.frames import encode_headers
 from grete.settings import MiB
 
 K = TypeVar("K")
@@ -62,7 +65,7 @@ class Writer(Closable, Generic[K, V]):
         if not stages:
             raise ConfigError(f"job {job.name!r} does not read topic {topic.name!r} from outside", topic=topic.name)
         place = JobDirectory(directory_of(job, directory, address), address=address)
-        self._topic = topic
+        self._topic = replace(topic, key=first_serde(topic.key))
         self._drops = when_full == "drop"
         self._dropped, self._told_s = 0, -FULL_LOG_S
 
@@ -84,16 +87,18 @@ class Writer(Closable, Generic[K, V]):
         """Records dropped since this Writer was made, because there was no room ("drop")."""
         return self._dropped
 
-    def send(self, key: K | None, value: V | None, *, timestamp: int | None = None) -> bool:
+    def send(
+        self, key: K | None, value: V | None, *, timestamp: int | None = None, headers: RecordHeaders = ()
+    ) -> bool:
         """Write a record, with the time now unless ``timestamp`` (ms since 1970) is given.
 
-        Return whether it is kept: False only with "drop". Raises SerdeError, ConfigError (too large), and what keeps
-        records from the log and will not pass: ConfigError (no such topic, no permission), Halted.
+        ``headers``: (name, bytes or None), in order; those that number the record come behind them. Return whether it
+        is kept: False only with "drop". Raises SerdeError, ConfigError (too large), and what keeps records from the log
+        and will not pass: ConfigError (no such topic, no permission), Halted.
         """
-        raw_key = None if key is None else first_serde(self._topic.key).encode(key)
-        raw_value = None if value is None else self._topic.value.encode(value)
+        raw_key, raw_value, raw_headers = encode_record(self._topic, key, value, headers)
         time_ms = time.time_ns() // 1_000_000 if timestamp is None else timestamp
-        record = [Spooled(raw_key, raw_value, time_ms)]
+        record = [Spooled(raw_key, raw_value, time_ms, encode_headers(raw_headers) if raw_headers else None)]
         while not self.offer(record):
             self._dropped += self._drops
             if time.monotonic() - self._told_s >= FULL_LOG_S:
@@ -110,8 +115,8 @@ class Writer(Closable, Generic[K, V]):
 
         Raises ConfigError (too large), and what keeps records from the log, as ``send`` does.
         """
-        for key, value, _ in records:
-            size = len(key or b"") + len(value or b"")
+        for key, value, _, headers in records:
+            size = len(key or b"") + len(value or b"") + len(headers or b"")
             if size > RECORD_BYTES_MAX:
                 raise ConfigError(
                     f"a record of {size} bytes for topic {self._topic.name!r}: at most {RECORD_BYTES_MAX}: split it",

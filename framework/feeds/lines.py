@@ -8,6 +8,7 @@ from typing import Any
 
 from grete.api.topics.topic import Topic
 from grete.errors import ConfigError, SerdeError
+from grete.feeds.line_forms import Line, LineForm, record_of
 from grete.feeds.numbered_file import LINE_BYTES_MAX, NumberedFile
 from grete.feeds.numbers import Numbers, cell_of, new_session
 from grete.ports import ExternalRecord, JobMetadata
@@ -17,16 +18,20 @@ from grete.protocol.partitioner import partition_of
 READ_BYTES = 256 << 10  # at once, and so in one transaction
 
 MARK = b"\xef\xbb\xbf"  # of UTF-8: programs on Windows write it at the begin of a text, which it is no part of
-Line = tuple[bytes | None, bytes]  # key, value
 
 
 def feed_lines(
-    log: JobMetadata, topic: Topic[Any, Any], handle: int, *, keys: bool = False, path: str | None = None
+    log: JobMetadata,
+    topic: Topic[Any, Any],
+    handle: int,
+    *,
+    form: LineForm = LineForm.VALUES,
+    path: str | None = None,
 ) -> Iterator[int]:
     """Append every line of an open file; yield the number of lines so far, also when there is nothing to read just now.
 
-    A line's bytes are the value, checked by the topic's serde: text and JSON have lines, binary serdes do not. With
-    ``keys``, the text before the first tab is the key. Without, lines have none and go to the partitions in turn.
+    Bytes are checked by the topic's serdes: text and JSON have lines, binary serdes need JSON. A record without a key
+    goes to the partitions in turn.
 
     Lines are numbered in a session of their own. With the ``path`` of a regular file, which is open at its beginning,
     the lines of a file that has been fed before, or was when the process was killed, get their numbers again; so do
@@ -37,28 +42,29 @@ def feed_lines(
         raise ConfigError(f"no topic {topic.name!r} to feed lines into: create the job's topics first")
     session, read = new_session(), os.read
     if path is not None:
-        file = NumberedFile(log, f"feed-lines/{topic.name}/{path}", handle, f"{partitions} {keys}")
+        file = NumberedFile(log, f"feed-lines/{topic.name}/{path}", handle, f"{partitions} {form.value}")
         for _ in file.extend():
             yield 0
         session, read = file.session, file.read
     numbers, number = Numbers(session), 0
-    for lines in read_lines(handle, topic, keys=keys, read=read):
+    for lines in read_lines(handle, topic, form, read=read):
         batch = []
-        for key, value in lines:
+        for key, value, timestamp_ms, headers in lines:
             number += 1
             partition = number % partitions if key is None else partition_of(key, partitions)
-            cell = cell_of(session, partition, numbers.next(partition))
-            now_ms = time.time_ns() // 1_000_000
-            batch.append(ExternalRecord(TopicPartition(topic.name, partition), key, value, now_ms, cell))
+            cell = cell_of(session, partition, numbers.next(partition), headers)
+            at_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+            batch.append(ExternalRecord(TopicPartition(topic.name, partition), key, value, at_ms, cell))
         if batch:
             log.produce_with_meta(batch, {})
         yield number
 
 
 def read_lines(
-    handle: int, topic: Topic[Any, Any], *, keys: bool, read: Callable[[int, int], bytes] = os.read
+    handle: int, topic: Topic[Any, Any], form: LineForm, *, read: Callable[[int, int], bytes] = os.read
 ) -> Iterator[Sequence[Line]]:
     """Yield the lines that can be read at once, none when there is nothing just now. Raises ConfigError naming one."""
+    of_line = record_of(topic, form)
     number, rest, ended = 0, b"", False
     readable = select.poll()
     readable.register(handle, select.POLLIN)
@@ -77,23 +83,8 @@ def read_lines(
         for line in lines:
             number += 1
             text = (line.removeprefix(MARK) if number == 1 else line).rstrip(b"\r")
-            key, value = _split(text, number) if keys else (None, text)
-            _check(topic, key, value, number)
-            found.append((key, value))
+            try:
+                found.append(of_line(text))
+            except (SerdeError, ValueError) as error:
+                raise ConfigError(f"line {number} is not a record of topic {topic.name!r}: {error}") from error
         yield found
-
-
-def _split(line: bytes, number: int) -> tuple[bytes, bytes]:
-    key, tab, value = line.partition(b"\t")
-    if not tab:
-        raise ConfigError(f"line {number} has no tab: with --keys a line is KEY<tab>VALUE")
-    return key, value
-
-
-def _check(topic: Topic[Any, Any], key: bytes | None, value: bytes, number: int) -> None:
-    try:
-        if key is not None:
-            topic.key.decode(key)
-        topic.value.decode(value)
-    except SerdeError as error:
-        raise ConfigError(f"line {number} is not a record of topic {topic.name!r}: {error}") from error

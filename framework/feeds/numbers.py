@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from grete.api.topics.reader import PRODUCER, SEQ
-from grete.protocol.frames import encode_headers
+from grete.protocol.frames import decode_headers, encode_headers
 
 _SESSION_BYTES = 8  # drawn by chance: one in 10⁹ writers of a topic meets another's after thousands of years
 
@@ -34,9 +34,13 @@ class Numbers:
         return number
 
 
-def cell_of(session: str, partition: int, number: int) -> bytes:
-    """Return the headers' cell. Sessions differ by partition, so that a task may read several of them."""
-    return encode_headers(((PRODUCER, b"%s-%d" % (session.encode(), partition)), (SEQ, b"%d" % number)))
+def cell_of(session: str, partition: int, number: int, before: bytes | None = None) -> bytes:
+    """Return the headers' cell, behind those of the record's writer: ``before``, a cell.
+
+    Sessions differ by partition, so that a task may read several of them.
+    """
+    own = ((PRODUCER, b"%s-%d" % (session.encode(), partition)), (SEQ, b"%d" % number))
+    return encode_headers(own if before is None else (*decode_headers(before), *own))
 
 
 class Given(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -29,9 +29,13 @@ WAL_BYTES_MAX = 4 << 20  # of the file beside it, beyond the bound: kept for the
 BATCH_BYTES = 512 << 10  # handed to the log at once
 ROW_BYTES = 64  # of a record without key and value, about, in memory
 _TABLES = """
-CREATE TABLE IF NOT EXISTS record (id INTEGER PRIMARY KEY, key BLOB, value BLOB, timestamp_ms INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS record (
+    id INTEGER PRIMARY KEY, key BLOB, value BLOB, timestamp_ms INTEGER NOT NULL, headers BLOB
+);
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), numbered BLOB NOT NULL);
 """
+_APPEND = "INSERT INTO record (key, value, timestamp_ms, headers) VALUES (?, ?, ?, ?)"
+_OLDEST = "SELECT id, key, value, timestamp_ms, headers FROM record ORDER BY id"
 
 
 class Spooled(NamedTuple):
@@ -40,6 +44,7 @@ class Spooled(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp_ms: int
+    headers: bytes | None = None  # of its writer, as a cell
 
 
 class _Numbered(msgspec.Struct, array_like=True, frozen=True):
@@ -82,6 +87,8 @@ class Spool:
                 ):  # fmt: skip
                     self._sql.execute(f"PRAGMA {pragma}").fetchall()
                 self._sql.executescript(_TABLES)
+                if "headers" not in {row[1] for row in self._sql.execute("PRAGMA table_info(record)")}:  # of 0.4.0
+                    self._sql.execute("ALTER TABLE record ADD COLUMN headers BLOB")
                 self._count: int = self._sql.execute("SELECT count(*) FROM record").fetchone()[0]
             self._opened = opened.pop_all()  # from here on close() is responsible
 
@@ -93,7 +100,7 @@ class Spool:
         """Keep records, in their order, behind the others. Return False if there is no room: then none of them is."""
         try:
             with self._transaction(sync=False):
-                self._sql.executemany("INSERT INTO record (key, value, timestamp_ms) VALUES (?, ?, ?)", records)
+                self._sql.executemany(_APPEND, records)
                 self._count += len(records)
         except _NoRoom:
             return False
@@ -116,9 +123,9 @@ class Spool:
             rows = self._oldest()
         numbers, turn = Numbers(numbered.session, numbered.counts), sum(numbered.counts.values())
         records = []
-        for turn_of, (_, key, value, timestamp_ms) in enumerate(rows, turn):
+        for turn_of, (_, key, value, timestamp_ms, headers) in enumerate(rows, turn):
             partition = turn_of % partitions if key is None else partition_of(key, partitions)
-            cell = cell_of(numbers.session, partition, numbers.next(partition))
+            cell = cell_of(numbers.session, partition, numbers.next(partition), headers)
             records.append(ExternalRecord(TopicPartition(self.topic, partition), key, value, timestamp_ms, cell))
         return SpooledBatch(records, rows[-1][0], _Numbered(numbers.session, partitions, numbers.counts))
 
@@ -138,12 +145,12 @@ class Spool:
         with self._lock:
             self._opened.close()
 
-    def _oldest(self) -> list[tuple[int, bytes | None, bytes | None, int]]:
+    def _oldest(self) -> list[tuple[int, bytes | None, bytes | None, int, bytes | None]]:
         rows, size = [], 0
-        with closing(self._sql.execute("SELECT id, key, value, timestamp_ms FROM record ORDER BY id")) as found:
+        with closing(self._sql.execute(_OLDEST)) as found:
             for row in found:
                 rows.append(row)
-                size += len(row[1] or b"") + len(row[2] or b"") + ROW_BYTES
+                size += sum(len(row[at] or b"") for at in (1, 2, 4)) + ROW_BYTES
                 if size >= BATCH_BYTES:
                     break
         return rows

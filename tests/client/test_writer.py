@@ -18,6 +18,7 @@ from grete.clients import Writer, drain
 from grete.clients.pipe import spool_lines
 from grete.clients.writer import RECORD_BYTES_MAX
 from grete.errors import ConfigError, FrameworkError, LogAway, SerdeError
+from grete.feeds.line_forms import LineForm
 from grete.feeds.spool import Spooled
 from grete.job.directory import JobDirectory
 from grete.logs.embedded import EmbeddedLog
@@ -121,11 +122,22 @@ def test_a_full_spool_holds_up_the_program(tmp_path: Path, away: list[bool]) -> 
     assert numbers_in(rows_of(tmp_path)) == list(range(sent + 1_000))
 
 
+def test_headers_come_before_the_number(tmp_path: Path) -> None:
+    """A task sees those that the program gave, in their order, and then the ones by which a repeat is known."""
+    with Writer(job, NUMBERS, directory=tmp_path / "job") as writer:
+        writer.send("k", 1, headers=[("trace", b"x"), ("trace", None)])
+        writer.flush()
+    (row,) = [row for each in rows_of(tmp_path).values() for row in each]
+    *given, producer, seq = decode_headers(row.headers or b"")
+    assert given == [("trace", b"x"), ("trace", None)]
+    assert (producer[0], seq) == ("grete.producer", ("grete.seq", b"1"))
+
+
 @pytest.mark.parametrize(
     ("use", "error", "text"),
     [
         (lambda w: w.send("k", "text"), SerdeError, "int64"),
-        (lambda w: w.offer([(b"", bytes(RECORD_BYTES_MAX + 1), 0)]), ConfigError, "at most 1000000: split it"),
+        (lambda w: w.offer([Spooled(b"", bytes(RECORD_BYTES_MAX + 1), 0)]), ConfigError, "at most 1000000: split it"),
     ],
 )
 def test_what_is_no_record_is_refused(
@@ -193,7 +205,7 @@ def test_a_pipe_is_read_while_the_log_is_away(tmp_path: Path, away: list[bool]) 
     lines = Topic("numbers", key=utf8, value=utf8)
     reader, end = os.pipe()
     with Writer(job, lines, directory=tmp_path / "job") as writer:
-        feed = spool_lines(writer, lines, reader, keys=True)
+        feed = spool_lines(writer, lines, reader, LineForm.KEYS)
         assert next(feed) == 0
         os.write(end, b"a\t1\na\t2\na\t")
         assert next(feed) == 2
@@ -216,7 +228,7 @@ def test_a_pipe_is_not_read_while_the_spool_is_full(tmp_path: Path, away: list[b
         while writer.offer([Spooled(b"k", bytes(500), 0)]):
             pass
         kept = writer.waiting
-        feed = spool_lines(writer, lines, reader, keys=True)
+        feed = spool_lines(writer, lines, reader, LineForm.KEYS)
         os.write(end, b"k\t" + b"x" * 2_000 + b"\n")
         assert [next(feed) for _ in range(3)] == [0, 0, 0]
         assert (writer.waiting, writer.dropped) == (kept, 0)

@@ -16,6 +16,7 @@ from typing import Any
 from grete import Topic, utf8
 from grete.feeds import lines as feeding
 from grete.feeds.folder import FolderFeed
+from grete.feeds.line_forms import LineForm
 from grete.feeds.lines import feed_lines
 from grete.logs.address import open_log
 from grete.logs.kafka.write.job_metadata import KafkaJobMetadata
@@ -78,7 +79,9 @@ def feed(kind: str, source: Path, url: str, path: Path, topic: str, at: int) -> 
         metadata = fed_by(log.open_metadata(JOB), Dying(at))
         if kind == "lines":
             handle = os.open(source, os.O_RDONLY)
-            for _ in feed_lines(metadata, Topic(topic, key=utf8, value=utf8), handle, keys=True, path=str(source)):
+            for _ in feed_lines(
+                metadata, Topic(topic, key=utf8, value=utf8), handle, form=LineForm.KEYS, path=str(source)
+            ):
                 pass
         else:
             folder = FolderFeed(metadata, topic, source)

@@ -3,11 +3,13 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grete import Topic, int64, json, utf8
 from grete.errors import ConfigError
+from grete.feeds.line_forms import LineForm
 from grete.feeds.lines import feed_lines
 from grete.feeds.numbered_file import LINE_BYTES_MAX
 from grete.logs.embedded import EmbeddedLog
@@ -30,13 +32,13 @@ def fed(log: EmbeddedLog) -> list[tuple[int, bytes | None, bytes | None]]:
     return [(p, row.key, row.value) for p in (0, 1) for row in log.read(TopicPartition("lines", p), 0, 1 << 30)]
 
 
-def feed(log: EmbeddedLog, data: bytes, topic: Topic[object, object] = LINES, *, keys: bool = False) -> int:  # type: ignore[assignment]  # any topic
+def feed(log: EmbeddedLog, data: bytes, topic: Topic[Any, Any] = LINES, *, form: LineForm = LineForm.VALUES) -> int:
     """Feed bytes through a pipe that is closed; return the number of lines."""
     reader, writer = os.pipe()
     os.write(writer, data)
     os.close(writer)
     try:
-        return list(feed_lines(log, topic, reader, keys=keys))[-1]
+        return list(feed_lines(log, topic, reader, form=form))[-1]
     finally:
         os.close(reader)
 
@@ -55,16 +57,16 @@ def test_no_lines_are_no_records(log: EmbeddedLog) -> None:
 
 def test_keys_stand_before_the_first_tab(log: EmbeddedLog) -> None:
     """With keys, a record goes where its key belongs; a line without a tab is refused by number."""
-    feed(log, b"k\tv\tw\n", keys=True)
+    feed(log, b"k\tv\tw\n", form=LineForm.KEYS)
     assert [(key, value) for _, key, value in fed(log)] == [(b"k", b"v\tw")]
-    with pytest.raises(ConfigError, match="line 2 has no tab"):
-        feed(log, b"k\tv\nnone\n", keys=True)
+    with pytest.raises(ConfigError, match="line 2 is not a record of topic 'lines': it has no tab"):
+        feed(log, b"k\tv\nnone\n", form=LineForm.KEYS)
 
 
 @pytest.mark.parametrize("keys", [False, True])
 def test_a_byte_order_mark_is_no_part_of_the_first_line(log: EmbeddedLog, *, keys: bool) -> None:
     """Windows writes one before a text. One in the middle is of the text."""
-    feed(log, b"\xef\xbb\xbfk\tv\r\n\xef\xbb\xbfk\tv", keys=keys)
+    feed(log, b"\xef\xbb\xbfk\tv\r\n\xef\xbb\xbfk\tv", form=LineForm(keys))
     lines = [b"\t".join(filter(None, row[1:])) for row in sorted(fed(log), key=lambda row: row[2] or b"")]
     assert sorted(lines) == [b"k\tv", b"\xef\xbb\xbfk\tv"]
 

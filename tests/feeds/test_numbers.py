@@ -19,6 +19,7 @@ from grete.errors import ConfigError
 from grete.execution.task_code.deduplication import with_number
 from grete.feeds import numbered_file
 from grete.feeds.folder import FolderFeed
+from grete.feeds.line_forms import LineForm
 from grete.feeds.lines import feed_lines
 from grete.logs.address import open_log
 from grete.logs.embedded import EmbeddedLog
@@ -140,7 +141,7 @@ def feed_file(log: EmbeddedLog, path: Path, *, keys: bool = True, between: Calla
     """Feed a file from its beginning to its end; ``between``: after the first step."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        for _ in feed_lines(log, LINES, handle, keys=keys, path=str(path)):
+        for _ in feed_lines(log, LINES, handle, form=LineForm(keys), path=str(path)):
             between()
             between = bool
     finally:
@@ -182,7 +183,7 @@ def test_a_file_that_is_read_otherwise_begins_a_session(log: EmbeddedLog, tmp_pa
         reader, writer = os.pipe()
         os.write(writer, b"a\t1\n")
         os.close(writer)
-        list(feed_lines(log, LINES, reader, keys=True))
+        list(feed_lines(log, LINES, reader, form=LineForm.KEYS))
         os.close(reader)
     rows = rows_of(log, "lines")
     assert len({row.headers for each in rows.values() for row in each}) == 4

@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from grete.api.topics.reader import Once
 from grete.errors import ConfigError, Halted
 from grete.feeds.spool import WAL_BYTES_MAX, Spool, Spooled
 from grete.ports import ExternalRecord
-from grete.protocol.frames import decode_headers
+from grete.protocol.frames import decode_headers, encode_headers
 
 ROOMY = 64 << 20
 KEYS = (None, b"a", b"b", b"c")
@@ -77,6 +79,21 @@ def test_records_keep_their_order_and_numbers_through_any_end(steps: list[int | 
         mine = {record.value for record in sent if record.partition.partition == partition}
         numbers = [int(value or b"") for value in values if value in mine]
         assert numbers == sorted(numbers)
+
+
+def test_a_spool_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
+    """Records of 0.4.0, whose table had no headers, leave before new ones."""
+    path = tmp_path / "t.db"
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript(
+            "CREATE TABLE record (id INTEGER PRIMARY KEY, key BLOB, value BLOB, timestamp_ms INTEGER NOT NULL);"
+            "INSERT INTO record VALUES (7, x'61', x'31', 5)"
+        )
+    spool = Spool(path, "t", ROOMY)
+    spool.append([Spooled(b"a", b"2", 6, encode_headers((("h", b"x"),)))])
+    found = drained(spool, 1)
+    spool.close()
+    assert [(each.value, len(decode_headers(each.headers or b""))) for each in found] == [(b"1", 2), (b"2", 3)]
 
 
 def test_a_topic_that_has_grown_gets_a_session_of_its_own(tmp_path: Path) -> None:

@@ -1,8 +1,5 @@
 """`grete run`: a whole job on this machine, with progress, until its input is processed."""
 
-import os
-import stat
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,13 +12,14 @@ import typer
 from rich.console import Console
 
 from grete.api.jobs.job import Job
-from grete.api.topics.topic import Topic
 from grete.cli.feeding import (
     MARGIN_S,
     Feeding,
+    OpenLines,
     described,
     external_inputs,
     folder_topic,
+    open_lines,
     options_of,
     step,
     tell,
@@ -30,7 +28,7 @@ from grete.cli.feeding import (
 )
 from grete.cli.job_command import job_command
 from grete.cli.job_target import JobTarget, NamedJob
-from grete.cli.options import Processes, StartTimes, path_named
+from grete.cli.options import LineOptions, Processes, StartTimes, path_named
 from grete.cli.output.patient_output import end_unanswered, standard_output
 from grete.cli.output.progress import Screen, counted
 from grete.cli.starts import starts_of
@@ -39,23 +37,22 @@ from grete.clients.pipe import spool_lines
 from grete.clients.writer import Writer
 from grete.errors import ConfigError
 from grete.feeds.folder import FolderFeed
+from grete.feeds.line_forms import LineForm
 from grete.feeds.lines import feed_lines
-from grete.feeds.listing import name_of
 from grete.logs.patience import Patience
 from grete.protocol.ids import TopicPartition
 from grete.worker.members.members_seen import refuse_members
 from grete.worker.supervisor.local_job import LocalJob
 
 app = typer.Typer(add_completion=False)
-Opened = tuple[Topic[Any, Any], int, str | None]  # what --input names: topic, handle, path of a regular file
 
 
 class _Asked(NamedTuple):
     """The options of a run. ``follow``: until Ctrl-C; ``drain``: at the end fire what waits for a later record (E7)."""
 
     folder: Path | None
-    lines: list[Opened]
-    keys: bool
+    lines: list[OpenLines]
+    form: LineForm
     follow: bool
     drain: bool
 
@@ -80,9 +77,7 @@ def run(
             "Each run feeds the whole file again.",
         ),
     ] = None,
-    keys: Annotated[
-        bool, typer.Option("--keys", help="Take the text before the first tab of a line of --input as the key.")
-    ] = False,
+    lines: LineOptions = LineOptions(),
     follow: Annotated[
         bool, typer.Option("--follow", help="Run until Ctrl-C, and feed each change in the folder.")
     ] = False,
@@ -101,7 +96,7 @@ def run(
             "--drain acts at the end of the input, and with --follow there is none: leave one of them out"
         )
     found = named.target()
-    asked = _Asked(input_dir, _open_lines(found.job, input or ()), keys, follow, drain)
+    asked = _Asked(input_dir, _open_lines(found.job, input or ()), lines.form, follow, drain)
     _run(found, asked, starts_of(found.job, starts or ()), processes)
 
 
@@ -122,9 +117,7 @@ def _run(found: JobTarget, asked: _Asked, begin: Mapping[str, datetime], process
             feed = FolderFeed(
                 local.metadata, folder_topic(found.job).name, folder, exclude=found.job_directory.directory
             )
-        feeding = Feeding(
-            local, feed, _line_feeds(found, local, asked.lines, writers, keys=asked.keys), follow=asked.follow
-        )
+        feeding = Feeding(local, feed, _line_feeds(found, local, asked.lines, writers, asked.form), follow=asked.follow)
         started_s = time.monotonic()
         ready_s: float | None = None  # when all tasks took input: a start is no part of a rate
         with screen:
@@ -178,13 +171,13 @@ def _done(local: LocalJob, ends: dict[TopicPartition, int], screen: Screen, *, d
 
 
 def _line_feeds(
-    found: JobTarget, local: LocalJob, opened: Sequence[Opened], writers: ExitStack, *, keys: bool
+    found: JobTarget, local: LocalJob, opened: Sequence[OpenLines], writers: ExitStack, form: LineForm
 ) -> list[Iterator[int]]:
     """Return the feeds of what --input names: a file can be read again after a crash, a pipe is spooled."""
     address, feeds, by_topic = found.job_directory.address, list[Iterator[int]](), dict[str, Writer[Any, Any]]()
     for topic, handle, path in opened:
         if path is not None:
-            feeds.append(feed_lines(local.metadata, topic, handle, keys=keys, path=path))
+            feeds.append(feed_lines(local.metadata, topic, handle, form=form, path=path))
             continue
         if topic.name not in by_topic:
             by_topic[topic.name] = writer = Writer(
@@ -195,27 +188,18 @@ def _line_feeds(
                 directory=found.job_directory.directory,
             )
             writers.callback(writer.close, 0.0)
-        feeds.append(spool_lines(by_topic[topic.name], topic, handle, keys=keys))
+        feeds.append(spool_lines(by_topic[topic.name], topic, handle, form))
     return feeds
 
 
-def _open_lines(job: Job, options: Sequence[str]) -> list[Opened]:
+def _open_lines(job: Job, options: Sequence[str]) -> list[OpenLines]:
     """Open what --input names, and tell the path of a regular file. The handles stay open. Raises ConfigError."""
     topics, opened = external_inputs(job), []
     for option in options:
         name, equals, source = option.partition("=")
         if not equals or name not in topics:
             raise ConfigError(f"--input {option}: write TOPIC=FILE or TOPIC=-, with TOPIC one of {', '.join(topics)}")
-        try:
-            handle = 0 if source == "-" else os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"--input {option}: {getattr(error, 'strerror', None) or 'there is no input'}") from error
-        if source == "-" and sys.stdin is None:
-            raise ConfigError(f"--input {option}: standard input is closed: pipe the lines in, or name a file")
-        if stat.S_ISDIR(os.fstat(handle).st_mode):
-            raise ConfigError(f"--input {option}: {source} is a folder: name a file, or feed its files by --input-dir")
-        regular = source != "-" and stat.S_ISREG(os.fstat(handle).st_mode)
-        opened.append((topics[name], handle, name_of(os.fsencode(os.path.realpath(source))) if regular else None))
+        opened.append(open_lines(topics[name], source, f"--input {option}"))
     return opened
 
 

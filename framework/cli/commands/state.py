@@ -12,7 +12,7 @@ from rich.table import Table
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.moved_state import at_checkpoint, say
-from grete.cli.options import AsJson, Checkpoint
+from grete.cli.options import AsJson, AtCheckpoint
 from grete.cli.output.reading import print_json
 from grete.cli.output.tables import print_table
 from grete.clock_text import clock_text
@@ -48,16 +48,15 @@ def state_get(
         str, typer.Argument(help="The key as state scan prints it: text, a number, JSON or hex digits; \\0 is NUL.")
     ],
     *,
-    checkpoint_id: Checkpoint = None,
-    json: AsJson = False,
+    at: AtCheckpoint = AtCheckpoint(),
 ) -> ExitCode:
     """Print the value of one key; exit 1 if there is none."""
-    with _reader(named, checkpoint_id) as reader:
+    with _reader(named, at.checkpoint_id) as reader:
         declared = reader.store(store)
         wanted = from_text(declared.key, key)
         values = [value for _, value in reader.find(declared, wanted)]
     for value in values:
-        _print(wanted, value) if json else print(to_text(value))
+        _print(wanted, value) if at.json else print(to_text(value))
     if not values:
         print(f"grete: store {store} has no key {key!r}", file=sys.stderr)
     return ExitCode.DONE if values else ExitCode.FAILED
@@ -70,18 +69,17 @@ def state_scan(
     *,
     prefix: Annotated[str | None, typer.Option(help="Print only keys that begin with this.")] = None,
     limit: Annotated[int, typer.Option(help="Print at most this many entries.")] = 1000,
-    checkpoint_id: Checkpoint = None,
-    json: AsJson = False,
+    at: AtCheckpoint = AtCheckpoint(),
 ) -> None:
     """Print the entries of a store, one per line: key and value."""
-    with _reader(named, checkpoint_id) as reader:
+    with _reader(named, at.checkpoint_id) as reader:
         declared = reader.store(store)
         rows = reader.all(declared) if prefix is None else reader.prefix(declared, from_text(declared.key, prefix))
         for number, (key, value) in enumerate(rows):
             if number == limit:
                 Console(stderr=True).print(f"… and more: --limit {10 * limit} shows the next ones", highlight=False)
                 return
-            _print(key, value) if json else print(f"{to_text(key)}\t{to_text(value)}")
+            _print(key, value) if at.json else print(f"{to_text(key)}\t{to_text(value)}")
 
 
 def _print(key: object, value: object) -> None:

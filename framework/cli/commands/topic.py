@@ -1,16 +1,21 @@
-"""`grete topic read`: the records of an external topic."""
+"""`grete topic`: reads the records of an external topic, and writes some."""
 
 import sys
+import time
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from grete.api.topics.topic import Topic
+from grete.cli.feeding import external_inputs, open_lines
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
-from grete.cli.options import AsJson
+from grete.cli.options import AsJson, LineOptions
+from grete.cli.output.progress import counted
 from grete.cli.output.reading import print_json
+from grete.clients.pipe import spool_lines
+from grete.clients.writer import Writer
 from grete.errors import ConfigError
 from grete.execution.records.decoding import headers_of
 from grete.logs.open_transactions import told_all
@@ -18,7 +23,10 @@ from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
 from grete.state.read.shown import decoded, decoded_plain, external_topics, last_rows, rows_from
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Read the external topics of a job.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Read and write the external topics of a job.")
+
+
+PAUSE_S = 0.02  # while nothing can be read, or the log does not answer
 
 
 class RecordRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,11 +39,6 @@ class RecordRow(msgspec.Struct, frozen=True, kw_only=True):
     key: object
     value: object
     headers: list[tuple[str, str | None]]
-
-
-@app.callback()
-def _group() -> None:
-    """Be a group, although it has one command."""
 
 
 @job_command(app, "read", without="set")
@@ -63,6 +66,30 @@ def topic_read(
                 print(f"{at.partition}\t{row.offset}\t{key}\t{value}")
         for text in told_all(log, places):
             print(text, file=sys.stderr)  # not among the records, which a program may read
+
+
+@job_command(app, "write", without="set")
+def topic_write(
+    named: NamedJob,
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic that the job reads from outside.")],
+    source: Annotated[str, typer.Argument(metavar="[FILE]", help="A file; default: standard input (-).")] = "-",
+    *,
+    lines: LineOptions = LineOptions(),
+) -> None:
+    """Write records to a topic that the job reads, one for each line, whether the job runs or not."""
+    found = named.target()
+    if (topic := external_inputs(found.job).get(name)) is None:
+        known = ", ".join(external_inputs(found.job))
+        raise ConfigError(f"job {found.job.name!r} does not read topic {name!r} from outside: it reads {known}")
+    opened = open_lines(topic, source, f"topic write {name} {source}")
+    address, directory = found.job_directory.address, found.job_directory.directory
+    written = 0
+    with Writer(found.job, topic, log=address.url, kafka_config=address.config, directory=directory) as writer:
+        for number in spool_lines(writer, topic, opened.handle, lines.form):
+            if number == written:
+                time.sleep(PAUSE_S)
+            written = number
+    print(f"{counted(written, 'record')} written to {name}")
 
 
 def _record(topic: Topic[Any, Any], at: TopicPartition, row: LogRow) -> RecordRow:

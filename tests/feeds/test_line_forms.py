@@ -1,0 +1,68 @@
+"""Lines of JSON: a record as `grete topic read --json` prints it."""
+
+from typing import Any
+
+import pytest
+
+from grete import Topic, bytes_serde, int64, json, utf8
+from grete.api.serdes.avro_serde import avro
+from grete.errors import SerdeError
+from grete.feeds.line_forms import Line, LineForm, record_of
+from grete.protocol.frames import decode_headers, encode_headers
+
+PAIR = {"type": "record", "name": "Pair", "fields": [{"name": "n", "type": "long"}]}
+
+
+def line_of(text: str, key: Any = utf8, value: Any = json) -> Line:
+    """Return the record of a line."""
+    return record_of(Topic("t", key=key, value=value), LineForm.JSON)(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("serde", "text", "data"),
+    [
+        (utf8, '"grün"', "grün".encode()),
+        (int64, "-5", (-5).to_bytes(8, "big", signed=True)),
+        (bytes_serde, '"00ff"', b"\x00\xff"),
+        (json, '{"b": 9007199254740993, "a": 1.0}', b'{"b": 9007199254740993, "a": 1.0}'),
+        (json, "null", None),
+        (avro(PAIR), '{"n": 3}', b"\x06"),
+        (int64, '{"hex": "0102", "not": "int64"}', b"\x01\x02"),
+        (json, '{"hex": "0102", "not": "int64"}', b'{"hex": "0102", "not": "int64"}'),
+    ],
+)
+def test_a_value_has_the_bytes_of_its_serde(serde: Any, text: str, data: bytes | None) -> None:
+    """JSON stays as it is, null is a deletion, and bytes that are none of the serde's come back."""
+    assert line_of(f'{{"key": "k", "value": {text}}}', value=serde)[:2] == (b"k", data)
+
+
+def test_equal_keys_have_equal_bytes() -> None:
+    """Lines may write them in several ways: they go to one partition."""
+    assert line_of('{"key": {"b": 1, "a": 2}}', key=json).key == line_of('{"key": {"a":2,"b":1}}', key=json).key
+
+
+def test_time_and_headers_are_taken_over() -> None:
+    """But for the number that the record had in the topic that it was read from, and its place there."""
+    line = line_of(
+        '{"topic": "t", "partition": 3, "offset": 7, "key": null, "value": 1, "timestamp_ms": 12, '
+        '"headers": [["trace", "x"], ["grete.producer", "s-0"], ["grete.seq", "1"], ["none", null]]}'
+    )
+    assert line == Line(None, b"1", 12, encode_headers((("trace", b"x"), ("none", None))))
+    assert decode_headers(line.headers or b"") == (("trace", b"x"), ("none", None))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[1]", "Expected `object`"),
+        ('{"valeu": 1}', "unknown field `valeu`"),
+        ('{"topic": "other", "value": 1}', "it is of topic 'other'"),
+        ('{"key": 5, "value": 1}', "utf8"),
+        ('{"value": ', "malformed|truncated"),
+        ('{"timestamp_ms": "now"}', "Expected `int"),
+    ],
+)
+def test_what_is_no_record_is_refused(text: str, words: str) -> None:
+    """The text says why; who reads the lines says which one it was."""
+    with pytest.raises((SerdeError, ValueError), match=words):
+        line_of(text)
