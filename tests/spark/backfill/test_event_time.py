@@ -98,6 +98,7 @@ def test_an_audit_agrees_with_a_live_run_of_event_time(spark: "SparkSession", sc
     assert (audited.wrong, audited.differences) == (0, [])
 
 
+@pytest.mark.prove
 def test_a_backfill_with_event_time_goes_on_live(spark: "SparkSession", scene: Delays) -> None:
     """History in batch, the rest live: every number counts twice, once at once and once later; an audit agrees."""
     scene.feed(150)

@@ -58,6 +58,7 @@ def scene(tmp_path: Path) -> Iterator[Matches]:
     scene.log.close()
 
 
+@pytest.mark.prove
 def test_an_audit_agrees_with_a_live_run_of_joins(spark: "SparkSession", scene: Matches) -> None:
     """Records that wait for a match, those that were told, tables and versions: nothing differs."""
     scene.feed(150)

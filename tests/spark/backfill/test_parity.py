@@ -201,15 +201,18 @@ def of(state: State, stages: Collection[str]) -> State:
     return {entry: value for entry, value in state.items() if entry[0] in stages}
 
 
-@pytest.mark.kafka
-def test_a_job_of_both_modes_on_kafka(spark: "SparkSession", kafka_broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", ["embedded", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.prove])])
+def test_a_job_of_both_modes(spark: "SparkSession", log: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """A deterministic stage with timers, an aligned one with windows behind it: as live from the start; it has run."""
+    if log == "kafka":
+        broker: Broker = request.getfixturevalue("kafka_broker")
+        log = f"kafka://{broker.bootstrap}"
     shift_ms = NOW_MS - 60_000 - BEGIN_MS  # Kafka deletes what is of long ago
     made = []
     for side in ("live", "built"):
         suffix = f"-{side}-{random.randrange(1 << 30)}"
         before = HISTORY if side == "live" else ()
-        log, made_by = f"kafka://{kafka_broker.bootstrap}", f"both_modes({suffix!r})"
+        made_by = f"both_modes({suffix!r})"
         job = Side(tmp_path / side, made_by, log=log, suffix=suffix, shift_ms=shift_ms, before=before)
         wanted = job.wanted(files(tmp_path, shift_ms))
         if side == "built":

@@ -71,6 +71,7 @@ class Watched:
             return told, [sorted(reader.all(store)) for store in stores]
 
 
+@pytest.mark.prove
 def test_a_job_from_history_has_made_what_a_live_one_has(spark: "SparkSession", tmp_path: Path) -> None:
     """Hopping, sliding and session windows, and one behind them: results and open windows; an audit agrees."""
     live, built = Watched(tmp_path / "live"), Watched(tmp_path / "built")

@@ -1,6 +1,7 @@
 """Queries that follow a job: with a real session into files or a function, or as Spark asks a reader, without it."""
 
 import json
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TOLD = Path("tests/spark/format/told_job.py")
+OF_STREAMS = {"startingCheckpoint", "maxCheckpointsPerBatch", "maxRecordsPerBatch"}
 SOURCES = {source.name(): source for source in (ChangelogSource, StreamSource, TopicSource)}
 
 
@@ -65,6 +67,11 @@ class Query:
         """Return the rows in the files."""
         return self.spark.read.parquet(str(self.out / "changes")).orderBy(order).collect()
 
+    def table(self) -> list[dict[str, Any]]:
+        """Return the rows of a batch query of the format."""
+        options = {name: value for name, value in self.options.items() if name not in OF_STREAMS}
+        return [row.asDict() for row in self.spark.read.format(self.form).options(**options).load().collect()]
+
     def state(self) -> Counts:
         """Return the table that the changes make, one after another."""
         return made_of(self.rows())
@@ -86,21 +93,44 @@ def made_of(rows: list[Any], checkpoint_id: int = 1 << 62) -> Counts:
 class Reader:
     """Spark's calls of a reader, in this process."""
 
-    def __init__(self, code: Path, directory: Path, form: str = "changelog", **more: str) -> None:
+    def __init__(self, code: Path | str, directory: Path, form: str = "changelog", **more: str) -> None:
         own = {"store": "counts", "startingCheckpoint": "earliest"} if form == "changelog" else {}
         self.options = {"job": str(code), "directory": str(directory)} | own | more
-        self.reader = SOURCES[form](self.options).streamReader(None)
-        when_dropped(self, self.reader.stop)  # as Spark does it at the end of a query
+        self.form, self.batches = form, 0  # of its runs
+        self.at: dict[str, Any] | None = None  # where the last run has ended
         self.rows: list[dict[str, Any]] = []
+        self.start()
+
+    def start(self) -> None:
+        """Make the reader, as Spark does it at each start of a query."""
+        self.reader = SOURCES[self.form](self.options).streamReader(None)
+        when_dropped(self, self.reader.stop)  # as Spark does it at the end of a query
+
+    def run(self) -> None:
+        """Be started, go on where the last run has ended, read all that is there now, batch by batch, and end."""
+        self.start()
+        at = self.begin() if self.at is None else self.at
+        self.reader.prepareForTriggerAvailableNow()
+        while (end := self.follow(at)) != at:
+            at, self.batches = end, self.batches + 1
+        self.reader.stop()
+        self.at = at
 
     def follow(self, start: dict[str, Any]) -> dict[str, Any]:
         """Read a batch up to now; return the offset of its end, as JSON has it."""
         end = json.loads(json.dumps(self.reader.latestOffset(start, self.reader.getDefaultReadLimit())))
         for part in self.reader.partitions(start, end):
-            self.rows += [row for batch in self.reader.read(part) for row in batch.to_pylist()]
+            sent = pickle.loads(pickle.dumps(part))
+            self.rows += [row for batch in self.reader.read(sent) for row in batch.to_pylist()]
         if self.rows and "checkpoint_id" in self.rows[0]:
             self.rows.sort(key=lambda row: (row["checkpoint_id"], row["key"]))
         return dict(end)
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return the rows of a batch query of the format."""
+        options = {name: value for name, value in self.options.items() if name not in OF_STREAMS}
+        reader = SOURCES[self.form](options).reader(None)
+        return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
     def begin(self) -> dict[str, Any]:
         """Return the position at which a query begins, as JSON has it."""

@@ -1,4 +1,4 @@
-"""``readStream.format("changelog")``: a query that is started again and again, with a real session and real workers."""
+"""``readStream.format("changelog")`` of real workers: started again and again, and with a driver that is killed."""
 
 import os
 import random
@@ -16,10 +16,9 @@ from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress
 from grete.spark.format.changes import Position, wirings_of
-from grete.spark.format.sources import ChangelogSource
 from grete.state.write.rescale import rescale
 from grete.testing.broker import Broker
-from tests.spark.format.history import SETTINGS, Counts, counts_at, positions, run
+from tests.spark.format.history import REFERENCE, SETTINGS, Counts, counts_at, positions, run
 from tests.spark.format.queries import Query, Reader
 from tests.state.pair_job import job
 from tests.worker.workers import LIMIT_S
@@ -27,7 +26,7 @@ from tests.worker.workers import LIMIT_S
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
+pytestmark = pytest.mark.timeout(1_800)  # the first to come starts Spark
 
 
 def newest(directory: Path) -> tuple[Position, Counts]:
@@ -39,41 +38,44 @@ def newest(directory: Path) -> tuple[Position, Counts]:
     return found, counts
 
 
-def test_a_query_goes_on_exactly_while_workers_are_killed(spark: "SparkSession", tmp_path: Path) -> None:
+def made(reader: Reader) -> Counts:
+    """Return the table that the changes make, one after another."""
+    return {(row["partition"], row["key"]): row["value"] for row in reader.rows}
+
+
+def test_a_query_goes_on_exactly_while_workers_are_killed(tmp_path: Path) -> None:
     """Started again after each run of the job, it has each change once: so does the table then changes."""
     directory = tmp_path / "job"
     run(directory, 4, frozenset({2}))
-    whole = Query(spark, directory, tmp_path / "whole", startingCheckpoint="earliest", maxCheckpointsPerBatch="3")
-    since = Query(spark, directory, tmp_path / "since", startingCheckpoint="snapshot")
-    later = Query(spark, directory, tmp_path / "later", startingCheckpoint="latest")
-    for query in (whole, since, later):
-        query.run()
+    whole = Reader(REFERENCE, directory, startingCheckpoint="earliest", maxCheckpointsPerBatch="3")
+    since, later = (Reader(REFERENCE, directory, startingCheckpoint=start) for start in ("snapshot", "latest"))
+    for reader in (whole, since, later):
+        reader.run()
     first, at_first = newest(directory)
-    assert whole.state() == since.state() == at_first
-    assert whole.batches() >= 2
-    before = len(since.rows())
-    assert before == len(at_first)
+    assert made(whole) == made(since) == at_first
+    assert (whole.batches >= 2, since.batches, later.batches) == (True, 1, 0)
+    assert len(since.rows) == len(at_first)
     run(directory, 3, frozenset({1}))
-    exact = Query(spark, directory, tmp_path / "exact", startingCheckpoint=str(first.checkpoint_id))
-    for query in (whole, since, later, exact):
-        query.run()
+    exact = Reader(REFERENCE, directory, startingCheckpoint=str(first.checkpoint_id))
+    for reader in (whole, since, later, exact):
+        reader.run()
     _, at_last = newest(directory)
-    assert whole.state() == since.state() == at_last != at_first
-    after = [tuple(row) for row in since.rows() if row.checkpoint_id > first.checkpoint_id]
-    assert sorted(after) == sorted(map(tuple, later.rows())) == sorted(map(tuple, exact.rows()))
-    assert len({(row.partition, row.key, row.checkpoint_id) for row in whole.rows()}) == len(whole.rows())
+    assert made(whole) == made(since) == at_last != at_first
+    after = [row for row in since.rows if row["checkpoint_id"] > first.checkpoint_id]
+    assert after == later.rows == exact.rows
+    assert len({(row["partition"], row["key"], row["checkpoint_id"]) for row in whole.rows}) == len(whole.rows)
     known: Counts = {}
-    for row in whole.rows():
-        assert row.value > known.get((row.partition, row.key), 0)
-        known[row.partition, row.key] = row.value
+    for row in whole.rows:
+        assert row["value"] > known.get((row["partition"], row["key"]), 0)
+        known[row["partition"], row["key"]] = row["value"]
 
 
-def test_a_changelog_that_is_trimmed_under_a_query_is_said(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_changelog_that_is_trimmed_under_a_query_is_said(tmp_path: Path) -> None:
     """The error names the first checkpoint there is and the way on; that way goes."""
     directory = tmp_path / "job"
     run(directory, 2)
-    query = Query(spark, directory, tmp_path / "out")
-    query.run()
+    reader = Reader(REFERENCE, directory)
+    reader.run()
     run(directory, 3)
     log = JobDirectory(directory).open_log(create=False)
     cut = positions(log)[-1]
@@ -84,16 +86,16 @@ def test_a_changelog_that_is_trimmed_under_a_query_is_said(spark: "SparkSession"
         rf"are no longer retained .*changelog_retention_ms.*the first checkpoint that changes can be read from is "
         rf"{cut.checkpoint_id}: begin again with another checkpointLocation and startingCheckpoint = snapshot"
     )
-    with pytest.raises(Exception, match=words):
-        query.run()
-    again = Query(spark, directory, tmp_path / "again", startingCheckpoint="earliest")
-    again.run()
-    with pytest.raises(Exception, match="startingCheckpoint = 'first': it is snapshot, earliest, latest, or"):
-        Query(spark, directory, tmp_path / "wrong", startingCheckpoint="first").run()
-    with pytest.raises(Exception, match="maxCheckpointsPerBatch = '0': it is a number from 1 on"):
-        Query(spark, directory, tmp_path / "wrong", maxCheckpointsPerBatch="0").run()
+    with pytest.raises(ConfigError, match=words):
+        reader.run()
+    Reader(REFERENCE, directory).run()
+    with pytest.raises(ConfigError, match="startingCheckpoint = 'first': it is snapshot, earliest, latest, or"):
+        Reader(REFERENCE, directory, startingCheckpoint="first")
+    with pytest.raises(ConfigError, match="maxCheckpointsPerBatch = '0': it is a number from 1 on"):
+        Reader(REFERENCE, directory, maxCheckpointsPerBatch="0")
 
 
+@pytest.mark.spark
 def test_a_query_whose_driver_is_killed_has_each_change_once(spark: "SparkSession", tmp_path: Path) -> None:
     """In the middle of batches, by SIGKILL, Java and Python: the next driver goes on where it was."""
     directory, out = tmp_path / "job", tmp_path / "out"
@@ -160,8 +162,5 @@ def test_changes_are_read_from_a_broker(kafka_broker: Broker, tmp_path: Path) ->
     begun = reader.follow(reader.reader.initialOffset())
     run(tmp_path / "job", 1, reference=str(code), address=address)
     reader.follow(begun)
-    options = {name: value for name, value in reader.options.items() if name != "startingCheckpoint"}
-    table = ChangelogSource(options).reader(None)
-    batches = [batch for part in table.partitions() for batch in table.read(part)]
-    assert reader.state() == {row["key"]: row["value"] for batch in batches for row in batch.to_pylist()}
+    assert reader.state() == {row["key"]: row["value"] for row in reader.table()}
     assert len({(row["key"], row["checkpoint_id"]) for row in reader.rows}) == len(reader.rows)

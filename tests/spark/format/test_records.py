@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,9 +19,6 @@ from grete.state.write.rescale import rescale
 from tests.spark.format.history import run
 from tests.spark.format.queries import Query, Reader, code
 from tests.spark.format.test_change_troubles import roll_back
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.timeout(1_800)  # the first to come starts Spark
 
@@ -46,45 +43,62 @@ def check(observed: list[Any], words: list[Any], totals: list[Any]) -> None:
     }
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("log", ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+@pytest.mark.parametrize(
+    "log", [pytest.param("embedded", marks=pytest.mark.spark), pytest.param("kafka", marks=pytest.mark.kafka)]
+)
 def test_records_are_followed_while_workers_are_killed(
-    spark: "SparkSession", log: str, tmp_path: Path, request: pytest.FixtureRequest
+    log: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Over a rollback, queries that are started again have each record once; a table of a topic has the same."""
+    """Over a rollback, queries that are started again have each record once; a table of a topic has the same.
+
+    On the embedded log by a real session, on Kafka by the calls that it makes.
+    """
     address, suffix = IN_DIRECTORY, ""
     if log == "kafka":
         address = LogAddress(f"kafka://{request.getfixturevalue('kafka_broker').bootstrap}")
         suffix = f"-{random.randrange(1 << 40):x}"
     directory, job = tmp_path / "job", code(tmp_path / "told.py", suffix)
-    where = {"job": str(job), "log": address.url}
+
+    def query(name: str, form: str, **more: str) -> Query | Reader:
+        topic, where = name if form == "stream" else f"{name}{suffix}", {"log": address.url}
+        if log == "kafka":
+            return Reader(job, directory, form, topic=topic, **where, **more)
+        spark = request.getfixturevalue("spark")
+        return Query(spark, directory, tmp_path / name, form, job=str(job), topic=topic, **where, **more)
+
     run(directory, 2, frozenset({1}), str(job), address, KEPT)
-    observed = Query(
-        spark,
-        directory,
-        tmp_path / "observed",
-        "topic",
-        topic=f"observed{suffix}",
-        maxRecordsPerBatch="15",
-        **where,
-    )
-    words = Query(spark, directory, tmp_path / "words", "stream", topic="words", **where)
-    totals = Query(spark, directory, tmp_path / "totals", "topic", topic=f"totals{suffix}", **where)
-    for query in (observed, words, totals):
-        query.run()
-    assert (observed.batches(), words.batches(), totals.batches()) == (2, 1, 1)
+    observed, words = query("observed", "topic", maxRecordsPerBatch="15"), query("words", "stream")
+    totals = query("totals", "topic")
+    for each in (observed, words, totals):
+        each.run()
+    assert [batches(each) for each in (observed, words, totals)] == [2, 1, 1]
     with closing(JobDirectory(directory, address=address).open_log()) as opened:
         roll_back(opened, load_job(str(job)))
     run(directory, 2, frozenset({0}), str(job), address, KEPT)
-    for query in (observed, words, totals):
-        query.run()
-    assert (observed.batches(), words.batches(), totals.batches()) == (4, 2, 2)
-    check(observed.rows("offset"), words.rows("seq"), totals.rows("offset"))
-    assert len(observed.rows("offset")) == 40
-    table = spark.read.format("topic").options(topic=f"totals{suffix}", directory=str(directory), **where).load()
-    assert sorted(map(tuple, table.drop("headers").collect())) == sorted(
-        tuple(row)[:-1] for row in totals.rows("offset")
-    )
+    for each in (observed, words, totals):
+        each.run()
+    assert [batches(each) for each in (observed, words, totals)] == [4, 2, 2]
+    check(rows(observed, "offset"), rows(words, "seq"), rows(totals, "offset"))
+    assert len(rows(observed, "offset")) == 40
+    table = totals.table()
+    assert sorted(without_headers(table)) == sorted(without_headers(rows(totals, "offset")))
+
+
+def batches(query: Query | Reader) -> int:
+    """Return the number of its batches."""
+    return query.batches() if isinstance(query, Query) else query.batches
+
+
+def rows(query: Query | Reader, order: str) -> list[Any]:
+    """Return the rows that it has read."""
+    if isinstance(query, Query):
+        return [row.asDict() for row in query.rows(order)]
+    return sorted(query.rows, key=lambda row: row[order])
+
+
+def without_headers(found: list[Any]) -> list[list[Any]]:
+    """Return cells that have an order."""
+    return [[cell for name, cell in row.items() if name != "headers"] for row in found]
 
 
 def test_a_batch_of_a_topic_has_a_limit(tmp_path: Path) -> None:
