@@ -152,8 +152,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     or have ended, None: none does. ``rests_ms``: when it last had nothing that is not committed, None: it has
     something. ``channels``: those that have reached what it waits for. ``settled``: all that is committed has gone out.
     ``waits``, ``behind``: for which tasks it waits, in words and as a list, None: for none, or not for long.
-    ``end``: its last end alone, until it has committed what it read since. ``ends``: such ends by reason. ``life``:
-    its starts in this process.
+    ``end``: its last end alone, until it has committed what it read since. ``ends``: by reason. ``life``: its starts.
     """
 
     stage: str
@@ -227,9 +226,9 @@ class HotKeys(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerMeasures(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of one worker process.
 
-    ``log_trouble``: what it says of a log that does not answer, None: it answers. ``in_line``: the line of user code
-    in which a turn is that takes long, "": none does. ``blocked``: the call of user code that does not end. ``hot``:
-    keys of busy tasks. ``goes_on``: whether a turn, record or timer is done since the last report, of whatever thread.
+    ``log_trouble``: what it says of a log that does not answer, ``in_line``: the line of user code in which a long turn
+    is, ``blocked``: the call of user code that does not end, None or "": there is none. ``hot``: keys of busy tasks.
+    ``goes_on``: whether anything is done since the last report. ``ahead_ms``: of this clock before the log's.
     """
 
     busy_s: float
@@ -240,6 +239,7 @@ class WorkerMeasures(msgspec.Struct, frozen=True, kw_only=True):
     blocked: Blocked | None = None
     goes_on: bool = True
     hot: tuple[HotKeys, ...] = ()
+    ahead_ms: int | None = None
 
 
 class ErrorPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,51 +1,15 @@
 """Every metric: its name, its unit, what it means, and when to worry. The reference page is made of this table."""
 
-from collections.abc import Callable, Mapping
-from typing import Literal
-
-import msgspec
 from msgspec.structs import asdict
 
-from grete.monitor.job_view import JobView, WorkerView
+from grete.monitor.job_view import JobView
+from grete.monitor.metric import JobMetric, TaskMetric, Values, WorkerMetric
 from grete.protocol.report import REASONS, TaskReport, TaskState
-
-Values = float | Mapping[str, float] | None  # one value; one for each value of ``by``; none
-OfJob = Callable[[JobView], Values]
-OfTask = Callable[[JobView, TaskReport], Values]
-OfWorker = Callable[[WorkerView], Values]
-
-
-class Metric(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric. ``by``: what tells its values apart, beside job, stage and partition."""
-
-    name: str
-    kind: Literal["counter", "gauge"]
-    text: str
-    worry: str = ""
-    by: str = ""
-
-
-class TaskMetric(Metric, frozen=True, kw_only=True):
-    """A metric of each task; ``of`` takes its report."""
-
-    of: OfTask
-
-
-class WorkerMetric(Metric, frozen=True, kw_only=True):
-    """A metric of each worker process."""
-
-    of: OfWorker
-
-
-class JobMetric(Metric, frozen=True, kw_only=True):
-    """A metric of the process that serves."""
-
-    of: OfJob
 
 
 def _event_time_lag(view: JobView, task: TaskReport) -> Values:
     at = task.measures.event_time_ms
-    return None if at is None else (view.at_ms - at) / 1_000
+    return None if at is None else (view.log_ms - at) / 1_000
 
 
 COMMIT_SECONDS = "grete_commit_seconds"
@@ -324,6 +288,13 @@ JOB_METRICS = (
         text="what may still be written to the disk of the job's directory",
         worry="less than the state takes: a full disk ends the workers",
         of=lambda view: view.disk_free_bytes,
+    ),
+    JobMetric(
+        name="grete_clock_ahead_seconds",
+        kind="gauge",
+        text="how far this machine's clock is before the log's, at least; below 0: behind it",
+        worry="beyond 5 either way: set both clocks by one source",
+        of=lambda view: view.ahead_ms / 1_000,
     ),
     JobMetric(
         name="grete_members_live",

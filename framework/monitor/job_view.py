@@ -122,10 +122,23 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
         said = [worker.measures.log_trouble for worker in self.workers if worker.measures is not None]
         return next(filter(None, (*said, self.log_trouble)), None)
 
+    @property
+    def ahead_ms(self) -> int:
+        """The ms that this machine's clock is before the log's, at least; 0: they agree, or it is not known."""
+        known = (worker.measures.ahead_ms for worker in self.workers if worker.measures is not None)
+        return min((each for each in known if each is not None), key=abs, default=0)
+
+    @property
+    def log_ms(self) -> int:
+        """The time by the log's clock, which checkpoints and timestamps go by."""
+        return self.at_ms - self.ahead_ms
+
     def age_s(self, task: TaskReport) -> float | None:
         """Return for how long a task may have had what its last checkpoint has not; None: it has no checkpoint."""
-        up_to_ms = max(task.checkpoint_id, task.rests_ms or 0)
-        return None if task.checkpoint_id <= 0 else max(0.0, (self.at_ms - up_to_ms) / 1_000)
+        age_ms = self.log_ms - task.checkpoint_id
+        if task.rests_ms is not None:  # by this machine's clock
+            age_ms = min(age_ms, self.at_ms - task.rests_ms)
+        return None if task.checkpoint_id <= 0 else max(0.0, age_ms / 1_000)
 
     def lags(self, task: TaskReport) -> dict[str, int]:
         """Return topic → records that a task has not committed yet, of the inputs whose end is known."""

@@ -16,10 +16,9 @@ from grete.monitor.catalog import (
     JOB_METRICS,
     TASK_METRICS,
     WORKER_METRICS,
-    Metric,
-    Values,
 )
 from grete.monitor.job_view import JobView
+from grete.monitor.metric import Metric, Values
 
 _OF_TASK, _OF_WORKER = ("job", "stage", "partition"), ("job", "worker", "partition")
 

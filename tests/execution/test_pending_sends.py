@@ -29,6 +29,20 @@ def test_the_watermark_is_the_token_up_to_which_all_are_delivered(order: list[in
         assert sends.bytes == 10 * len(missing)
 
 
+@given(st.integers(-10_000_000, 10_000_000), st.integers(0, 60_000), st.integers(0, 60_000))
+def test_clocks_that_differ_are_told_from_a_slow_log(ahead_ms: int, there_ms: int, back_ms: int) -> None:
+    """No difference is told that is not there, whatever a commit takes to the log and back; else all but that."""
+    sends = PendingSends("b-0", 1_000)
+    sends.sent_other(CHANGELOG, 500.0)
+    appended_ms = 1_700_000_000_000
+    sends.appended(appended_ms, 500.0 + there_ms + back_ms, appended_ms + back_ms + ahead_ms)
+    found_ms = sends.ahead_ms
+    assert sends.empty
+    assert found_ms is not None
+    assert found_ms * ahead_ms >= 0
+    assert abs(ahead_ms) - there_ms - back_ms <= abs(found_ms) <= abs(ahead_ms)
+
+
 def test_the_watermark_is_kept_when_nothing_was_sent_since() -> None:
     """It is the last token when nothing is pending, also if tokens are not contiguous."""
     sends = PendingSends("b-0", 1_000)

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from grete.core.supervision.process_end import WorkerEnd
 from grete.errors import ExitCode
+from grete.monitor.health import not_ready
 from grete.monitor.job_view import JobView, WorkerView
 from grete.monitor.page.busy import WINDOW_S, Busy
 from grete.monitor.page.causes import findings_of
@@ -20,7 +22,7 @@ from tests.monitor.views import view
 from tests.support.broken_code import HALTS
 from tests.support.broken_jobs import BROKEN, Scene, broken
 from tests.support.browser import Browser
-from tests.support.reports import AT_MS
+from tests.support.reports import AT_MS, OF_WORKER
 from tests.support.reports import task_report as status
 
 WAIT_S = 400
@@ -147,6 +149,22 @@ def test_several_workers_that_halt_are_served_until_a_person_ends_it(tmp_path: P
         assert [each["value"].count("switch it on") for each in scene.status()["findings"]] == [1] * 3
         assert scene.ended(signal.SIGTERM) == ExitCode.HALTED
         assert screen.read_text().count("switch it on") >= 3
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_is_wrong_is_named_and_raises_no_alarm(hours: int) -> None:
+    """Ages go by the log's clock, of a task that works and of one that rests by this machine's; both are ready."""
+    ahead_ms = hours * 3_600_000
+    measures = replace(OF_WORKER, ahead_ms=ahead_ms)
+    rests = status(checkpoint_id=AT_MS - ahead_ms - 60_000, rests_ms=AT_MS - 300)
+    works = status(checkpoint_id=AT_MS - ahead_ms - 1_500, dead_letters=0)
+    shown = view({"add-up-0": works, "add-up-1": replace(rests, measures=works.measures)}, measures=measures)
+    assert [shown.age_s(task) for _, task in shown.tasks()] == [1.5, 0.3]
+    assert not_ready(shown) == []
+    (found,) = findings_of(shown)
+    way = "ahead of" if hours > 0 else "behind"
+    assert (found.what, found.level) == ("two clocks differ", "warning")
+    assert found.value.startswith(f"this machine's clock is 3,600 s {way} the log's, which says 2027-01-15 ")
 
 
 def end(reason: Any, **changed: Any) -> WorkerEnd:

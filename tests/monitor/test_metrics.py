@@ -60,6 +60,7 @@ def test_a_worker_that_has_not_spoken_is_measured() -> None:
         ("grete_worker_fenced", labels): 0,
         ("grete_worker_starts_total", labels): 4,
         ("grete_disk_free_bytes", (("job", "shop"),)): 1 << 40,
+        ("grete_clock_ahead_seconds", (("job", "shop"),)): 0,
     }
 
 

@@ -103,9 +103,9 @@ class TaskDriver:
 
     def _appended(self, delivery: Delivery) -> None:
         parts = self.parts
-        parts.sends.pending.delivered(CHANGELOG)
-        self.restore.appended(delivery.offset)
         now = parts.io.mono_ms()
+        parts.sends.pending.appended(delivery.append_time_ms, now, parts.io.wall_ms)
+        self.restore.appended(delivery.offset)
         where = delivery.offset, delivery.append_time_ms, int(now), delivery.fenced, delivery.trailing
         parts.tell(on.ChangelogAppended(*where, mono_us=int(now * 1_000)))
 

@@ -13,6 +13,7 @@ class PendingSends:
         self.name = name
         self.send_timeout_ms = send_timeout_ms
         self.bytes = 0
+        self.ahead_ms: int | None = None  # of the machine's clock before the log's, at least; None: not known yet
         self._pending: dict[int, tuple[int, float]] = {}  # token -> (size, time of the send)
         self._others: list[tuple[int, int, float]] = []  # (token below 0, size, time of the send)
         self._last, self._last_produced = 0, PRODUCED + 1
@@ -48,6 +49,16 @@ class PendingSends:
         self.bytes -= size
         assert self.bytes >= 0, f"{self.name}: more bytes are delivered than were sent: {self.bytes}"
         return is_oldest
+
+    def appended(self, append_time_ms: int, mono_ms: float, wall_ms: int) -> None:
+        """Note that the claim or commit is in the log: appended behind its send, and before now.
+
+        So no delay of the log looks like a clock that is wrong.
+        """
+        sent_ms = next(since for token, _, since in self._others if token == CHANGELOG)
+        self.delivered(CHANGELOG)
+        most = wall_ms - append_time_ms
+        self.ahead_ms = round(max(most - (mono_ms - sent_ms), min(0, most)))
 
     def answered(self, token: int) -> None:
         """Note a delivery for a task that has ended: it may have been noted before."""

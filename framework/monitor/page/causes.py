@@ -62,13 +62,14 @@ _ENDS: Mapping[Reason, tuple[str, str]] = {  # what, remedy
     ),
     "other": ("a worker crashes", "its log, in logs/ of the job's directory, has the error with its cause"),
 }
+CLOCKS_MS = 5_000  # more than clocks differ that are set by any network
 NAMES_MAX = 5  # of tasks that a finding names
 _TRANSIENT = ("killed", "aborted", "hung", "store corrupted")  # over with the next start, unless it comes again
 
 
 def findings_of(view: JobView) -> list[Finding]:
     """Return the troubles, errors before warnings; [] if there are none."""
-    found = [*_of_log(view), *_of_disk(view)]
+    found = [*_of_log(view), *_of_disk(view), *_of_clocks(view)]
     for worker in view.workers:
         found += [*_of_worker(worker), *_of_silence(view, worker), *_of_blocked(view, worker)]
     for worker, task in view.tasks():
@@ -87,6 +88,20 @@ def _of_disk(view: JobView) -> Iterator[Finding]:
     if free is not None and free < FREE_BYTES_MIN:
         what, remedy = _ENDS["disk"]
         yield Finding(level="error", what=what, where=view.job, value=f"{free:,} bytes are free", remedy=remedy)
+
+
+def _of_clocks(view: JobView) -> Iterator[Finding]:
+    if abs(view.ahead_ms) >= CLOCKS_MS:
+        way = "ahead of" if view.ahead_ms > 0 else "behind"
+        yield Finding(
+            level="warning",
+            what="two clocks differ",
+            where=view.job,
+            value=f"this machine's clock is {abs(view.ahead_ms) / 1_000:,.0f} s {way} the log's, which says "
+            f"{_since(view.log_ms)}",
+            remedy="set the clocks of this machine and of the brokers by one source (NTP). Checkpoints, and the ages "
+            "here, go by the log's clock, and are right; wall-clock timers and lines of logs go by this machine's",
+        )
 
 
 def _of_worker(worker: WorkerView) -> Iterator[Finding]:

@@ -97,6 +97,7 @@ class LivePage(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str
     at_ms: int
+    log_ms: int
     host: str
     ended: Ended | None
     workers: list[WorkerRow]
@@ -120,6 +121,7 @@ def live(graph: JobGraph, history: History, view: JobView) -> LivePage:
     return LivePage(
         job=view.job,
         at_ms=view.at_ms,
+        log_ms=view.log_ms,
         host=view.host,
         ended=view.ended,
         workers=[_worker_row(history, worker) for worker in view.workers],

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from grete.monitor.catalog import Metric
+from grete.monitor.metric import Metric
 from grete.monitor.page.page import HostGuard
 
 

@@ -98,7 +98,9 @@ class StatusReports:
             if self._patience.silent:
                 self._waits.forget()
                 self.outage.note(drivers)
-            measures = self._meter.measure(now_ms, self._patience.trouble)
+            known = (driver.parts.sends.pending.ahead_ms for driver in drivers)
+            ahead_ms = min((each for each in known if each is not None), key=abs, default=None)
+            measures = replace(self._meter.measure(now_ms, self._patience.trouble), ahead_ms=ahead_ms)
             self.last = WorkerReport(tasks=tuple(self._task_reports(now_ms)), measures=measures)
             self.send(self.last)
             self.positions.look(drivers)

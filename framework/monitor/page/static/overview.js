@@ -221,7 +221,7 @@ export function follow(graph, now) {
   const sources = now.tasks.filter((task) => first.has(task.stage));
   const known = (sources.length ? sources : now.tasks).filter((task) => task.checkpoint_id);
   if (followed && now.tasks.every((task) => reached(task, followed.id))) {
-    complete.unshift({ id: followed.id, at_ms: now.at_ms, took_s: Math.max(0, (now.at_ms - followed.id) / 1000) });
+    complete.unshift({ id: followed.id, at_ms: now.at_ms, took_s: Math.max(0, (now.log_ms - followed.id) / 1000) });
     complete.length = Math.min(complete.length, 20);
     followed = null;
   }
@@ -259,7 +259,7 @@ export function checkpoint(content, { graph, now }) {
   show(content,
     el("h2", {}, `Checkpoint ${id}`),
     el("p", {}, missing.length
-      ? `Closed at ${time(id)}; ${now.tasks.length - missing.length} of ${now.tasks.length} tasks have it after ${seconds((now.at_ms - id) / 1000)}.`
+      ? `Closed at ${time(id)}; ${now.tasks.length - missing.length} of ${now.tasks.length} tasks have it after ${seconds((now.log_ms - id) / 1000)}.`
       : `Closed at ${time(id)}; all tasks have it. The next one is not closed yet: an idle job closes them seldom.`),
     el("div", { class: "graph" }, draw(graph, content.clientWidth, look, flow, `Checkpoint ${id} on its way through the graph`)),
     missing.length > 0 && [el("h2", {}, "Who does not have it yet"),
