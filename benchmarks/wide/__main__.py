@@ -3,7 +3,8 @@
 Two stages (route by value, count by key), exactly once, a commit a second, two processes or threads, each cell on a
 broker of its own. ``records=400000`` measures a backlog instead of a steady load, ``count=1`` counts messages.
 ``PEERS=1`` has Kafka Streams beside it; ``tasks=4`` gives each of Grete's stages four tasks for all partitions.
-``settings=name=value;name=value`` are Grete's, ``client=…`` those of its Kafka clients. Linux only.
+``mode=deterministic`` is of Grete's job; ``settings=name=value;name=value`` are Grete's, ``client=…`` those of its
+Kafka clients. Linux only.
 """
 
 import os
@@ -20,7 +21,7 @@ from benchmarks.wide.counted import counted
 WHO = ["partitions", "tasks a stage", "program", "records/s"]
 STEADY = [*WHO, "cores of the job", "of the broker", "MiB", "s behind at the end"]
 BACKLOG = [*WHO, "s to the first", "µs of the job a record", "of the broker"]
-COUNTED = [*WHO, "markers/s", "frames/s", "records a frame", "messages of changelogs/s", "threads of a process"]
+COUNTED = [*WHO, "markers/s", "progress/s", "frames/s", "records a frame", "messages of changelogs/s", "threads of a process"]
 
 
 def main(given: Mapping[str, str]) -> None:
@@ -33,11 +34,12 @@ def main(given: Mapping[str, str]) -> None:
     rate, interval_ms, processes = (
         int(given.get(*each)) for each in (("rate", 4_000), ("interval", 1_000), ("processes", 2))
     )
+    mode = given.get("mode", "aligned")
     warm_s, seconds = float(given.get("warm", 60)), float(given.get("seconds", 40))
     for partitions in map(int, given.get("partitions", "8,32,128").split(",")):
         for program in programs:
             tasks = int(given.get("tasks", 0)) if program == GRETE else 0
-            asked = Asked(program, partitions, interval_ms, processes, settings, client, tasks)
+            asked = Asked(program, partitions, interval_ms, processes, settings, client, tasks, mode)
             with tempfile.TemporaryDirectory(prefix="grete-wide-") as name:
                 row = _row(asked, Path(name), rate, records, warm_s, seconds, counts=counts)
             rows.append([partitions, tasks or partitions, program, *row])
@@ -55,7 +57,7 @@ def _row(
         return [round(worked.per_s), round(worked.first_s, 1), round(worked.job_us, 1), round(worked.broker_us, 1)]
     if counts:
         found = counted(asked, folder, rate, warm_s, seconds)
-        sent = round(found.markers), round(found.frames), round(found.records_a_frame, 1), round(found.changelogs)
+        sent = round(found.markers), round(found.progress), round(found.frames), round(found.records_a_frame, 1), round(found.changelogs)
         return [rate, *sent, found.threads]
     took = steady(asked, folder, rate, warm_s, seconds)
     return [rate, round(took.job_cores, 2), round(took.broker_cores, 2), round(took.mib), round(took.behind_s, 1)]

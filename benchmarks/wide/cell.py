@@ -43,6 +43,7 @@ class Asked(NamedTuple):
     settings: tuple[str, ...] = ()  # of Grete: name=value
     client: tuple[str, ...] = ()  # options of Grete's Kafka clients: name=value
     tasks: int = 0  # of each of Grete's stages; 0: one for each partition
+    mode: str = "aligned"  # of Grete's job
 
 
 class Steady(NamedTuple):
@@ -168,7 +169,7 @@ class Scene:
     def _command(self) -> list[str]:
         asked, own, servers = self.asked, self._folder / "own", self._cluster.bootstrap
         if asked.program == GRETE:
-            job = written(self._folder, "wide", self.topics, asked.partitions, asked.tasks or asked.partitions)
+            job = written(self._folder, "wide", self.topics, asked.partitions, asked.tasks or asked.partitions, asked.mode)
             command = [sys.executable, "-m", "grete.cli", "up", str(job), f"--log=kafka://{servers}"]
             command += [f"--directory={own}", f"--processes={asked.processes}"]
             settings = (f"checkpoint_interval_ms={asked.interval_ms}", *asked.settings)

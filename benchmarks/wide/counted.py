@@ -22,7 +22,8 @@ STREAM, CHANGELOGS = "wide.route.routed.count", ("wide.route.changelog", "wide.c
 class Counted(NamedTuple):
     """Messages a second: of the stream by kind, of all changelogs with the ends of their transactions."""
 
-    markers: float
+    markers: float  # of checkpoints
+    progress: float  # messages, of deterministic tasks
     frames: float
     records_a_frame: float
     changelogs: float
@@ -80,4 +81,5 @@ def counted(asked: Asked, folder: Path, rate: int, warm_s: float, seconds: float
         here.stamps()
         frames = along.kinds[MessageType.FRAME]
         markers = along.kinds[MessageType.MARKER] / seconds
-        return Counted(markers, frames / seconds, along.records / max(1, frames), changelogs, threads)
+        progress = along.kinds[MessageType.PROGRESS] / seconds
+        return Counted(markers, progress, frames / seconds, along.records / max(1, frames), changelogs, threads)

@@ -27,12 +27,14 @@ class Count(Task):
         self.out.send(record.key, count)
 
 
-job = Job("{name}", stages=[Route, Count], partitions={tasks})
+job = Job("{name}", stages=[Route, Count], partitions={tasks}, mode="{mode}")
 """
 
 
-def written(folder: Path, name: str, topics: tuple[str, str], partitions: int, tasks: int) -> Path:
+def written(folder: Path, name: str, topics: tuple[str, str], partitions: int, tasks: int, mode: str) -> Path:
     """Write the job of this name from the first topic to the second, with ``tasks`` a stage; return its file."""
     path = folder / "wide_job.py"
-    path.write_text(JOB.format(name=name, given=topics[0], counted=topics[1], partitions=partitions, tasks=tasks))
+    given, counted = topics
+    names = {"name": name, "given": given, "counted": counted, "mode": mode}
+    path.write_text(JOB.format(**names, partitions=partitions, tasks=tasks))
     return path
