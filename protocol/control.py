@@ -1,4 +1,4 @@
-"""Messages of a channel that carry no record: the two markers (A6, R2), progress message (D1), watermark (E2)."""
+"""Messages of a channel that carry no record: the two markers (A6, R2), progress messages (D1), watermark (E2)."""
 
 import struct
 from collections.abc import Sequence
@@ -9,6 +9,8 @@ from grete.protocol.envelope import HEADER_SIZE, Header, MessageType, decode_hea
 from grete.protocol.errors import DecodeError
 from grete.protocol.ids import RollbackEntry
 
+PROGRESS = MessageType.PROGRESS, MessageType.JOINT_PROGRESS
+
 _AT_END = 1
 _MARKER = struct.Struct(">B")
 _WHOLE_MARKER, _FIRST = struct.Struct(">BiiqqB"), type_byte(MessageType.MARKER)
@@ -16,6 +18,9 @@ _SEQ = struct.Struct(">q")  # the last field of a header
 _ROLLBACK_MARKER = struct.Struct(">qi")
 _ENTRY = struct.Struct(">iq")
 _PROGRESS = struct.Struct(">qi")
+_ROWS = struct.Struct(">i")
+_ROW = struct.Struct(">iiqq")
+_ALL = (1 << 31) - 1  # the source of a row
 _WATERMARK = struct.Struct(">Bi")
 _IDLE, _LOGICAL = 1, 2
 _NO_CHECKPOINT = -1  # an incarnation that found no commit
@@ -147,6 +152,39 @@ def decode_progress(message: bytes) -> ProgressMessage:
     header = decode_header_of(MessageType.PROGRESS, message)
     check_size("progress message", message, HEADER_SIZE + _PROGRESS.size)
     return ProgressMessage(header, *_PROGRESS.unpack_from(message, HEADER_SIZE))
+
+
+def encode_joint_progress(checkpoint_id: int, rows: Sequence[tuple[int, int, int, int]]) -> bytes:
+    """Return a progress message of several producers: (producer, generation, seq, t) of each, for all sources.
+
+    Raises ValueError out of range.
+    """
+    producer, generation, seq, _ = rows[0]
+    header = encode_header(Header(MessageType.JOINT_PROGRESS, producer, generation, checkpoint_id, seq))
+    return header + b"".join((_ROWS.pack(len(rows)), *(pack("joint progress: row", _ROW, *row) for row in rows)))
+
+
+def decode_joint_progress(message: bytes) -> list[ProgressMessage]:
+    """Return the progress message of each producer: raise UnsupportedFormat or DecodeError if it is no joint one."""
+    checkpoint_id = decode_header_of(MessageType.JOINT_PROGRESS, message).checkpoint_id
+    at = HEADER_SIZE + _ROWS.size
+    if len(message) < at:
+        raise truncated("joint progress", at, message)
+    (count,) = _ROWS.unpack_from(message, HEADER_SIZE)
+    check_range("joint progress: count", count, 1)
+    check_size("joint progress", message, at + count * _ROW.size)
+    found, kind = [], MessageType.PROGRESS
+    for producer, generation, seq, t in _ROW.iter_unpack(message[at:]):
+        if producer < 0 or generation < 0 or seq < 0:
+            row = f"producer {producer}, generation {generation}, seq {seq}"
+            raise DecodeError(f"joint progress: {row}: none may be negative")
+        found.append(ProgressMessage(Header(kind, producer, generation, checkpoint_id, seq), t, _ALL))
+    return found
+
+
+def progress_of(kind: MessageType, message: bytes) -> list[ProgressMessage]:
+    """Return the progress of each producer in a message whose type is in ``PROGRESS``. As its decoder raises."""
+    return [decode_progress(message)] if kind is MessageType.PROGRESS else decode_joint_progress(message)
 
 
 def encode_watermark(

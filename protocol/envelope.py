@@ -16,13 +16,15 @@ class MessageType(IntEnum):
     ROLLBACK_MARKER = 2
     PROGRESS = 3
     WATERMARK = 4
+    JOINT_PROGRESS = 5
 
 
 class Header(NamedTuple):
     """The sender: producer id, its generation, the checkpoint that the message belongs to, and a number in the channel.
 
     ``seq`` is, in a frame, that of its first record; in a checkpoint marker, that of the first record after the
-    checkpoint; in a rollback marker, that of the next record to come; in a watermark, the channel's next.
+    checkpoint; in a rollback marker, that of the next record to come; in a watermark, the channel's next. In a joint
+    progress message all fields are those of its first row.
     """
 
     type: MessageType

@@ -21,7 +21,15 @@ from benchmarks.wide.counted import counted
 WHO = ["partitions", "tasks a stage", "program", "records/s"]
 STEADY = [*WHO, "cores of the job", "of the broker", "MiB", "s behind at the end"]
 BACKLOG = [*WHO, "s to the first", "µs of the job a record", "of the broker"]
-COUNTED = [*WHO, "markers/s", "progress/s", "frames/s", "records a frame", "messages of changelogs/s", "threads of a process"]
+COUNTED = [
+    *WHO,
+    "markers/s",
+    "progress/s",
+    "frames/s",
+    "records a frame",
+    "messages of changelogs/s",
+    "threads of a process",
+]
 
 
 def main(given: Mapping[str, str]) -> None:
@@ -57,8 +65,8 @@ def _row(
         return [round(worked.per_s), round(worked.first_s, 1), round(worked.job_us, 1), round(worked.broker_us, 1)]
     if counts:
         found = counted(asked, folder, rate, warm_s, seconds)
-        sent = round(found.markers), round(found.progress), round(found.frames), round(found.records_a_frame, 1), round(found.changelogs)
-        return [rate, *sent, found.threads]
+        sent = *map(round, (found.markers, found.progress, found.frames)), round(found.records_a_frame, 1)
+        return [rate, *sent, round(found.changelogs), found.threads]
     took = steady(asked, folder, rate, warm_s, seconds)
     return [rate, round(took.job_cores, 2), round(took.broker_cores, 2), round(took.mib), round(took.behind_s, 1)]
 

@@ -169,7 +169,9 @@ class Scene:
     def _command(self) -> list[str]:
         asked, own, servers = self.asked, self._folder / "own", self._cluster.bootstrap
         if asked.program == GRETE:
-            job = written(self._folder, "wide", self.topics, asked.partitions, asked.tasks or asked.partitions, asked.mode)
+            job = written(
+                self._folder, "wide", self.topics, asked.partitions, asked.tasks or asked.partitions, asked.mode
+            )
             command = [sys.executable, "-m", "grete.cli", "up", str(job), f"--log=kafka://{servers}"]
             command += [f"--directory={own}", f"--processes={asked.processes}"]
             settings = (f"checkpoint_interval_ms={asked.interval_ms}", *asked.settings)

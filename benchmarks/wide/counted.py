@@ -81,5 +81,5 @@ def counted(asked: Asked, folder: Path, rate: int, warm_s: float, seconds: float
         here.stamps()
         frames = along.kinds[MessageType.FRAME]
         markers = along.kinds[MessageType.MARKER] / seconds
-        progress = along.kinds[MessageType.PROGRESS] / seconds
+        progress = sum(along.kinds[kind] for kind in (MessageType.PROGRESS, MessageType.JOINT_PROGRESS)) / seconds
         return Counted(markers, progress, frames / seconds, along.records / max(1, frames), changelogs, threads)

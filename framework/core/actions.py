@@ -104,6 +104,21 @@ class Produce(Struct, frozen=True):
     count: int
 
 
+class Announce(Struct, frozen=True):
+    """Deterministic mode: tell the partitions of ``seqs`` that nothing up to ``t`` µs is still to come (D1).
+
+    It waits for others of the process; a later one replaces it, and an end of the process may lose it.
+
+    Before: none. After: none. Answer: none.
+    """
+
+    producer: int
+    generation: int
+    checkpoint_id: int
+    t: int
+    seqs: dict[TopicPartition, int]
+
+
 class ReleaseToSinks(Struct, frozen=True):
     """Deterministic mode: what was made for files and tables up to logical time ``t`` µs may leave now (D5).
 
@@ -313,6 +328,7 @@ Action = (
     | AppendChangelog
     | Send
     | Produce
+    | Announce
     | ReleaseToSinks
     | Seek
     | Spill

@@ -20,10 +20,12 @@ from grete.execution.deterministic.ports import LogicalRunner
 from grete.execution.deterministic.processor import LogicalProcessor
 from grete.execution.engine.aligned_mode import AlignedMode
 from grete.execution.engine.driver import TaskDriver
+from grete.execution.engine.joint_progress import JointProgress
 from grete.execution.engine.task_io import TaskIO
 from grete.execution.engine.task_parts import COVERED, TaskParts
 from grete.execution.inputs.early_frames import SpilledFrames
 from grete.execution.job_task import JobTask
+from grete.execution.limits import progress_pace_ms
 from grete.execution.records.outputs import Outputs
 from grete.execution.records.trace_context import NoTracing
 from grete.execution.sinks.outbox import Outbox
@@ -184,6 +186,7 @@ def assemble(
     check_keys: CheckKeys | None = None,
     caller: Caller | None = None,
     gathers: bool = False,
+    joint: JointProgress | None = None,
 ) -> TaskDriver:
     """Return the driver of task (graph, partition) over an open store; ``owner`` marks its deliveries.
 
@@ -191,6 +194,7 @@ def assemble(
     beside the driver. ``sinks`` makes the sinks of its files and tables: ``no_sinks`` where history is only replayed.
     ``check_keys`` sees the keys of external inputs before they are processed. ``caller`` makes the calls of an async
     process: by default at the pace of ``mono_ms``. ``gathers``: outputs to the tasks behind may wait for more.
+    ``joint`` announces the progress of a deterministic task, with that of others, if its streams have many partitions.
     """
     check_stage(graph, topology, settings)
     overlay = _overlay(graph, store, settings)
@@ -205,7 +209,8 @@ def assemble(
     times = input_times(graph, wall_us)
     tracing, commit_spans = _tracing(graph, topology, wiring, settings, again=sinks is no_sinks)
     clocks = mono_ms, times, graph.priorities(), wall_us
-    io = TaskIO(log, store, overlay, spill, settings, *clocks, commit_spans, gathers)
+    pace_ms = 0 if joint is None else progress_pace_ms(len(wiring.outputs), settings.progress_interval_ms)
+    io = TaskIO(log, store, overlay, spill, settings, *clocks, commit_spans, gathers, joint if pace_ms else None)
     caller = ClockedCalls(mono_ms) if caller is None else caller
     task = JobTask(graph, topology, partition)
     early_us = logical.now_us if logical is not None and settings.sink_delivery == "early" else None
@@ -215,7 +220,7 @@ def assemble(
         code.check_keys, code.instance.tracing = check_keys, tracing
         # what files and tables of any stage have got ahead of its commit does not go with a log that loses its power
         durable = settings.sink_delivery == "early"
-        core = DeterministicCore(wiring, limits_of(settings), releases=releases, durable=durable)
+        core = DeterministicCore(wiring, limits_of(settings), releases=releases, durable=durable, pace_ms=pace_ms)
         return deterministic_driver(owner, core, code, io)
     context = Context(wall_us)
     runner = Processor(task, overlay, outputs, outbox, context=context, caller=caller)

@@ -60,6 +60,20 @@ WALL_LOOK_MS = 1_000  # between two looks at the wall clock while a timer waits 
 CLEAN_ONE_IN = 32  # new keys, of which one looks for old ones: a scan's beginning costs as much as some dozen of rows
 CLEAN_KEYS = 128  # looked at by it, four for each new key: so by reckoning a third more than the horizon's are kept
 
+# --- progress of deterministic tasks ---
+
+ALONE_MAX = 4  # partitions of a task's streams to which it sends progress at once, and alone
+PACE_MIN, PACE_MAX = 4, 10  # intervals of progress that is announced to more: below, messages cost more than records
+PACED_PARTITIONS = 7  # to which it is announced once an interval: so the messages of a process are as many a second
+
+
+def progress_pace_ms(partitions: int, interval_ms: int) -> int:
+    """Return the pace at which progress is announced to that many partitions; 0: it is sent each time at once."""
+    if partitions <= ALONE_MAX:
+        return 0
+    return interval_ms * min(max(PACE_MIN, partitions // PACED_PARTITIONS), PACE_MAX)
+
+
 # --- outputs of a deterministic task that are made again ---
 
 KEPT = 4_096  # records made again that are kept to name the one that differs

@@ -27,6 +27,7 @@ ELSEWHERE: dict[type, str] = {
     on.Fired: "aligned/test_timers_left.py",
     on.CheckpointObserved: "test_idleness.py",
     on.InputGone: "deterministic/test_rare_paths.py",
+    do.Announce: "deterministic/test_joint_progress.py",
     do.Produce: "deterministic/test_output_recovery.py",
     do.ReleaseToSinks: "deterministic/test_early_sinks.py",
 }

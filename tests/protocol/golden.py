@@ -36,10 +36,12 @@ from grete.protocol.control import (
     ProgressMessage,
     RollbackMarker,
     Watermark,
+    decode_joint_progress,
     decode_marker,
     decode_progress,
     decode_rollback_marker,
     decode_watermark,
+    encode_joint_progress,
     encode_marker,
     encode_progress,
     encode_rollback_marker,
@@ -91,6 +93,7 @@ class Golden(NamedTuple):
 # type, producer 1 × 65,536 + 2, generation 3, checkpoint 200, seq 7
 WHO = (65_538, 3, 200, 7)
 WHO_HEX = "00010002 00000003 00000000000000c8 0000000000000007"
+ROW_HEX = "00010002 00000003 0000000000000007 0000000000000100"  # of the same, t = 256
 FRAME_HEADER = Header(MessageType.FRAME, *WHO)
 # generation 3, ChangelogSeq 5, attempt 0
 DATA_HEADER = ChangelogHeader(ChangelogType.DATA, 3, 5, 0)
@@ -184,6 +187,11 @@ _ROWS: tuple[tuple[str, str, Any, Callable[[], bytes], Callable[[bytes], Any]], 
      lambda: encode_rollback_marker(*WHO, -2, _ROLLBACK_HISTORY), decode_rollback_marker),
     ("heartbeat", f"13 {WHO_HEX} 0000000000000100 00000002", ProgressMessage(_header(MessageType.PROGRESS), 256, 2),
      lambda: encode_progress(*WHO, 256, 2), decode_progress),
+    ("joint progress",
+     f"15 {WHO_HEX} 00000002 {ROW_HEX} 00000009 00000001 0000000000000002 0000000000000101",
+     [ProgressMessage(_header(MessageType.PROGRESS), 256, 2**31 - 1),
+      ProgressMessage(Header(MessageType.PROGRESS, 9, 1, WHO[2], 2), 257, 2**31 - 1)],
+     lambda: encode_joint_progress(WHO[2], [(*WHO[:2], WHO[3], 256), (9, 1, 2, 257)]), decode_joint_progress),
     ("watermark", f"14 {WHO_HEX} 00 00000001 0000000000000100",
      Watermark(_header(MessageType.WATERMARK), idle=False, watermarks=(256,)),
      lambda: encode_watermark(*WHO, idle=False, watermarks=(256,)), decode_watermark),

@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from grete.protocol.control import (
     RollbackMarker,
     Watermark,
+    decode_joint_progress,
     decode_marker,
     decode_progress,
     decode_rollback_marker,
     decode_watermark,
+    encode_joint_progress,
     encode_marker,
     encode_markers,
     encode_progress,
@@ -52,6 +54,38 @@ def test_rollback_markers_survive(
 def test_progress_messages_survive(header: Header, t: int, source: int) -> None:
     """A progress message is decoded as it was written (D1)."""
     assert (header, t, source) == decode_progress(encode_progress(*header[1:], t, source))
+
+
+natural = int32s.filter(lambda number: number >= 0)
+
+
+@given(first=headers(MessageType.PROGRESS), others=st.lists(st.tuples(natural, natural, natural, int64s), max_size=9))
+def test_joint_progress_messages_survive(first: Header, others: list[tuple[int, int, int, int]]) -> None:
+    """A joint progress message is decoded as the messages of which it is made (D1)."""
+    header, rows = first, [(first.producer, first.generation, first.seq, 7), *others]
+    decoded = decode_joint_progress(encode_joint_progress(header.checkpoint_id, rows))
+    assert [(h.producer, h.generation, h.seq, t) for h, t, _ in decoded] == rows
+    assert {(h.type, h.checkpoint_id, source) for h, _, source in decoded} == {
+        (MessageType.PROGRESS, header.checkpoint_id, 2**31 - 1)
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("", "25 bytes, need 29"),
+        ("00000000", "count = 0: must be at least 1"),
+        ("00000001", "29 bytes, need 53"),
+        ("00000001" + "ffffffff" + "00" * 20, "producer -1"),
+        ("00000001" + "00000001" + "ffffffff" + "00" * 16, "generation -1"),
+        ("00000001" + "00000001" * 2 + "ff" * 8 + "00" * 8, "seq -1"),
+        ("00000001" + "00" * 25, "1 bytes after its end"),
+    ],
+)
+def test_broken_joint_progress_messages_are_refused(body: str, found: str) -> None:
+    """Each broken field is refused, and the error gives its value."""
+    with pytest.raises(DecodeError, match=found):
+        decode_joint_progress(encode_joint_progress(3, [(1, 2, 4, 5)])[:25] + bytes.fromhex(body))
 
 
 @given(

@@ -24,7 +24,7 @@ def test_headers_survive(header: Header, body: bytes) -> None:
     [
         (0x20, "format version 2, this build reads 1"),
         (0x00, "format version 0"),
-        (0x15, "type 5 is none of FRAME"),
+        (0x16, "type 6 is none of FRAME"),
         (0x18, "type 8"),
     ],
 )

@@ -53,6 +53,7 @@ BODIES = {
     "Checkpoint marker (0x11)": of(control._MARKER),
     "Rollback marker (0x12)": of(control._ROLLBACK_MARKER, control._ENTRY),
     "Progress message (0x13)": of(control._PROGRESS),
+    "Joint progress (0x15)": of(control._ROWS),
     "Claim (0x1a)": of(changelog._CLAIM),
     "Input decision (0x1b)": of(changelog._INPUT_DECISION),
     "Input decision, format version 2 (0x2b)": of(changelog._TAKEN_ROWS),

@@ -8,6 +8,7 @@ import pytest
 
 from grete.core.graph.topology import Topology
 from grete.errors import Fenced, FrameworkError, LogAway, TaskError, TransientError
+from grete.execution.engine.joint_progress import JointProgress
 from grete.execution.engine.pending_sends import PendingSends
 from grete.ports import Delivery
 from grete.worker.process.observed_checkpoints import ObservedCheckpoints
@@ -48,7 +49,8 @@ class World:
         self.now_ms = 0.0
         self.tasks = [Task(owner, lambda: self.now_ms) for owner in range(2)]
         alone = ObservedCheckpoints(Topology("j", (), ()))
-        self.loop = TaskLoop(self.tasks, self, lambda: self.now_ms, alone)  # type: ignore[arg-type]  # what a loop needs
+        joint = JointProgress(self, lambda: self.now_ms)  # type: ignore[arg-type]  # what a loop needs
+        self.loop = TaskLoop(self.tasks, self, lambda: self.now_ms, alone, joint)  # type: ignore[arg-type]  # likewise
 
     def poll(self) -> list[Delivery]:
         """Return the answers."""

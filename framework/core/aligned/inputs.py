@@ -19,12 +19,13 @@ from grete.core.limits import Limits
 from grete.errors import Halted
 from grete.protocol.commit import ChannelCommit, Commit, DeterministicCommit, InputCommit
 from grete.protocol.control import (
+    PROGRESS,
     Marker,
     ProgressMessage,
     RollbackMarker,
     decode_marker,
-    decode_progress,
     decode_rollback_marker,
+    progress_of,
 )
 from grete.protocol.envelope import Header, MessageType, decode_header
 from grete.protocol.errors import DecodeError
@@ -71,8 +72,9 @@ class Inputs:
                 return None
             if header.type is MessageType.WATERMARK:
                 return self.watermark(partition, offset, header, value, frozen)
-            if header.type is MessageType.PROGRESS:
-                self.progress(partition, offset, decode_progress(value))
+            if header.type in PROGRESS:
+                for each in progress_of(header.type, value):
+                    self.progress(partition, offset, each)
                 return None
             self.taken_back = self.rollback_marker(partition, offset, decode_rollback_marker(value), frozen)
             return DropSpilled(dropped) if (dropped := self.early.take_dropped()) else None

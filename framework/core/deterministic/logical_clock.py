@@ -18,7 +18,7 @@ class LogicalClock:
         self.lease = 0  # logged, and known to be valid
         self.lease_sent = 0  # logged or on its way
         self.timer = NEVER  # when a wall-clock timer of the task fires, if time passes by then
-        self._interval_us, self._lease_us = progress_interval_ms * 1000, time_lease_ms * 1000
+        self.interval_us, self._lease_us = progress_interval_ms * 1000, time_lease_ms * 1000
         self._ahead_us: int | None = None  # of the monotonic clock
         self._emitted_us = 0  # the time of the last progress message
         self._given_us = 0  # the time of the last record
@@ -60,7 +60,7 @@ class LogicalClock:
         if t <= self.floor:
             t = self.now(mono_us)
             if self._idle(mono_us) and not self._prompted(mono_us):
-                t += IDLE_AHEAD * self._interval_us
+                t += IDLE_AHEAD * self.interval_us
         self.floor = max(self.floor, min(t, self.lease))
         return self.floor
 
@@ -88,9 +88,9 @@ class LogicalClock:
         if self.floor < min(self._wanted, self.lease) or self.floor < self.timer <= min(self.now(mono_us), self.lease):
             return 0
         if self._prompted(mono_us):
-            due = self._emitted_us + PROMPTED_INTERVALS * self._interval_us
+            due = self._emitted_us + PROMPTED_INTERVALS * self.interval_us
         else:
-            interval = self._interval_us * (IDLE_INTERVALS if self._idle(mono_us) else 1)
+            interval = self.interval_us * (IDLE_INTERVALS if self._idle(mono_us) else 1)
             due = (self._emitted_us // interval + 1) * interval
         return max(0, (due if self.timer_is_due(mono_us) else min(due, self.timer)) - self.now(mono_us)) / 1000
 

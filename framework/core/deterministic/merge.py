@@ -18,7 +18,7 @@ from grete.core.halts import undecodable, went_back
 from grete.errors import Halted
 from grete.halts import HaltCode
 from grete.protocol.commit import ChannelCommit, Commit, Frontier, InputCommit
-from grete.protocol.control import ProgressMessage, Watermark, decode_progress, decode_watermark
+from grete.protocol.control import PROGRESS, ProgressMessage, Watermark, decode_watermark, progress_of
 from grete.protocol.envelope import Header, MessageType, decode_header
 from grete.protocol.errors import DecodeError
 from grete.protocol.frames import frame_count
@@ -53,8 +53,9 @@ class Merge:
             if header.type is MessageType.FRAME:
                 self.frame(partition, offset, header, value)
                 return
-            if header.type is MessageType.PROGRESS:
-                self.progress(partition, offset, decode_progress(value))
+            if header.type in PROGRESS:
+                for each in progress_of(header.type, value):
+                    self.progress(partition, offset, each)
                 return
             if header.type is MessageType.WATERMARK:
                 self.watermark(partition, offset, decode_watermark(value))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from grete.core.actions import Action, ReleaseToSinks
+from grete.core.actions import Action, Announce, ReleaseToSinks
 from grete.core.changelog.ownership import Ownership
 from grete.core.deterministic.logical_watermarks import messages
 from grete.core.deterministic.merge_channel import ALL
@@ -17,9 +17,15 @@ from grete.protocol.ids import TopicPartition
 
 
 class LogicalSender:
-    """All that leaves the task. ``releases``: records for external topics are held until an output release (D5)."""
+    """All that leaves the task. ``releases``: records for external topics are held until an output release (D5).
 
-    def __init__(self, task: TaskWiring, sender: Sender, ownership: Ownership, *, releases: bool) -> None:
+    ``pace_us``: progress is announced together with what other tasks of the process announce, and a batch announces its
+    end only if that long has passed; 0: each message goes alone, at once.
+    """
+
+    def __init__(
+        self, task: TaskWiring, sender: Sender, ownership: Ownership, *, releases: bool, pace_us: int = 0
+    ) -> None:
         self.advanced = 0  # the time of the last progress message
         self.held = 0  # records that the driver holds back, made since the last release or freeze
         self._last: dict[TopicPartition, tuple[int, int]] = {}  # of each partition among them last seq and digest
@@ -31,7 +37,7 @@ class LogicalSender:
         self._others = [partition for partition in timed if partition not in merged]
         self._sender = sender
         self._ownership = ownership
-        self._releases = releases
+        self._releases, self._pace_us = releases, pace_us
 
     def hold(self, event: Ran) -> None:
         """Count what the code has made for topics outside, if it waits for an output release; and note what waits."""
@@ -79,8 +85,9 @@ class LogicalSender:
             actions += [
                 *self.send(outputs, checkpoint_id),
                 *self.to_sinks(decision.last_t),
-                *self.progress(decision.last_t, checkpoint_id, besides=besides),
             ]
+            if decision.last_t >= self.advanced + self._pace_us:
+                actions += self.progress(decision.last_t, checkpoint_id, besides=besides)
         return actions
 
     def _watermarks(self, event: Ran, checkpoint_id: int, partitions: Sequence[TopicPartition]) -> list[Action]:
@@ -97,6 +104,8 @@ class LogicalSender:
             return []
         self.advanced = t
         ours = self._producer, self._ownership.generation, checkpoint_id
+        if self._pace_us:
+            return [Announce(*ours, t, dict(self._sender.next_seq))]
         return [
             self._sender.send(partition, encode_progress(*ours, seq, t, ALL))
             for partition, seq in self._sender.next_seq.items()

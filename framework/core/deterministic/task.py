@@ -41,23 +41,23 @@ class DeterministicCore:
     """One task. ``releases``: records for external topics wait for output releases; else they leave at once (D5).
 
     ``durable``: input decisions and time leases survive a power loss before anything comes of them.
+    ``pace_ms``: of progress that is announced with that of other tasks; 0: it is sent alone.
     """
 
-    def __init__(self, task: TaskWiring, limits: Limits, *, releases: bool, durable: bool = False) -> None:
-        self.task = task
-        self.releases = releases
+    def __init__(
+        self, task: TaskWiring, limits: Limits, *, releases: bool, durable: bool = False, pace_ms: int = 0
+    ) -> None:
+        self.task, self.releases = task, releases
         self.status = DETERMINISTIC_TASK.first
         self.frozen = 0  # the checkpoint closed last
         self.inputs = self.merge = Merge(task.name, task.channels, limits.early_memory_bytes_max)
-        self.seen = self.merge.seen
-        self.external = ExternalInputs(task.external, task.bootstrap, task.starts)
-        self.time = LogicalClock(limits.progress_interval_ms, limits.time_lease_ms)
+        self.seen, self.external = self.merge.seen, ExternalInputs(task.external, task.bootstrap, task.starts)
+        self.time = LogicalClock(max(limits.progress_interval_ms, pace_ms), limits.time_lease_ms)
         self.source = Source(task.name, self.external, self.time)
         self.sender = Sender(task.producer, task.outputs)
-        self.closing = Closing(limits)
+        self.closing, self.ownership = Closing(limits), Ownership(task.changelog)
         self.idleness = self.closing.idleness
-        self.ownership = Ownership(task.changelog)
-        self.outputs = LogicalSender(task, self.sender, self.ownership, releases=releases)
+        self.outputs = LogicalSender(task, self.sender, self.ownership, releases=releases, pace_us=pace_ms * 1_000)
         self.start_up = StartUp(task.name, task.changelog, self.ownership, partial(check_deterministic, task))
         self.commits = CommitPipeline(task, self.ownership, self.sender, limits.changelog_retention_ms)
         self.ahead = WriteAhead(self.commits, self.closing, self.seen)

@@ -11,6 +11,7 @@ from grete.execution.changelog.own_changelog import OwnChangelog
 from grete.logs.partition_reader import rows
 from grete.ports import Log, LogReader, StateStore
 from grete.protocol.changelog_position import encode_changelog_position
+from grete.protocol.control import PROGRESS, progress_of
 from grete.protocol.envelope import decode_header
 from grete.protocol.errors import DecodeError
 from grete.protocol.ids import TopicPartition
@@ -83,6 +84,8 @@ def sent_before(log: LogReader, wiring: TaskWiring, *, aligned: bool) -> TopicPa
 
 def _is_of(producer: int, message: bytes) -> bool:
     try:
-        return decode_header(message).producer == producer
+        header = decode_header(message)
+        headers = [each.header for each in progress_of(header.type, message)] if header.type in PROGRESS else [header]
+        return any(each.producer == producer for each in headers)
     except DecodeError:
         return False  # its consumer says what it thinks of it

@@ -88,9 +88,12 @@ class DeterministicMode:
         return self._core.merge.latest
 
     def observe(self, t: int) -> None:
-        """Note that a task beside this one has observed ``t``: a source passes it at once, if it can (D1)."""
+        """Note that a task beside this one has observed ``t``: a source passes it at once, if it can (D1).
+
+        One that announces jointly does not: with many tasks it would do nothing else.
+        """
         parts = self._parts
-        if t > self._told and parts.ready and parts.wiring.is_source:
+        if t > self._told and parts.ready and parts.wiring.is_source and parts.io.joint is None:
             self._told, now = t, parts.io.mono_ms()
             parts.tell(on.Tick(int(now), parts.io.overlay.open_bytes, int(now * 1_000), observed=t))
 
@@ -217,6 +220,9 @@ class DeterministicMode:
                 self._append_changelog(action)
             case do.Produce(token, count):
                 self._produce_next(token, count)
+            case do.Announce():
+                assert parts.io.joint is not None, "a task with a pace announces with others"
+                parts.io.joint.hold(action, self._core.time.interval_us / 1_000)
             case do.ReleaseToSinks(t):
                 self._code.let_out(t)
             case do.Freeze():

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from grete.api.tasks.context import wall_clock_us
+from grete.execution.engine.joint_progress import JointProgress
 from grete.execution.task_code.ports import CommitTracing, SpillStore
 from grete.execution.task_code.record_times import InputTimes
 from grete.ports import Log, StateStore
@@ -26,6 +27,7 @@ class TaskIO:
     wall_us: Callable[[], int] = wall_clock_us
     commit_spans: CommitTracing | None = None
     gathers: bool = False  # whether outputs to tasks behind may wait for more, where that changes no result
+    joint: JointProgress | None = None  # with which a deterministic task announces its progress; None: alone
 
     @property
     def wall_ms(self) -> int:

@@ -8,7 +8,7 @@ from grete.api.jobs.job import Job
 from grete.core.graph.task_topology import wire
 from grete.errors import FrameworkError
 from grete.execution.deterministic.determinism_lint import check_worker
-from grete.execution.limits import LATE_PARTS
+from grete.execution.limits import LATE_PARTS, progress_pace_ms
 from grete.job.directory import JobDirectory
 from grete.job.key_check import JobKeys
 from grete.logs.patience import Patience
@@ -56,8 +56,11 @@ def open_log(
 
 
 def reads_of(job: Job, tasks: int, settings: Settings) -> Reads:
-    """Return the delay of reads, for ``tasks``: none where outputs are seen before their checkpoint."""
-    waits = settings.processing_guarantee == "exactly-once" and "deterministic" not in job.modes
+    """Return the delay of reads, for ``tasks``: none where outputs are seen at once, or in half a pace."""
+    if "deterministic" in job.modes:
+        partitions = max(stage.partitions for stage in job.topology().stages)
+        return Reads(tasks, progress_pace_ms(partitions, settings.progress_interval_ms) // 2)
+    waits = settings.processing_guarantee == "exactly-once"
     return Reads(tasks, settings.checkpoint_interval_ms // LATE_PARTS if waits else 0)
 
 

@@ -12,6 +12,7 @@ from grete.errors import Fenced, FrameworkError, StoreCorrupted
 from grete.execution.build import assemble
 from grete.execution.calls.shared import shared_calls
 from grete.execution.engine.driver import TaskDriver
+from grete.execution.engine.joint_progress import JointProgress
 from grete.execution.sinks.outbox_executor import OwnThread
 from grete.job.directory import JobDirectory
 from grete.job.key_check import JobKeys
@@ -37,6 +38,7 @@ class Shared:
     memory: RocksMemory
     mono_ms: Callable[[], float]
     keys: JobKeys | None
+    joint: JointProgress
     fetching: set[Path] = field(default_factory=set)  # directories of stores whose snapshot a thread still fetches
 
 
@@ -84,6 +86,7 @@ class WorkerTask:
             check_keys=None if shared.keys is None else shared.keys.check_of(graph, self._partition),
             caller=shared_calls() if graph.awaits else None,
             gathers=True,
+            joint=shared.joint,
         )
 
     def give_up(self, driver: TaskDriver, error: FrameworkError | None, in_use: Collection[TopicPartition]) -> None:

@@ -12,6 +12,7 @@ from grete.api.jobs.job import Job
 from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError, Fenced, FrameworkError, LogAway
 from grete.execution.engine.driver import TaskDriver
+from grete.execution.engine.joint_progress import JointProgress
 from grete.protocol.ids import TopicPartition
 from grete.worker.process.hosted_task import Shared, WorkerTask
 from grete.worker.process.observed_checkpoints import ObservedCheckpoints
@@ -50,7 +51,8 @@ class Hosting:
         for each in self.tasks.values():
             self._open(each)
         begins = [driver for driver in self.drivers if driver.wiring.name not in self._filling]
-        self.loop = TaskLoop(begins, shared.log, shared.mono_ms, ObservedCheckpoints(shared.job.topology()))
+        checkpoints = ObservedCheckpoints(shared.job.topology())
+        self.loop = TaskLoop(begins, shared.log, shared.mono_ms, checkpoints, shared.joint)
         self._share()
 
     def begin(self) -> None:
@@ -91,6 +93,11 @@ class Hosting:
     def over(self) -> bool:
         """Whether all tasks have ended as they were asked to."""
         return self.loop.over and (self._stopping or not (self._coming or self._filling or self.ends.waiting))
+
+    @property
+    def joint(self) -> JointProgress:
+        """The progress that its tasks announce together."""
+        return self._shared.joint
 
     @property
     def due_in_ms(self) -> float:

@@ -1,4 +1,4 @@
-"""Tells the sources of a process of the checkpoints that sources elsewhere close: an idle one waits for that (A1)."""
+"""Tells tasks of a process which checkpoints (A1) and times (D1) of sources elsewhere have reached it."""
 
 from collections.abc import Collection, Iterable
 
@@ -27,6 +27,7 @@ class ObservedCheckpoints:
         self._listeners = listeners if all(_beside_sources(topology, each, sources) for each in listeners) else set()
         self._news = 0, False  # the greatest checkpoint, and whether the next one will be observed at once
         self._told = set[int]()  # the sources that know this, by owner
+        self._time = 0  # the last logical time that has reached a task here
 
     def tell(self, tasks: Iterable[TaskDriver], sources: Iterable[TaskDriver]) -> None:
         """Tell the ``sources`` what the other ``tasks`` of the process have observed, if that is news to them."""
@@ -40,6 +41,14 @@ class ObservedCheckpoints:
             if driver.owner not in self._told and driver.running:
                 self._told.add(driver.owner)
                 driver.mode.observe_checkpoint(news[0], sees_next=news[1])
+
+    def tell_time(self, tasks: Collection[TaskDriver]) -> None:
+        """Tell the tasks of the last logical time that has reached one of them, if that is news (D1)."""
+        observed = max((driver.mode.observed for driver in tasks), default=0)
+        if observed > self._time:
+            self._time = observed
+            for driver in tasks:
+                driver.mode.observe(observed)
 
     def _observed(self, tasks: Iterable[TaskDriver]) -> tuple[int, bool]:
         checkpoint_id, stages = 0, set[int]()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from grete.errors import Fenced, FrameworkError, Halted, StoreCorrupted, TaskError
 from grete.execution.engine.driver import TaskDriver
+from grete.execution.engine.joint_progress import JointProgress
 from grete.ports import Delivery, Log
 from grete.worker.process.observed_checkpoints import ObservedCheckpoints
 
@@ -45,9 +46,14 @@ class TaskLoop:
     """
 
     def __init__(
-        self, drivers: Iterable[TaskDriver], log: Log, mono_ms: Callable[[], float], checkpoints: ObservedCheckpoints
+        self,
+        drivers: Iterable[TaskDriver],
+        log: Log,
+        mono_ms: Callable[[], float],
+        checkpoints: ObservedCheckpoints,
+        joint: JointProgress,
     ) -> None:
-        """``drivers``: those of the first tasks."""
+        """``drivers``: those of the first tasks; ``joint``: what they announce together."""
         self.turn_of: TaskDriver | None = None  # after an error: whose turn it was
         self.worked = True  # whether a task has done something since this was last taken back
         self.ended: list[tuple[TaskDriver, FrameworkError]] = []  # by an error of their own; the caller takes them out
@@ -57,8 +63,7 @@ class TaskLoop:
         self._sources: list[TaskDriver] = []
         self._behind: list[TaskDriver] = []
         self._leaving: dict[int, TaskDriver] = {}  # that have ended, and whose sends the log has not all answered
-        self._checkpoints = checkpoints
-        self._observed = 0  # the last logical time that has reached a task here
+        self._checkpoints, self._joint = checkpoints, joint
         self._times = TurnTimes(mono_ms)
         for driver in drivers:
             self.add(driver)
@@ -122,6 +127,7 @@ class TaskLoop:
         self._tell()
         for driver in tuple(self._sources):
             more |= self._turn(driver)
+        self._joint.leave()
         more |= self._poll()
         for driver in tuple(self._leaving.values()):
             driver.parts.sends.pending.check(driver.parts.io.mono_ms())
@@ -177,8 +183,4 @@ class TaskLoop:
     def _tell(self) -> None:
         """Tell the sources here the last logical time, and the last checkpoint of others: a task waits for them."""
         self._checkpoints.tell(self._behind, self._sources)
-        observed = max((driver.mode.observed for driver in self._drivers.values()), default=0)
-        if observed > self._observed:
-            self._observed = observed
-            for driver in self._drivers.values():
-                driver.mode.observe(observed)
+        self._checkpoints.tell_time(self._drivers.values())

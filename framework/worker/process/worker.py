@@ -1,6 +1,7 @@
 """A worker process: the tasks of its partitions, of all stages or of one, over one log. One thread, one loop."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from grete.api.jobs.job import Job
 from grete.errors import ExitCode, LogAway, Refused, TransientError
 from grete.execution.engine.driver import TaskDriver
+from grete.execution.engine.joint_progress import JointProgress
 from grete.job.directory import JobDirectory
 from grete.job.key_check import JobKeys
 from grete.logs.patience import Patience
@@ -113,7 +115,9 @@ class Worker:
         """
         self._log, self.patience, self._settings = opened.log, opened.patience, settings
         memory = RocksMemory(settings.rocksdb_bytes)
-        shared = Shared(job, opened.log, job_directory, settings, memory, mono_ms, opened.keys)
+        shared = Shared(
+            job, opened.log, job_directory, settings, memory, mono_ms, opened.keys, JointProgress(opened.log, mono_ms)
+        )
         self.hosting = Hosting(partitions, shared, stage=stage, fenced=fenced)
         self._meter = WorkerMeter(memory, lambda: [task.directory for task in self.hosting.tasks.values()])
         stages = [graph.name for graph in job.stages]  # by ordinal: one that was dropped keeps its place
@@ -205,7 +209,7 @@ class Worker:
         answers = self.hosting.changing or any(driver.mode.awaits_answers for driver in self.drivers)
         now = mono_ms()
         quiet_ms = STATUS_MS if self.stopping.asked or self.hosting.changing else QUIET_MS
-        by = now + min(quiet_ms, self.hosting.due_in_ms, *due_ms)
+        by = min(now + min(quiet_ms, self.hosting.due_in_ms, *due_ms), self.hosting.joint.due_ms or math.inf)
         came = False
         while not (came or self._is_asked() or now >= by):
             begun = now

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from grete.core import actions as do
 from grete.errors import Halted
-from grete.protocol.control import encode_marker, encode_progress
+from grete.protocol.control import encode_joint_progress, encode_marker, encode_progress
 from tests.core.scenario import Scenario, running
 from tests.core.streams import A0, A1, INNER, Producer, T, frame
 
@@ -259,6 +259,7 @@ def test_a_message_beyond_the_position_must_continue_the_seq() -> None:
         (b"\x1f" + frame(A0, 1, 1, 1, "x")[1:], "type 15"),
         (encode_marker(A0, 1, 1, 1, at_end=False) + b"!", "1 bytes after its end"),
         (encode_progress(A0, 1, 1, 1, 0, 0), "a progress message does not belong in this mode"),
+        (encode_joint_progress(1, [(A0, 1, 1, 0)]), "a progress message does not belong in this mode"),
     ],
 )
 def test_what_is_not_ours_halts_with_its_place(value: bytes, text: str) -> None:

@@ -193,6 +193,8 @@ class Logical(Scenario):
                 self.outside += leaving
                 mono = self.mono_ms
                 self._tell(on.ChangelogAppended(offset, self.log.now_ms, mono, fenced=False, mono_us=mono * 1000))
+            case do.Announce():
+                pass  # what others announce with it is theirs
             case do.Produce(token, count):
                 leaving, self._waiting = self._waiting[:count], self._waiting[count:]
                 self.outside += leaving

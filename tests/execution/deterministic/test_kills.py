@@ -11,6 +11,7 @@ import pytest
 
 from grete import Job, Once
 from grete.errors import Halted
+from grete.execution.limits import ALONE_MAX
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import IN_DIRECTORY, LogAddress
@@ -56,6 +57,7 @@ def run_with_kills(
     job_directory: JobDirectory,
     check: Callable[[Log, Job], None],
     output_delivery: OutputDelivery = "transactional",
+    processes: int | None = None,
     **besides: Any,
 ) -> None:
     """Run the job, kill workers while lines come in, and check what is outside."""
@@ -63,12 +65,14 @@ def run_with_kills(
     (topic,) = job.topology().externals_of(0)
     usual = {"checkpoint_interval_ms": 300, "restart_backoff_ms": 20, "output_delivery": output_delivery}
     settings = Settings(**usual | besides)
-    with LocalJob(job, reference, job_directory, settings, fed=[topic]) as run:
+    with LocalJob(job, reference, job_directory, settings, fed=[topic], processes=processes) as run:
         log = job_directory.open_log()
         for number in range(LINES):
             line = f"line{number} to be or not to be {number % 7}"
             now = int(time.time() * 1_000)  # Kafka deletes what looks a week old
-            log.produce(0, 0, [ExternalRecord(TopicPartition(topic, number % 2), None, line.encode(), now)])
+            log.produce(
+                0, 0, [ExternalRecord(TopicPartition(topic, number % job.partitions), None, line.encode(), now)]
+            )
             log.poll()
             run.poll(10)
             if number in KILL_AT:
@@ -202,3 +206,14 @@ def test_the_same_on_kafka(
     monkeypatch.setenv("WORDS_RUN", os.urandom(4).hex())
     job_directory = JobDirectory(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
     run_with_kills(reference, job_directory, check, output_delivery)
+
+
+@pytest.mark.kafka
+def test_tasks_that_announce_together_are_killed_on_kafka(
+    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D1: with more partitions the tasks of a process announce progress in one message; what it held dies with it."""
+    monkeypatch.setenv("WORDS_RUN", os.urandom(4).hex())
+    monkeypatch.setenv("WORDS_PARTITIONS", str(ALONE_MAX + 2))
+    job_directory = JobDirectory(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
+    run_with_kills(WORDS, job_directory, the_reference_is_outside, processes=2)

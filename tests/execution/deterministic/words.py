@@ -5,6 +5,7 @@ import os
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 
 RUN = os.environ.get("WORDS_RUN", "")
+PARTITIONS = int(os.environ.get("WORDS_PARTITIONS", "2"))
 lines = Topic(f"lines{RUN}", key=utf8, value=utf8)
 words = Topic("words", key=utf8, value=utf8)
 counted = Topic(f"counted{RUN}", key=utf8, value=utf8)
@@ -30,4 +31,4 @@ class Count(Task):
         self.out.send(record.key, f"{count} {record.value} {self.ctx.now_us()}")
 
 
-job = Job(f"words{RUN}", [Split, Count], partitions=2, mode="deterministic")
+job = Job(f"words{RUN}", [Split, Count], partitions=PARTITIONS, mode="deterministic")

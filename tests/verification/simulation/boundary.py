@@ -16,6 +16,7 @@ SENDS = {
     MessageType.MARKER: "send marker",
     MessageType.ROLLBACK_MARKER: "send rollback marker",
     MessageType.PROGRESS: "send progress message",
+    MessageType.JOINT_PROGRESS: "send progress message",
     MessageType.WATERMARK: "send watermark",
     ChangelogType.DATA: "send data",
     ChangelogType.COMMIT: "send commit",

@@ -17,7 +17,7 @@ from grete.protocol.changelog import (
     decode_time_lease,
 )
 from grete.protocol.commit import Commit, DeterministicCommit
-from grete.protocol.control import Watermark, decode_progress, decode_watermark
+from grete.protocol.control import PROGRESS, ProgressMessage, Watermark, decode_watermark, progress_of
 from grete.protocol.envelope import Header, MessageType, decode_header
 from grete.protocol.frames import decode_columns, decode_headers, digest_records
 from grete.protocol.ids import TopicPartition
@@ -59,6 +59,10 @@ class LogicalChecker(Checker):
 
     def _stream(self, partition: TopicPartition, offset: int, value: bytes) -> None:
         header = decode_header(value)
+        if header.type in PROGRESS:
+            for each in progress_of(header.type, value):
+                self._progress(partition, offset, each, value)
+            return
         if header.producer not in self.logical:
             super()._stream(partition, offset, value)
             return
@@ -67,20 +71,22 @@ class LogicalChecker(Checker):
         if header.seq > len(made.records) + 1:
             raise Violation("gap", f"{name}: {header.type.name} of seq {header.seq} after {len(made.records)}")
         made.after_a_damage(offset, value)
-        if header.type is MessageType.PROGRESS:
-            t, history = decode_progress(value).t, self.logical[header.producer]
-            if history.wiring.is_source and t > max(history.leases[-1][1], _last_t(history)):
-                raise Violation(
-                    "lease", f"{name}: progress message {t}, valid are a lease up to {history.leases[-1][1]}"
-                )
-            made.advanced = max(made.advanced, t)
-        elif header.type is MessageType.FRAME:
+        if header.type is MessageType.FRAME:
             self._frame(name, made, header, value)
         elif header.type is MessageType.WATERMARK:
             merged = partition in self.plan.wirings[header.producer].merged_outputs
             self._watermark(name, made, decode_watermark(value), merged=merged)
         else:
             raise Violation("error", f"{name}: a {header.type.name} in deterministic mode")
+
+    def _progress(self, partition: TopicPartition, offset: int, message: ProgressMessage, value: bytes) -> None:
+        (header, t, _), made = message, self.made[message.header.producer, partition]
+        history = self.logical[header.producer]
+        valid = max(history.leases[-1][1], _last_t(history)) if history.wiring.is_source else t
+        if header.seq > len(made.records) + 1 or t > valid:
+            raise Violation("lease" if t > valid else "gap", f"{message} after {len(made.records)}, lease {valid}")
+        made.after_a_damage(offset, value)
+        made.advanced = max(made.advanced, t)
 
     def _watermark(self, name: str, made: Made, message: Watermark, *, merged: bool) -> None:
         """Check watermarks: the same each time, and before the time has passed that they belong to (E2)."""

@@ -116,6 +116,7 @@ class Plan:
     drain_faults: tuple[Fault, ...] = ()  # meanwhile; ``at``: since it began
     standbys: bool = False  # each task has one (R7)
     gathers: bool = False  # outputs to the tasks behind wait for more
+    joint: bool = False  # the deterministic tasks of a process announce their progress together
     reordered: bool = False  # what comes to the inputs of ``once`` may come behind later records of its partition
 
     @property

@@ -128,7 +128,8 @@ class Process:
         plan = self._around.plan
         releases = bool(code.external) and plan.settings.output_delivery == "transactional"
         early = plan.settings.sink_delivery == "early"
-        core = DeterministicCore(self.wiring, plan.limits, releases=releases, durable=early)
+        pace_ms = 4 * plan.settings.progress_interval_ms if plan.joint and self.wiring.outputs else 0
+        core = DeterministicCore(self.wiring, plan.limits, releases=releases, durable=early, pace_ms=pace_ms)
         sink = SimEarlySink(self.boundary, partial(self._around.checker.early_account, self.task))
         executor = self.sink_steps if code.files and plan.unkind.sink_ms else None
         runner = logical_processor(plan, self.task, code, self.overlay, sink, executor, self._caller)
@@ -154,6 +155,7 @@ class Process:
             priorities=priorities,
             wall_us=lambda: self._around.now() * 1_000,
             gathers=self._around.plan.gathers,
+            joint=self.worker.joint if self._around.plan.joint and code.deterministic and self.wiring.outputs else None,
         )
 
     def _mono_ms(self) -> int:

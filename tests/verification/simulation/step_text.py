@@ -17,7 +17,13 @@ from grete.protocol.changelog import (
     decode_time_lease,
 )
 from grete.protocol.commit import Commit, decode_commit
-from grete.protocol.control import decode_marker, decode_progress, decode_rollback_marker, decode_watermark
+from grete.protocol.control import (
+    decode_joint_progress,
+    decode_marker,
+    decode_progress,
+    decode_rollback_marker,
+    decode_watermark,
+)
 from grete.protocol.envelope import Header, MessageType, decode_header
 from grete.protocol.errors import DecodeError
 from grete.protocol.frames import decode_columns
@@ -95,6 +101,7 @@ ACTIONS: dict[type[do.Action], Callable[[Any, TaskName], str]] = {
     do.AppendChangelog: _append_text,
     do.Send: lambda a, name: f"send to {a.partition}: {message_text(a.value, name)}",
     do.Produce: lambda a, _: f"send {a.count} of the outputs that wait to topics outside of the job",
+    do.Announce: lambda a, _: f"announce progress to {a.t} µs",
     do.ReleaseToSinks: lambda a, _: f"let outputs up to time {a.t} µs go to files",
     do.Seek: lambda a, _: f"read {a.partition} from offset {a.offset}",
     do.Spill: lambda a, _: f"move to disk: {records_text(a.value)}",
@@ -157,6 +164,9 @@ def message_text(value: bytes, name: TaskName) -> str:
             return f"{records_text(value)} of checkpoint {header.checkpoint_id} ({who}, next seq {header.seq}{idle})"
         case MessageType.PROGRESS:
             return f"progress to {decode_progress(value).t} µs ({who}, next seq {header.seq})"
+        case MessageType.JOINT_PROGRESS:
+            told = (f"{name(h.producer)} to {t} µs (next seq {h.seq})" for h, t, _ in decode_joint_progress(value))
+            return f"progress of {', '.join(told)}"
 
 
 def records_text(frame: bytes | None, skip: int = 0) -> str:

@@ -8,6 +8,7 @@ from grete.core.graph.task_topology import TaskWiring
 from grete.core.graph.topology import Topology
 from grete.errors import FrameworkError
 from grete.execution.engine.driver import TaskDriver
+from grete.execution.engine.joint_progress import JointProgress
 from grete.execution.engine.pending_sends import CHANGELOG
 from grete.protocol.changelog import ChangelogType, decode_changelog_header
 from grete.protocol.ids import TopicPartition
@@ -66,6 +67,7 @@ class Worker(Generic[P]):
         """``partition``: the number of its tasks in their stages. ``host`` them, then ``start``."""
         self.boundary = Boundary(ambush)
         self.log = SimLog(log, self.boundary, partition)
+        self.joint = JointProgress(self.log, log.clock)
         self.tasks: list[P] = []  # without those that have ended alone
         self.waiting: list[Waiting[P]] = []
         self.owners: list[int] = []  # the task that each owner of a send is, or was
@@ -85,7 +87,11 @@ class Worker(Generic[P]):
         self.started = True
         if len(self.tasks) > 1:
             loop = self.loop = TaskLoop(
-                [process.driver for process in self.tasks], self.log, self._tired, ObservedCheckpoints(self._topology)
+                [process.driver for process in self.tasks],
+                self.log,
+                self._tired,
+                ObservedCheckpoints(self._topology),
+                self.joint,
             )
             self.boundary.may_fail_alone = lambda: loop.turn_of is not None and len(self.tasks) > 1
         for process in self.tasks:
@@ -124,6 +130,7 @@ class Worker(Generic[P]):
             self.busy = True
             if process.lurks and process.about_to_claim:
                 return
+        self.joint.leave()
         if self._rand() < 0.7:
             for delivery in self.log.poll():
                 process.driver.delivered(delivery)

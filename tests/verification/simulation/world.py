@@ -70,6 +70,7 @@ WITHOUT_GATHERED = 36_000_000  # likewise, of outputs that wait for more
 WITHOUT_STRANGERS = 33_100_000  # likewise, of transactions that others have open in inputs
 BURSTS = range(36_000_000, 1_000_000_000)  # draw tasks of many timers; known seeds of before lie on both sides
 GROUPED = range(80_000_000, 1_000_000_000)  # draw topics of more partitions than tasks; known seeds lie on both sides
+JOINT = range(81_000_000, 1_000_000_000)  # may announce progress together
 WITHOUT_EARLY = 300  # likewise: in deterministic tasks no files get outputs ahead of commits
 
 
@@ -224,6 +225,8 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
         plan = with_strangers(plan)
     if seed >= WITHOUT_GATHERED and random.Random(f"gathers {seed}").random() < 0.6:
         plan = replace(plan, gathers=True)
+    if seed in JOINT and random.Random(f"joint {seed}").random() < 0.6:
+        plan = replace(plan, joint=plan.deterministic and plan.together)
     has_early = seed >= WITHOUT_EARLY and random.Random(f"early {seed}").random() < 0.4
     return with_early_sinks(plan) if has_early else plan
 

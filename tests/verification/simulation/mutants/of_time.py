@@ -16,6 +16,7 @@ from grete.core.deterministic.processing import Processing
 from grete.core.deterministic.source import Source
 from grete.core.deterministic.task import DeterministicCore
 from grete.execution.deterministic.outputs import LogicalOutputs
+from grete.execution.engine.joint_progress import JointProgress
 from grete.protocol.changelog import ChangelogType, decode_changelog_header, decode_input_decision
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan, with_settings
@@ -251,6 +252,25 @@ def observed_while_skipping(progress: Any) -> Any:
         channel.skip_offset = skipped
 
     return mistaken
+
+
+@mutant(JointProgress, "leave", *_WRONG, shows=lambda plan: plan.joint, world="deterministic")
+def progress_of_the_furthest(leave: Any) -> Any:
+    """A joint progress message says of each task what the furthest one of the process has reached (D1)."""
+
+    def mistaken(self: JointProgress) -> None:
+        for partition, held in self._held.items():
+            t = max(each.t for each in held.values())
+            self._held[partition] = {producer: structs.replace(each, t=t) for producer, each in held.items()}
+        leave(self)
+
+    return mistaken
+
+
+@mutant(merge, "progress_of", "liveness", shows=lambda plan: plan.joint, world="deterministic")
+def one_row_of_joint_progress(progress_of: Any) -> Any:
+    """A reader takes the first row of a joint progress message only (D1)."""
+    return lambda kind, message: progress_of(kind, message)[:1]
 
 
 @mutant(LogicalOutputs, "go_on_after", "release", "exactly once", "outside twice", focus=_killed, world="deterministic")
